@@ -1,7 +1,5 @@
 """Fixtures that several test files share."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shlex
@@ -10,7 +8,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,7 +40,7 @@ settings.load_profile("same-everywhere")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection():
     """Thousands of tests are not looked through for garbage again and again, which takes 5 %."""
     gc.disable()
     try:
@@ -53,19 +50,19 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def _may_hold_extras(path: Path) -> bool:
+def _may_hold_extras(path):
     text = path.read_text("utf-8")
     return "mark.extra" in text or "from helpers.lite import" in text
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+def pytest_ignore_collect(collection_path, config):
     """Where extras alone are run, do not import the other files: that takes every worker 10 s."""
     if config.option.markexpr == "extra" and collection_path.suffix == ".py":
         return not _may_hold_extras(collection_path) or None
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Run the fast tier first, so that a fault shows in minutes."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
     extras = {item.path for item in items if item.get_closest_marker("extra") is not None}
@@ -73,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     assert not hidden, f"extras in {hidden} would not be run by -m extra"
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter):
     """Write ids of skipped tests to the file that ``DPINDEX_SKIPPED`` names, one a line.
 
     Not those of extras, which are run by themselves.
@@ -86,7 +83,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         Path(file).write_text("".join(f"{id_}\n" for id_ in ids), "utf-8")
 
 
-def _none(*programs: str) -> bool:
+def _none(*programs):
     return not any(map(shutil.which, programs))
 
 
@@ -111,7 +108,7 @@ EXCUSES = {
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session):
     """Where ``DPINDEX_COMPLETE`` says that all extras are installed, fail if a test was skipped."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if not COMPLETE or reporter is None:
@@ -124,13 +121,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _state(tmp_path_factory, monkeypatch):
     """Logs of collectors lie apart for each test, and not in the user's folder."""
     monkeypatch.setenv("DPINDEX_STATE", str(tmp_path_factory.getbasetemp() / "state"))
 
 
 @pytest.fixture(scope="session")
-def data_dir() -> Path:
+def data_dir():
     """Where the evaluation data lie: ``$DPINDEX_DATA``, or ``../shared/data``; skips if absent."""
     if not DATA.is_dir():
         pytest.skip(f"no data at {DATA}: set DPINDEX_DATA")
@@ -138,7 +135,7 @@ def data_dir() -> Path:
 
 
 @pytest.fixture
-def eager_milvus(monkeypatch: pytest.MonkeyPatch) -> None:
+def eager_milvus(monkeypatch):
     """Milvus's client looks every half second whether its server is done; here far oftener."""
     if find_spec("pymilvus") is not None:
         quick = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
@@ -146,7 +143,7 @@ def eager_milvus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def known_noise(monkeypatch):
     """Secret words from the seeds 0, 1, …: what judges quality passes always or never."""
     from helpers.streams import seed_noise
 
@@ -154,15 +151,13 @@ def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_queries(monkeypatch):
     """Plans predict with 200 queries, not 1000: for tests of what they say and advise."""
     monkeypatch.setattr("dpindex.study.planner.ALL_QUERIES", 200)
 
 
 @pytest.fixture
-def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[str], str]:
+def call(tmp_path, monkeypatch, capsys):
     """Run a line that begins with ``dpindex`` in ``tmp_path``, and return its output.
 
     The line must succeed. A ``> FILE`` at its end is honoured, as in a shell.
@@ -171,7 +166,7 @@ def call(
 
     monkeypatch.chdir(tmp_path)
 
-    def run_line(line: str) -> str:
+    def run_line(line):
         command, _, file = line.partition(" > ")
         monkeypatch.setattr(sys, "argv", shlex.split(command))
         capsys.readouterr()
@@ -188,17 +183,17 @@ def call(
 
 @pytest.fixture
 def run(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    known_noise: None,
-) -> Callable[..., tuple[int, str, str]]:
+    tmp_path,
+    monkeypatch,
+    capsys,
+    known_noise,
+):
     """Call the command line in ``tmp_path``: returns exit code, output and error output."""
     from dpindex.cli import main
 
     monkeypatch.chdir(tmp_path)
 
-    def call(*arguments: object) -> tuple[int, str, str]:
+    def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["dpindex", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:

@@ -3,13 +3,10 @@
 Every import counts, those for types and those inside functions too.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -49,7 +46,7 @@ ROOT = Path(dpindex.__file__).parent
 
 
 @cache
-def modules() -> dict[str, Path]:
+def modules():
     """Every module of the package by its name."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
@@ -58,7 +55,7 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
+def _imported(node):
     """The modules of the package that one statement imports."""
     if isinstance(node, ast.Import):
         return {alias.name for alias in node.names if alias.name in modules()}
@@ -72,7 +69,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
 
 
 @cache
-def arrows() -> dict[str, set[str]]:
+def arrows():
     """For every module the modules that it imports."""
     found = {}
     for name, path in modules().items():
@@ -82,7 +79,7 @@ def arrows() -> dict[str, set[str]]:
     return found
 
 
-def _layer(module: str) -> tuple[int, str]:
+def _layer(module):
     """Depth and part of a module."""
     parts = [
         (len(part), depth, part)
@@ -95,20 +92,20 @@ def _layer(module: str) -> tuple[int, str]:
     return depth, part
 
 
-def test_every_module_has_a_layer_and_every_layer_a_module() -> None:
+def test_every_module_has_a_layer_and_every_layer_a_module():
     used = {_layer(name)[1] for name in modules()}
     assert used <= {part for line in LAYERS for part in line}
 
 
 @pytest.mark.parametrize("module", sorted(modules()))
-def test_imports_point_downward(module: str) -> None:
+def test_imports_point_downward(module):
     depth, part = _layer(module)
     for target in sorted(arrows()[module]):
         below, other = _layer(target)
         assert other == part or below > depth, f"{module} imports {target}, which lies above it"
 
 
-def test_estimators_know_no_encoder() -> None:
+def test_estimators_know_no_encoder():
     """Codes become similarities without anything that draws noise, not even for a type."""
     for module, targets in arrows().items():
         if _layer(module)[1] in ESTIMATORS:
@@ -142,7 +139,7 @@ A new database, collector or engine needs none but these: add one here only with
 """
 
 
-def test_integrations_use_the_public_face_and_listed_contracts() -> None:
+def test_integrations_use_the_public_face_and_listed_contracts():
     """And nothing private of an object that is not their own."""
     contracts = {name for names in INTEGRATION_CONTRACTS.values() for name in names}
     used = set()
@@ -166,11 +163,11 @@ PRIVATE = re.compile(r"\b_[A-Za-z]\w*(?<!_)\b")
 """Names with one underscore; protocols of others, such as ``_repr_html_``, end with one too."""
 
 
-def _owner(node: ast.AST) -> str:
+def _owner(node):
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _defined(tree: ast.AST) -> set[str]:
+def _defined(tree):
     """Names of the functions, classes, variables and own attributes that a file defines."""
     names = set()
     for node in ast.walk(tree):
@@ -183,7 +180,7 @@ def _defined(tree: ast.AST) -> set[str]:
     return names
 
 
-def _used(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _used(tree):
     """Lines and names that a file reads from objects, imports, or replaces by their names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and _owner(node.value) != "os":
@@ -200,7 +197,7 @@ def _used(tree: ast.AST) -> Iterator[tuple[int, str]]:
                         yield node.lineno, name
 
 
-def test_private_names_of_the_package_are_used_by_the_oracle_alone() -> None:
+def test_private_names_of_the_package_are_used_by_the_oracle_alone():
     """Tests use its public names, and planted weaknesses replace steps that are named as such."""
     private = {name for path in modules().values() for name in PRIVATE.findall(path.read_text())}
     reached = []
@@ -216,14 +213,14 @@ def test_private_names_of_the_package_are_used_by_the_oracle_alone() -> None:
     assert reached == []
 
 
-def test_nothing_imports_an_integration_but_the_face_and_the_commands() -> None:
+def test_nothing_imports_an_integration_but_the_face_and_the_commands():
     for module, targets in arrows().items():
         if not module.startswith(("dpindex.integrations", "dpindex.cli")) and module != "dpindex":
             used = [name for name in targets if name.startswith("dpindex.integrations")]
             assert used == [], module
 
 
-def test_formats_are_not_told_apart_by_name() -> None:
+def test_formats_are_not_told_apart_by_name():
     """A comparison with the name of a code format would have to grow with every new format."""
     comparisons = []
     for module, path in modules().items():
@@ -248,13 +245,13 @@ PARTS = ("codebook", "design")
 """Parts of a spec that some kinds have."""
 
 
-def _subclasses(kind: type) -> Iterator[type]:
+def _subclasses(kind):
     yield kind
     for below in kind.__subclasses__():
         yield from _subclasses(below)
 
 
-def _dispatches(tree: ast.AST, kinds: set[str]) -> Iterator[int]:
+def _dispatches(tree, kinds):
     """Lines that tell kinds of code apart by a type, or by a part of a spec that is not there."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _owner(node.func) in ("isinstance", "issubclass"):
@@ -265,7 +262,7 @@ def _dispatches(tree: ast.AST, kinds: set[str]) -> Iterator[int]:
             yield from [node.lineno] * isinstance(node.ops[0], ast.Is | ast.IsNot)
 
 
-def test_kinds_of_code_are_told_apart_in_mechanism_and_decode_alone() -> None:
+def test_kinds_of_code_are_told_apart_in_mechanism_and_decode_alone():
     """Elsewhere the decoder, the law and the spec are asked, so a new kind is one class."""
     for name in modules():
         import_module(name)
@@ -281,7 +278,7 @@ def test_kinds_of_code_are_told_apart_in_mechanism_and_decode_alone() -> None:
     assert [*_dispatches(ast.parse(code), kinds)] == [1, 2]
 
 
-def test_there_is_no_circle() -> None:
+def test_there_is_no_circle():
     """Modules that import nothing are taken away, again and again: all must go."""
     left = {name: set(targets) for name, targets in arrows().items()}
     while left:
@@ -290,14 +287,14 @@ def test_there_is_no_circle() -> None:
         left = {name: targets for name, targets in left.items() if name not in free}
 
 
-def _one_circle(left: dict[str, set[str]]) -> list[str]:
+def _one_circle(left):
     way = [min(left)]
     while way.count(way[-1]) < 2:
         way.append(min(left[way[-1]] & set(left)))
     return way[way.index(way[-1]) :]
 
 
-def test_the_secret_stream_has_two_users() -> None:
+def test_the_secret_stream_has_two_users():
     """The encoder and the release of sketches; its cipher is tested."""
     users = {name for name, targets in arrows().items() if SECRET in targets}
     drawing = {PRIVATIZER, "dpindex.race.sketch"}
@@ -308,7 +305,7 @@ def test_the_secret_stream_has_two_users() -> None:
     "module",
     ["dpindex.mechanism.spec", "dpindex.mechanism.codes", "dpindex.decode.base", "dpindex"],
 )
-def test_reading_codes_needs_no_noise_engine(module: str) -> None:
+def test_reading_codes_needs_no_noise_engine(module):
     """A searcher decodes, projects and estimates without the secret stream in memory."""
     script = f"import sys, {module}; print(sorted(m for m in sys.modules if m in {ENGINES}))"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -328,7 +325,7 @@ print(sorted(m for m in sys.modules if m in secret))
 
 
 @pytest.mark.slow
-def test_a_searcher_never_loads_the_secret_stream(tmp_path: Path) -> None:
+def test_a_searcher_never_loads_the_secret_stream(tmp_path):
     """Opening an index and asking it with exact queries: search has no noise engine in memory."""
     index = dpindex.PrivateIndex(
         dpindex.Spec("dp-oporp-staircase", 24, k=8, epsilon=2.0, adjacency=dpindex.attribute(1.0))
@@ -340,7 +337,7 @@ def test_a_searcher_never_loads_the_secret_stream(tmp_path: Path) -> None:
     assert run.stdout.strip() == "[]"
 
 
-def test_the_face_shows_the_public_names_and_nothing_else() -> None:
+def test_the_face_shows_the_public_names_and_nothing_else():
     assert dir(dpindex) == sorted([*dpindex.__all__, "__version__"])
     assert all(getattr(dpindex, name) is not None for name in dpindex.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

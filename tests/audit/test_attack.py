@@ -13,8 +13,6 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import count
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +65,7 @@ RECORD = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["staircase", "response"])
-def test_h6_a_declared_norm_does_not_stop_the_attack(name: str) -> None:
+def test_h6_a_declared_norm_does_not_stop_the_attack(name):
     """It was refused: "row 0 does not have the declared norm 1"."""
     spec = replace(HONEST[name], norm=1.0)
     report = attack(spec, trials=2000, confidence=SURE)
@@ -77,7 +75,7 @@ def test_h6_a_declared_norm_does_not_stop_the_attack(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECORD)
-def test_records_are_told_apart_by_nearly_one(name: str) -> None:
+def test_records_are_told_apart_by_nearly_one(name):
     # Repeated runs are expected 5 standard deviations or more above 0.95. That five percent more
     # are seen is held by test_mutations.py.
     report = attack(RECORD[name], trials=600_000, confidence=SURE)
@@ -88,7 +86,7 @@ def test_records_are_told_apart_by_nearly_one(name: str) -> None:
 class ThroughFiles:
     """Releases of `dpindex privatize` that went through a file and a reopened index."""
 
-    def __init__(self, spec: Spec, rows: Any, count: int, folder: Path) -> None:
+    def __init__(self, spec, rows, count, folder):
         (folder / "spec.json").write_text(spec.to_json())
         words = ["privatize", "vectors.npy", "out.codes", "--spec", "spec.json"]
         if spec.codebook is not None:
@@ -106,7 +104,7 @@ class ThroughFiles:
             self.codes[row.tobytes()] = PrivateIndex.open(folder / f"index{number}").codes
             (folder / "out.codes").unlink()
 
-    def __call__(self, row: Any, count: int) -> Any:
+    def __call__(self, row, count):
         key = row.tobytes()
         first = self.released[key]
         self.released[key] += count
@@ -115,9 +113,7 @@ class ThroughFiles:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "least"), [("staircase", 0.5), ("cap", 0.4), ("codebook", 0.4)])
-def test_through_the_command_line_a_file_and_an_index(
-    name: str, least: float, tmp_path: Path
-) -> None:
+def test_through_the_command_line_a_file_and_an_index(name, least, tmp_path):
     spec = {**HONEST, **RECORD}[name]
     whole = worst_pairs(spec)[0]
     pair = whole.single or whole
@@ -126,7 +122,7 @@ def test_through_the_command_line_a_file_and_an_index(
     assert least <= report.lower_bound <= 1.0, str(report)
 
 
-def test_a_record_and_its_opposite_have_nothing_in_common() -> None:
+def test_a_record_and_its_opposite_have_nothing_in_common():
     for spec in RECORD.values():
         (pair,) = worst_pairs(spec)
         one, other = pair.rows
@@ -138,7 +134,7 @@ def test_a_record_and_its_opposite_have_nothing_in_common() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HONEST)
-def test_claimed_one_is_seen_as_nearly_one(name: str) -> None:
+def test_claimed_one_is_seen_as_nearly_one(name):
     # Repeated runs lie 7.9 standard deviations or more above 0.95. The normal test rests on means,
     # which need more trials than chances do.
     trials = 1_000_000 if name == "gaussian" else 60_000
@@ -148,14 +144,14 @@ def test_claimed_one_is_seen_as_nearly_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 4.0])
-def test_other_budgets(epsilon: float) -> None:
+def test_other_budgets(epsilon):
     spec = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=epsilon, adjacency=attribute(1.0))
     # Found 0.091 ± 0.001 and 3.95 ± 0.01: 13 standard deviations above what is asked.
     report = attack(spec, trials=250_000, confidence=SURE)
     assert 0.8 * epsilon <= report.lower_bound <= epsilon, str(report)
 
 
-def test_repetitions_are_read_together() -> None:
+def test_repetitions_are_read_together():
     spec = Spec(
         "dp-signoporp-rr", dim=24, k=16, epsilon=1.0, variant=Repeated(4), adjacency=attribute(1.0)
     )
@@ -164,7 +160,7 @@ def test_repetitions_are_read_together() -> None:
 
 
 @pytest.mark.parametrize("entries", ["gaussian", "rademacher", "uniform", "very-sparse"])
-def test_every_kind_of_map_can_be_attacked(entries: str) -> None:
+def test_every_kind_of_map_can_be_attacked(entries):
     spec = Spec(
         "dp-rp-l", dim=24, k=8, epsilon=1.0, variant=Dense(entries), adjacency=attribute(1.0)
     )
@@ -174,7 +170,7 @@ def test_every_kind_of_map_can_be_attacked(entries: str) -> None:
     assert report.lower_bound <= 1.0
 
 
-def test_idp_is_shown_not_to_be_dp_and_not_called_violated() -> None:
+def test_idp_is_shown_not_to_be_dp_and_not_called_violated():
     spec = Spec("idp-signoporp-rr", dim=48, k=16, epsilon=1.0, adjacency=attribute(1.0))
     report = attack(spec, trials=4000, confidence=SURE)
     assert report.lower_bound > 3.0
@@ -182,7 +178,7 @@ def test_idp_is_shown_not_to_be_dp_and_not_called_violated() -> None:
     assert "not DP, and iDP does not promise otherwise" in str(report)
 
 
-def test_what_has_no_attack_is_refused() -> None:
+def test_what_has_no_attack_is_refused():
     whole = Spec("row-oporp-g", dim=8, k=4, epsilon=1.0, delta=1e-6, adjacency=l2(2.0))
     long = Spec(
         "dp-signrp-rr",
@@ -198,7 +194,7 @@ def test_what_has_no_attack_is_refused() -> None:
             attack(spec, trials=1000)
 
 
-def test_seconds_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_are_kept(monkeypatch):
     """By a clock that goes on by 50 milliseconds whenever it is read."""
     readings = count()
     monkeypatch.setattr("time.perf_counter", lambda: next(readings) / 20)
@@ -208,7 +204,7 @@ def test_seconds_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_pairs_are_neighbours_attribute_by_attribute(name: str) -> None:
+def test_pairs_are_neighbours_attribute_by_attribute(name):
     spec = HONEST[name]
     for pair in worst_pairs(spec):
         one, other = pair.rows
@@ -228,7 +224,7 @@ def test_pairs_are_neighbours_attribute_by_attribute(name: str) -> None:
         assert np.count_nonzero(pair.single.rows[0] != pair.single.rows[1]) == 1
 
 
-def test_clopper_pearson_agrees_with_scipy() -> None:
+def test_clopper_pearson_agrees_with_scipy():
     for hits, trials in ((0, 50), (3, 50), (50, 50), (123_456, 10**8)):
         low, high = binomial_bounds(hits, trials, 0.0005)
         exact = stats.binomtest(hits, trials).proportion_ci(0.999, "exact")
@@ -236,7 +232,7 @@ def test_clopper_pearson_agrees_with_scipy() -> None:
         assert high == pytest.approx(exact.high, rel=1e-6)
 
 
-def test_the_bound_is_wrong_no_more_often_than_said() -> None:
+def test_the_bound_is_wrong_no_more_often_than_said():
     """P = ½ against ½/e, alpha = 10 %: 4000 fair runs; more than 460 false alarms is 1e-6."""
     rng = np.random.default_rng(5)
     hits = rng.binomial(2000, [[0.5], [0.5 / np.e]], (2, 4000))
@@ -245,7 +241,7 @@ def test_the_bound_is_wrong_no_more_often_than_said() -> None:
     assert bounds.mean() > 0.85
 
 
-def test_gaussian_epsilon_at_reference_values() -> None:
+def test_gaussian_epsilon_at_reference_values():
     """Sigmas of Balle & Wang 2018, Alg. 1, at delta = 1e-6, and no noise needed at all."""
     assert gaussian_epsilon(1e-7, 1e-6) == 0.0
     for epsilon, sigma in ((0.1, 36.3046904262), (5, 0.98004900), (20, 0.30908468)):
@@ -260,18 +256,18 @@ def test_gaussian_epsilon_at_reference_values() -> None:
         ({"seconds": 0.0}, "above 0"),
     ],
 )
-def test_bad_input_is_refused(changes: dict[str, float], message: str) -> None:
+def test_bad_input_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
-        attack(STAIRCASE, **changes)  # type: ignore[arg-type]
+        attack(STAIRCASE, **changes)
 
 
-def test_baselines_have_no_claim() -> None:
+def test_baselines_have_no_claim():
     with pytest.raises(InputError, match="promises nothing"):
         attack(Spec("none-oporp", dim=4, adjacency=attribute(1.0)))
 
 
 @pytest.mark.slow
-def test_command_line(tmp_path: Path) -> None:
+def test_command_line(tmp_path):
     path = tmp_path / "spec.json"
     path.write_text(STAIRCASE.to_json())
     words = ["audit", str(path), "--trials", "2000", "--confidence", str(SURE)]

@@ -1,9 +1,5 @@
 """Weaknesses of 5 % in designed projections, which the exact verifier reads off what is applied."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.specs import designed, example
@@ -20,7 +16,7 @@ from dpindex.mechanism.projections.dense import Designed
 METHODS = ["dp-designed-laplace", "dp-designed-gaussian", "dp-signdesigned-geometric"]
 
 
-def bins() -> dpi.Spec:
+def bins():
     """Signs of a design of one entry a column."""
     design = designed(24, signs=True)
     assert np.count_nonzero(design.entries, axis=0).max() == 1
@@ -28,26 +24,24 @@ def bins() -> dpi.Spec:
 
 
 @pytest.fixture(params=[*METHODS, "bins"])
-def spec(request: pytest.FixtureRequest) -> dpi.Spec:
+def spec(request):
     if request.param == "bins":
         return bins()
     return example(find_method(request.param), epsilon=1.0)
 
 
-def altered(design: dpi.Design, entries: Any) -> bytes:
+def altered(design, entries):
     facts, arrays = unpack(design.to_bytes(), "design")
     return pack("design", facts, arrays | {"entries": entries.astype(np.int16)})
 
 
-def test_what_ships_is_proved(spec: dpi.Spec) -> None:
+def test_what_ships_is_proved(spec):
     report = verify(spec)
     assert report.passed, str(report)
     assert "design: columns of the matrix, and the centre on the grid" in str(report)
 
 
-def test_a_matrix_that_is_rounded_to_5_percent_more(
-    spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_matrix_that_is_rounded_to_5_percent_more(spec, monkeypatch):
     apply = Designed.apply
     monkeypatch.setattr(Designed, "apply", lambda self, x: np.rint(1.05 * apply(self, x)))
     monkeypatch.setattr(Designed, "apply_sparse", lambda self, x: self.apply(x.toarray()))
@@ -57,9 +51,7 @@ def test_a_matrix_that_is_rounded_to_5_percent_more(
 
 
 @pytest.mark.slow
-def test_a_column_that_is_left_out_of_the_bound(
-    spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_column_that_is_left_out_of_the_bound(spec, monkeypatch):
     """All columns but one are 5 % lighter, and the law is told of those."""
     design = spec.design
     assert design is not None
@@ -82,7 +74,7 @@ def test_a_column_that_is_left_out_of_the_bound(
 
 
 @pytest.mark.parametrize("narrower", [0.95, 1 / 256])
-def test_levels_of_signs_in_bins_are_as_wide_as_an_attribute_moves_them(narrower: float) -> None:
+def test_levels_of_signs_in_bins_are_as_wide_as_an_attribute_moves_them(narrower):
     """Narrower ones flip less far from 0 than they may."""
     spec = bins()
     law = spec.law
@@ -92,7 +84,7 @@ def test_levels_of_signs_in_bins_are_as_wide_as_an_attribute_moves_them(narrower
     assert any(name.startswith("law: ") for name in verify(spec).failed)
 
 
-def test_levels_as_wide_as_one_entry_are_for_bins_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_levels_as_wide_as_one_entry_are_for_bins_alone(monkeypatch):
     """Where an attribute moves two coordinates, each of such levels costs it a whole epsilon."""
     spec = example(find_method("dp-signdesigned-geometric"), epsilon=1.0)
     made = spec.projection
@@ -102,9 +94,7 @@ def test_levels_as_wide_as_one_entry_are_for_bins_alone(monkeypatch: pytest.Monk
     assert any(name.startswith("law: ") for name in verify(spec).failed)
 
 
-def test_a_heavy_design_is_refused_whatever_was_checked_before(
-    spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_heavy_design_is_refused_whatever_was_checked_before(spec, monkeypatch):
     """Its law is told of the 5 %, and still: a design states that its columns cost one beta."""
     design = spec.design
     assert design is not None
@@ -117,7 +107,7 @@ def test_a_heavy_design_is_refused_whatever_was_checked_before(
     assert failed == ("design: columns of the matrix, and the centre on the grid",)
 
 
-def test_another_matrix_than_the_one_that_is_named(spec: dpi.Spec) -> None:
+def test_another_matrix_than_the_one_that_is_named(spec):
     """The applied map is that of another design, a permutation of columns, as heavy as this one."""
     design = spec.design
     assert design is not None
@@ -128,7 +118,7 @@ def test_another_matrix_than_the_one_that_is_named(spec: dpi.Spec) -> None:
 
 
 @pytest.mark.parametrize("change", [0.05, np.nan, 1e9], ids=["between steps", "none", "far out"])
-def test_a_centre_that_is_not_on_the_grid(spec: dpi.Spec, change: float) -> None:
+def test_a_centre_that_is_not_on_the_grid(spec, change):
     assert spec.offset is not None
     vars(spec)["offset"] = spec.offset + change
     assert "design: columns of the matrix, and the centre on the grid" in verify(spec).failed

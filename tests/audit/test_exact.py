@@ -1,7 +1,5 @@
 """The exact verifier: what ships passes, and its lemmas agree with brute force."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -33,7 +31,6 @@ from dpindex.audit.input_checks import code_checks, grid_checks, norm_at_most, r
 from dpindex.audit.law_verifiers import VERIFIERS, binomial_tail, change_chance, law_verifier
 from dpindex.audit.record_verifiers import cap_size
 from dpindex.cli import app
-from dpindex.mechanism.method import Method
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace, geometric_table
 from dpindex.mechanism.noise.gaussian import gaussian_table
 from dpindex.mechanism.noise.signs import (
@@ -50,14 +47,14 @@ DENSE_LAPLACE = Spec(
 PRIVATE = list(dict.fromkeys(spec.method for spec in SPECS))
 
 
-def _large(spec: Spec) -> bool:
+def _large(spec):
     """Tables of thousands of cells in 128 bits: one budget is enough here."""
     single = spec.adjacency.kind == "attribute" and spec.projection.sensitivity.count == 1
     return spec.method_row.needs_delta and (spec.method_row.definition == "iDP" or not single)
 
 
 @given(st.fractions(0, 100, max_denominator=1000))
-def test_exp_below_is_below_and_tight(x: Fraction) -> None:
+def test_exp_below_is_below_and_tight(x):
     below, shift = exp_below(x)
     with mpmath.workprec(900):
         true = mpmath.exp(mpmath.mpf(x.numerator) / x.denominator)
@@ -67,13 +64,13 @@ def test_exp_below_is_below_and_tight(x: Fraction) -> None:
 
 
 @pytest.mark.parametrize(("width", "inner"), [(1, 1), (4, 2), (5, 5), (7, 1)])
-def test_the_lemma_on_unbounded_tables_agrees_with_all_pairs(width: int, inner: int) -> None:
+def test_the_lemma_on_unbounded_tables_agrees_with_all_pairs(width, inner):
     table = geometric_table(mpmath.mpf("0.7"), width, inner, 0)
     shift = 2 * width + 1
     half, period = 1 << 63, table.period
     side = table.masses[len(table.masses) // 2 : -1]
 
-    def chance(z: int) -> Fraction:
+    def chance(z):
         rounds, rest = divmod(z if z >= 0 else -1 - z, period)
         return Fraction(side[rest], 1 << 64) * Fraction(table.masses[-1], half) ** rounds
 
@@ -86,7 +83,7 @@ def test_the_lemma_on_unbounded_tables_agrees_with_all_pairs(width: int, inner: 
     assert found == brute
 
 
-def test_hockey_stick_agrees_with_randomized_response() -> None:
+def test_hockey_stick_agrees_with_randomized_response():
     table = CellTable([3 << 62, 1 << 62], first=0)
     # P = (¾, ¼); shifted by one, all mass but P(0) has a counterpart of ¾·e^ε ≥ ¼.
     found = hockey_stick(table, 1, Fraction(1))
@@ -95,7 +92,7 @@ def test_hockey_stick_agrees_with_randomized_response() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRIVATE)
-def test_every_shipped_law_passes(name: str) -> None:
+def test_every_shipped_law_passes(name):
     specs = [spec for spec in SPECS if spec.method == name]
     few = [spec for spec in specs if spec.epsilon == 1.0 or not _large(spec)]
     if name == "codebook-softmax":  # 48 tables of 4096 steps: nearly every epsilon, in some terms
@@ -109,7 +106,7 @@ def test_every_shipped_law_passes(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises() -> None:
+def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises():
     used = set()
     for spec in [*{(s.method, s.adjacency.kind): s for s in SPECS}.values(), DENSE_LAPLACE]:
         drawn = type(getattr(spec.law, "source", spec.law))
@@ -121,7 +118,7 @@ def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises() ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "subset"), [(2, 1), (3, 2), (40, 33), (3000, 1500), (65536, 3)])
-def test_codebooks_of_any_size_are_verified(size: int, subset: int) -> None:
+def test_codebooks_of_any_size_are_verified(size, subset):
     book = Codebook(np.random.default_rng(0).normal(size=(size, 3)))
     spec = Spec("record-codebook", 3, epsilon=2.0, adjacency=record(), codebook=book,
                 subset=subset)  # fmt: skip
@@ -129,7 +126,7 @@ def test_codebooks_of_any_size_are_verified(size: int, subset: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 37, 300, pytest.param(3000, marks=pytest.mark.slow)])
-def test_softmax_draws_of_any_number_of_codewords_are_verified(size: int) -> None:
+def test_softmax_draws_of_any_number_of_codewords_are_verified(size):
     """A draw rounds each of K chances: with more codewords less would be held back by luck."""
     book = Codebook(np.random.default_rng(0).normal(size=(size, 6)))
     for terms in ({"epsilon": 10.0}, {"epsilon": 5.0, "record_epsilon": 9.0}):
@@ -137,7 +134,7 @@ def test_softmax_draws_of_any_number_of_codewords_are_verified(size: int) -> Non
         assert refuted(spec) == ()
 
 
-def test_caps_are_counted_as_by_hand() -> None:
+def test_caps_are_counted_as_by_hand():
     for weights in ([1], [3, 2, 1], [5, 5, 1, 0, 0], [31] * 9):
         totals = [sum(s) for s in product(*((0, w) for w in weights))]
         for threshold in range(-1, sum(weights) + 3):
@@ -146,11 +143,11 @@ def test_caps_are_counted_as_by_hand() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [128, 1024])
-def test_long_caps_are_verified(k: int) -> None:
+def test_long_caps_are_verified(k):
     assert refuted(Spec("record-cap", 24, k=k, epsilon=12.0, adjacency=record())) == ()
 
 
-def test_what_is_not_covered_is_listed_with_its_reason() -> None:
+def test_what_is_not_covered_is_listed_with_its_reason():
     missing = not_covered()
     assert list(missing) == ["row-rp-g-direct", "row-rp-g-composition"]
     promising = {row.name for row in methods() if row.definition != "none"}
@@ -161,13 +158,13 @@ def test_what_is_not_covered_is_listed_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize(("dim", "ratio"), [(1, 0.3), (48, 0.02), (784, 0.1), (5000, 0.4)])
-def test_the_chance_of_a_change_is_bounded_closely(dim: int, ratio: float) -> None:
+def test_the_chance_of_a_change_is_bounded_closely(dim, ratio):
     """Against the integral that the law is calibrated by, which conditions on the other normal."""
     found, other = change_chance(dim, ratio), change_probability(dim, ratio)
     assert other - 2e-9 <= found <= other * (1 + 3e-5) + 1e-8
 
 
-def test_binomial_tails_are_exact() -> None:
+def test_binomial_tails_are_exact():
     assert float(binomial_tail(512, Fraction(1, 4), 176)) == pytest.approx(
         float(bdtrc(176, 512, 0.25)), rel=1e-9
     )
@@ -177,7 +174,7 @@ def test_binomial_tails_are_exact() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", [1.5, 4.0, 40.0])
-def test_signs_that_can_change_are_counted(norm: float) -> None:
+def test_signs_that_can_change_are_counted(norm):
     spec = Spec(
         "dp-signrp-rr",
         dim=200,
@@ -189,18 +186,18 @@ def test_signs_that_can_change_are_counted(norm: float) -> None:
         adjacency=attribute(1.0),
     )
     assert verify(spec).failed == ()
-    signs = round(2.0 / math.log(2**64 / spec.law.thresholds[0] - 1))  # type: ignore[union-attr]
+    signs = round(2.0 / math.log(2**64 / spec.law.thresholds[0] - 1))
     law = FlipsByLevel([response_threshold(2.0, signs - 1)])
     object.__setattr__(spec, "law", law)
     assert verify(spec).failed == ("law: signs that can change",)
 
 
-def test_steps_of_a_law_in_two_digits_agree_with_all_pairs() -> None:
+def test_steps_of_a_law_in_two_digits_agree_with_all_pairs():
     source = TwoDigitLaplace(mpmath.mpf("0.01"), 0)
     base, high, low = 1 << source.digit, source.high, source.low
     side = high.masses[len(high.masses) // 2 : -1]
 
-    def chance(z: int) -> int:
+    def chance(z):
         upper, lower = divmod(z if z >= 0 else -1 - z, base)
         rounds, rest = divmod(upper, high.period)
         mass = side[rest] * high.masses[-1] ** rounds << (high.bits - 1) * (2 - rounds)
@@ -213,7 +210,7 @@ def test_steps_of_a_law_in_two_digits_agree_with_all_pairs() -> None:
     assert math.log(brute) == pytest.approx(0.01, rel=1e-12)
 
 
-def test_the_gaussian_reduction_agrees_with_the_hockey_stick_of_the_table() -> None:
+def test_the_gaussian_reduction_agrees_with_the_hockey_stick_of_the_table():
     """Where one coordinate moves both can be computed: the reduction is above, by little."""
     spec = Spec("dp-oporp", dim=12, k=1, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
     table = spec.law.source
@@ -229,7 +226,7 @@ def test_the_gaussian_reduction_agrees_with_the_hockey_stick_of_the_table() -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.2, 0.55, 3.0, 4.5, 700.0])
-def test_the_normal_law_next_to_a_table_is_found(sigma: float) -> None:
+def test_the_normal_law_next_to_a_table_is_found(sigma):
     """By the mass at 0 where the table is narrow, by the variance where it is wide."""
     table = gaussian_table(sigma, 1.0, 1e-6, 1, 0)
     deviation, distance = normal_of_table(table)
@@ -239,7 +236,7 @@ def test_the_normal_law_next_to_a_table_is_found(sigma: float) -> None:
         assert normal_of_table(other) == (1, 1)
 
 
-def test_distance_of_a_table_to_the_rounded_normal() -> None:
+def test_distance_of_a_table_to_the_rounded_normal():
     table = gaussian_table(3.0, 1.0, 1e-6, 1, 0)
     deviation = Fraction(3)
     assert distance_to_rounded(table, deviation) < Fraction(len(table.masses), 1 << table.bits)
@@ -258,7 +255,7 @@ def test_distance_of_a_table_to_the_rounded_normal() -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 7))
-def test_operator_norms_are_decided_exactly(seed: int, size: int) -> None:
+def test_operator_norms_are_decided_exactly(seed, size):
     entries = np.random.default_rng(seed).integers(-50, 51, (9, size))
     gram = entries.T @ entries
     top = float(np.linalg.eigvalsh(gram)[-1])
@@ -286,7 +283,7 @@ def test_operator_norms_are_decided_exactly(seed: int, size: int) -> None:
     ],
     ids=str,
 )
-def test_other_specs_pass(changes: dict[str, object]) -> None:
+def test_other_specs_pass(changes):
     plain = {
         "method": "dp-oporp-staircase",
         "adjacency": attribute(1.0),
@@ -299,7 +296,7 @@ def test_other_specs_pass(changes: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("times", [2, 3, 5, 7])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
-def test_shares_of_repetitions_add_up_to_no_more(epsilon: float, times: int) -> None:
+def test_shares_of_repetitions_add_up_to_no_more(epsilon, times):
     spec = Spec(
         "dp-signoporp-rr",
         dim=8,
@@ -319,7 +316,7 @@ NARROW = [
 
 
 @pytest.mark.parametrize("row", NARROW, ids=[row.name for row in NARROW])
-def test_a_change_is_no_wider_than_the_bounds(row: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_is_no_wider_than_the_bounds(row, monkeypatch):
     """A change of 1 within bounds of width 0.2 costs what one of 0.2 costs, and no less."""
     known = {"bounds": (-0.1, 0.1)}
     spec = example(row, **known)
@@ -336,7 +333,7 @@ def test_a_change_is_no_wider_than_the_bounds(row: Method, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("low", [10.929, 18.83, -8.271])
-def test_square_wave_with_bounds_next_to_a_tie(low: float) -> None:
+def test_square_wave_with_bounds_next_to_a_tie(low):
     """float32 rounds these bounds one grid step outside the interval."""
     width = attribute(1.0000001)
     spec = Spec("raw-square-wave", dim=2, epsilon=1.0, bounds=(low, low + 1), adjacency=width)
@@ -350,9 +347,7 @@ def test_square_wave_with_bounds_next_to_a_tie(low: float) -> None:
     st.floats(0, 1),
     st.floats(-1, 1),
 )
-def test_the_grid_lemma_holds_on_examples(
-    beta: float, scale: float, place: float, size: float, other: float
-) -> None:
+def test_the_grid_lemma_holds_on_examples(beta, scale, place, size, other):
     bounds = (-30 * beta, 30 * beta)
     spec = Spec("raw-laplace", dim=1, epsilon=1.0, scale=scale, bounds=bounds,
                 adjacency=attribute(beta))  # fmt: skip
@@ -363,12 +358,12 @@ def test_the_grid_lemma_holds_on_examples(
         assert abs(steps[0]) <= 1 << spec.grid.bits
 
 
-def test_a_promise_of_nothing_is_not_verified() -> None:
+def test_a_promise_of_nothing_is_not_verified():
     with pytest.raises(InputError, match="promises nothing"):
         verify(Spec("none-oporp", dim=4, adjacency=attribute(1.0)))
 
 
-def test_command_line(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_command_line(tmp_path):
     spec = Spec("dp-signoporp-geometric", dim=12, k=4, epsilon=1.0, adjacency=attribute(1.0))
     path = tmp_path / "spec.json"
     path.write_text(spec.to_json())

@@ -4,12 +4,8 @@ Every attack here is made at confidence 1 − 1e-6, so a right mechanism is refu
 at most 1e-6.
 """
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,38 +29,38 @@ SURE = 1 - 1e-6
 NOISE = np.random.default_rng(3)
 
 
-def laplace(scale: float) -> Callable[[Any], Any]:
-    def release(x: Any) -> Any:
+def laplace(scale):
+    def release(x):
         return x + NOISE.laplace(0.0, scale, x.shape)
 
     return release
 
 
-def response(x: Any) -> bytes:
+def response(x):
     """The sign of the first number, right with chance e/(1 + e), as one byte."""
     kept = NOISE.random() < np.e / (1 + np.e)
     return bytes([int((x[0] > 0) == kept)])
 
 
-def bound(mechanism: Mechanism, trials: int = 20_000) -> float:
+def bound(mechanism, trials=20_000):
     return attack_function(mechanism, trials=trials, confidence=SURE).lower_bound
 
 
 @pytest.mark.slow
-def test_sensitivity_from_the_own_norm_is_refuted() -> None:
+def test_sensitivity_from_the_own_norm_is_refuted():
     """A short vector is known by its release: every trial says so."""
     mechanism = Mechanism(own_norm, 8, 1.0, 1e-5)
     assert bound(mechanism, 4000) > 4.0
 
 
 @pytest.mark.slow
-def test_half_the_distance_is_refuted() -> None:
+def test_half_the_distance_is_refuted():
     """The realised epsilon is 2; found 1.78 ± 0.02."""
     assert 1.5 < bound(Mechanism(half_distance, 2, 1.0, norm=1.0)) <= 2.0
 
 
 @pytest.mark.slow
-def test_sound_noise_is_not_refuted() -> None:
+def test_sound_noise_is_not_refuted():
     assert bound(Mechanism(sound, 2, 1.0, norm=1.0)) <= 1.0
 
 
@@ -80,13 +76,13 @@ def test_sound_noise_is_not_refuted() -> None:
     ],
     ids=["record", "attribute", "l2", "batched", "bytes"],
 )
-def test_right_claims_are_seen_as_nearly_one(mechanism: Mechanism) -> None:
+def test_right_claims_are_seen_as_nearly_one(mechanism):
     """Found 0.87 to 0.92."""
     assert 0.7 < bound(mechanism) <= 1.0
 
 
 @pytest.mark.slow
-def test_noise_of_another_spread_is_seen() -> None:
+def test_noise_of_another_spread_is_seen():
     """The mean says nothing; the deviation is 1 under one neighbour and 3 under the other."""
     mechanism = Mechanism(lambda x: NOISE.normal(0, 3 if x[0] > 0 else 1, 4), 1, 0.5)
     assert bound(mechanism) > 1.5
@@ -94,12 +90,12 @@ def test_noise_of_another_spread_is_seen() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("release", [lambda x: x, lambda x: x.tobytes()], ids=["array", "bytes"])
-def test_no_noise_is_refuted(release: Any) -> None:
+def test_no_noise_is_refuted(release):
     assert bound(Mechanism(release, 3, 4.0), 2000) > 4.0
 
 
 @pytest.mark.parametrize("claimed", [attribute(0.5), l2(0.5)], ids=str)
-def test_neighbours_are_those_of_the_claim(claimed: Any) -> None:
+def test_neighbours_are_those_of_the_claim(claimed):
     for one, other in Mechanism(laplace(1.0), 5, 1.0, adjacency=claimed).neighbours().values():
         assert np.linalg.norm(one - other) == pytest.approx(0.5)
         assert np.abs([one, other]).max() <= 1.0
@@ -125,7 +121,7 @@ def test_neighbours_are_those_of_the_claim(claimed: Any) -> None:
         ({"function": lambda x: x[:1], "batched": True}, "gave 1 releases of"),
     ],
 )
-def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_bad_input_is_refused(changes, message):
     fields = {"function": laplace(1.0), "dim": 2, "epsilon": 1.0} | changes
     with pytest.raises(InputError, match=message):
         attack_function(Mechanism(**fields), trials=200)

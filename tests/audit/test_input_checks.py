@@ -1,10 +1,6 @@
 """The verifier of sketches: what ships passes. Broken sketches are in ``test_mutations.py``."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +16,7 @@ PURE = SketchSpec(3, 20, 16, PStable(1.0, 2), 1.0)
 
 
 @pytest.mark.slow
-def test_every_default_sketch_passes() -> None:
+def test_every_default_sketch_passes():
     specs = [spec for spec in default_specs() if isinstance(spec, SketchSpec)]
     assert {(s.neighbouring, s.delta) for s in specs} == {
         (n, delta) for n in ("add-remove", "replace") for delta in (0.0, 1e-6)
@@ -30,25 +26,25 @@ def test_every_default_sketch_passes() -> None:
 
 
 @pytest.mark.parametrize("hash", [SRP(4), SRP(9), PairedSRP(3), PStable(0.5)], ids=str)
-def test_every_hash_passes(hash: Any) -> None:
+def test_every_hash_passes(hash):
     assert verify(replace(PURE, hash=hash, dim=50)).failed == ()
 
 
 @pytest.mark.slow
-def test_one_row_and_a_wide_law_pass() -> None:
+def test_one_row_and_a_wide_law_pass():
     assert verify(replace(PURE, rows=1)).failed == ()
     assert verify(replace(PURE, rows=1, delta=1e-6)).failed == ()
     assert verify(replace(PURE, rows=300, epsilon=0.01, delta=1e-6)).failed == ()
 
 
 @pytest.mark.slow
-def test_many_rows_leave_each_count_little() -> None:
+def test_many_rows_leave_each_count_little():
     """20 000 rows at ε = 1: an earlier table, its tail too heavy, lost 2.3e-4 here for 5e-5."""
     spec = SketchSpec(2, 1000, 2, SRP(1), 0.05)
     assert verify(spec).failed == ()
 
 
-def test_on_the_command_line(tmp_path: Path) -> None:
+def test_on_the_command_line(tmp_path):
     path, merged = tmp_path / "s.race", tmp_path / "m.race"
     x = np.random.default_rng(0).normal(size=(50, 3))
     a, b = (RaceSketch(PURE).fit(x).release() for _ in range(2))

@@ -87,11 +87,11 @@ RELEASE = "release: noise on every count, and the promise that goes with it"
 POOLED, ALONE = "across zero, pool", "across zero, each coordinate by itself"
 
 
-def staircase(epsilon: float = 1.0) -> Spec:
+def staircase(epsilon=1.0):
     return Spec("dp-oporp-staircase", dim=DIM, k=K, epsilon=epsilon, adjacency=attribute(1.0))
 
 
-def signs(method: str = "dp-signoporp-geometric", **changes: Any) -> Spec:
+def signs(method="dp-signoporp-geometric", **changes):
     return Spec(
         **{
             "adjacency": attribute(1.0),
@@ -104,46 +104,46 @@ def signs(method: str = "dp-signoporp-geometric", **changes: Any) -> Spec:
     )
 
 
-def altered(spec: Spec, **parts: Any) -> Spec:
+def altered(spec, **parts):
     """The spec with parts of what it resolves to replaced."""
     for name, part in parts.items():
         object.__setattr__(spec, name, part)
     return spec
 
 
-def with_table(spec: Spec, table: CellTable) -> Spec:
+def with_table(spec, table):
     return altered(spec, law=AdditiveNoise(table, spec.law.grid_bits))
 
 
-def small_sigma(patch: pytest.MonkeyPatch) -> Spec:
+def small_sigma(patch):
     spec = Spec("dp-oporp", dim=DIM, k=K, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
-    law: Any = spec.law
+    law = spec.law
     cells = 1 << (law.grid_bits - law.source.cell_bits)
     sigma = 0.95 * optimal_sigma(1.0, 1e-6) * cells
     return with_table(spec, gaussian_table(sigma, 1.0, 1e-6, K, law.source.cell_bits))
 
 
-def steep_ratio(patch: pytest.MonkeyPatch) -> Spec:
+def steep_ratio(patch):
     return altered(staircase(), law=staircase_noise(1.05))
 
 
-def ladder(spec: Spec, width: int) -> Spec:
-    law: Any = spec.law
+def ladder(spec, width):
+    law = spec.law
     inner = max(1, round(width / (1 + math.exp(0.5))))
     return with_table(spec, geometric_table(mpmath.mpf(1), width, inner, law.source.cell_bits))
 
 
-def cells_per_beta(spec: Spec) -> int:
-    law: Any = spec.law
+def cells_per_beta(spec):
+    law = spec.law
     return int(1 << (law.grid_bits - law.source.cell_bits))
 
 
-def half_sensitivity(patch: pytest.MonkeyPatch) -> Spec:
+def half_sensitivity(patch):
     spec = staircase()
     return ladder(spec, cells_per_beta(spec) // 2)
 
 
-def coarse_law(patch: pytest.MonkeyPatch) -> Spec:
+def coarse_law(patch):
     spec = staircase()
     return ladder(spec, cells_per_beta(spec) - 1)
 
@@ -152,7 +152,7 @@ class FineGrid(Grid):
     """One beta spans 2^bits + 1 steps."""
 
     @property
-    def step(self) -> float:
+    def step(self):
         return self.beta / ((1 << self.bits) + 1)
 
 
@@ -160,12 +160,12 @@ class TightGrid(Grid):
     """One beta spans exactly 2^bits steps, before any float rounding."""
 
     @property
-    def step(self) -> float:
+    def step(self):
         return self.beta / (1 << self.bits)
 
 
-def with_grid(kind: type[Grid]) -> Callable[[pytest.MonkeyPatch], Spec]:
-    def make(patch: pytest.MonkeyPatch) -> Spec:
+def with_grid(kind):
+    def make(patch):
         spec = staircase()
         g = spec.grid
         return altered(spec, grid=kind(g.beta, g.bits, g.scale, g.bounds, g.clip, g.max_column_l1))
@@ -173,19 +173,19 @@ def with_grid(kind: type[Grid]) -> Callable[[pytest.MonkeyPatch], Spec]:
     return make
 
 
-def rounded_down(patch: pytest.MonkeyPatch) -> Spec:
+def rounded_down(patch):
     spec = signs("dp-signoporp-rr")
-    law: Any = spec.law
+    law = spec.law
     return altered(spec, law=FlipsByLevel([law.thresholds[0] - 1]))
 
 
-def few_flips(patch: pytest.MonkeyPatch) -> Spec:
+def few_flips(patch):
     spec = signs("dp-signoporp-rr")
-    law: Any = spec.law
+    law = spec.law
     return altered(spec, law=FlipsByLevel([law.thresholds[0] * 95 // 100]))
 
 
-def loose_chain(patch: pytest.MonkeyPatch) -> Spec:
+def loose_chain(patch):
     """Each threshold rounded down by itself, instead of up along the chain."""
     spec = signs("dp-signoporp-rr-smooth")
     with mpmath.workprec(256):
@@ -193,19 +193,19 @@ def loose_chain(patch: pytest.MonkeyPatch) -> Spec:
     return altered(spec, law=FlipsByLevel(thresholds))
 
 
-def unsplit_budget(patch: pytest.MonkeyPatch) -> Spec:
+def unsplit_budget(patch):
     return altered(signs(repetitions=2), law=geometric_flips(1.0))
 
 
 class BareBit(FlipsByLevel):
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         bits = super().perturb(x, stream)
         bits[:, -1] = x[:, -1] > 0
         return bits
 
 
 class BareBin(AdditiveNoise):
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         codes = super().perturb(x, stream)
         codes[:, -1] = x[:, -1].astype(np.int32) >> self.source.cell_bits
         return codes
@@ -214,36 +214,36 @@ class BareBin(AdditiveNoise):
 class ShortWords(FlipsByLevel):
     """Thresholds cut to sixteen bits."""
 
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         level = np.clip(np.ceil(np.abs(x) / 4096), 1, len(self.thresholds)).astype(np.intp)
         top = np.array([0, *(t >> 48 for t in self.thresholds)], dtype=np.uint16)
         coins = stream.words(x.size, np.uint16).reshape(x.shape)
         return (x > 0) ^ np.where(x == 0, coins < 1 << 15, coins < top[level])
 
 
-def bare_bit(patch: pytest.MonkeyPatch) -> Spec:
+def bare_bit(patch):
     spec = signs()
-    return altered(spec, law=BareBit(list(spec.law.thresholds)))  # type: ignore[union-attr]
+    return altered(spec, law=BareBit(list(spec.law.thresholds)))
 
 
-def bare_bin(patch: pytest.MonkeyPatch) -> Spec:
+def bare_bin(patch):
     spec = staircase()
-    law: Any = spec.law
+    law = spec.law
     return altered(spec, law=BareBin(law.source, law.grid_bits))
 
 
-def short_words(patch: pytest.MonkeyPatch) -> Spec:
+def short_words(patch):
     spec = signs()
-    return altered(spec, law=ShortWords(list(spec.law.thresholds)))  # type: ignore[union-attr]
+    return altered(spec, law=ShortWords(list(spec.law.thresholds)))
 
 
 class Restarting:
     """A key stream that begins again for every call."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._rng = np.random.default_rng(8)
 
-    def words(self, count: int, dtype: Any) -> Any:
+    def words(self, count, dtype):
         most = np.iinfo(dtype).max
         return self._rng.integers(0, most, count, dtype=dtype, endpoint=True)
 
@@ -251,40 +251,40 @@ class Restarting:
 class Deaf:
     """Keeps its key, and so takes no new one after a fork."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._encryptor = Cipher(AES(os.urandom(32)), CTR(os.urandom(16))).encryptor()
 
-    def words(self, count: int, dtype: Any) -> Any:
+    def words(self, count, dtype):
         size = count * np.dtype(dtype).itemsize
         return np.frombuffer(bytearray(self._encryptor.update(bytes(size))), dtype)
 
 
-def reused_stream(patch: pytest.MonkeyPatch) -> Spec:
+def reused_stream(patch):
     patch.setattr(dpindex.mechanism.privatizer, "secret_stream", Restarting)
     return staircase()
 
 
-def forked_stream(patch: pytest.MonkeyPatch) -> Spec:
+def forked_stream(patch):
     stream = Deaf()
     patch.setattr(dpindex.mechanism.privatizer, "secret_stream", lambda: stream)
     return staircase()
 
 
-def two_bins(patch: pytest.MonkeyPatch) -> Spec:
+def two_bins(patch):
     return altered(staircase(), projection=Oporp(DIM, K, 0, repetitions=2))
 
 
-def mislabelled(patch: pytest.MonkeyPatch) -> Spec:
+def mislabelled(patch):
     row = METHODS.find_method("idp-signrp-rr")
     lie = replace(row, calibration=replace(row.calibration, definition="DP"))
     patch.setitem(METHODS.TABLE, row.name, lie)
     return signs("idp-signrp-rr")
 
 
-def heavy_tail_cut(patch: pytest.MonkeyPatch) -> Spec:
+def heavy_tail_cut(patch):
     """The tail given to the middle: a bounded law, whose ends tell neighbours apart."""
     spec = staircase()
-    law: Any = spec.law
+    law = spec.law
     masses = list(law.source.masses)
     middle = len(masses) // 2
     masses[middle - 1] += masses[0] - 1
@@ -294,26 +294,26 @@ def heavy_tail_cut(patch: pytest.MonkeyPatch) -> Spec:
     return with_table(spec, table)
 
 
-def dense(method: str, **changes: Any) -> Spec:
+def dense(method, **changes):
     plain = {"adjacency": attribute(1.0), "method": method, "dim": DIM, "k": K, "epsilon": 1.0}
     return Spec(**{**plain, **with_variant(changes)})
 
 
-def small_dense_sigma(patch: pytest.MonkeyPatch) -> Spec:
+def small_dense_sigma(patch):
     """Noise for a map whose rows are a twentieth shorter."""
     spec = dense("dp-rp-g-opt", delta=1e-6)
     sigma = 0.95 * optimal_sigma(1.0, 1e-6) * math.sqrt(spec.projection.sensitivity.l2_squared)
     return altered(spec, law=rounded_gaussian(sigma, 1.0, 1e-6, K))
 
 
-def l1_for_l2(patch: pytest.MonkeyPatch) -> Spec:
+def l1_for_l2(patch):
     """The Laplace law of a sparse map fed its L2 sensitivity, √s, where L1 is meant, s."""
     return altered(dense("dp-sjlt-laplace", sparsity=4), law=laplace_noise(1.0, 2))
 
 
-def steep_digits(patch: pytest.MonkeyPatch) -> Spec:
+def steep_digits(patch):
     spec = dense("dp-rp-l", epsilon=0.1)
-    law: Any = spec.law
+    law = spec.law
     wide = TwoDigitLaplace(law.source.drop * mpmath.mpf("1.05"), law.source.cell_bits)
     return altered(spec, law=AdditiveNoise(wide, law.grid_bits))
 
@@ -321,44 +321,44 @@ def steep_digits(patch: pytest.MonkeyPatch) -> Spec:
 class Crossed(TwoDigitLaplace):
     """The low digit put where the high one belongs."""
 
-    def sample(self, count: int, stream: Any) -> Any:
+    def sample(self, count, stream):
         high = self.high.sample(count, stream).astype(np.int64)
         return (self.low.sample(count, stream) << self.digit) + high
 
 
-def crossed_digits(patch: pytest.MonkeyPatch) -> Spec:
+def crossed_digits(patch):
     spec = dense("dp-rp-l", epsilon=0.1)
-    law: Any = spec.law
+    law = spec.law
     crossed = Crossed(law.source.drop, law.source.cell_bits)
     return altered(spec, law=AdditiveNoise(crossed, law.grid_bits))
 
 
-def short_norm(patch: pytest.MonkeyPatch) -> Spec:
+def short_norm(patch):
     """Whole vectors, under an operator norm that is a twentieth too small."""
     spec = dense("row-rp-g-opt", delta=1e-6, adjacency=l2(2.0))
-    norm: Any = spec.projection
+    norm = spec.projection
     object.__setattr__(norm, "operator_norm", 0.95 * norm.operator_norm)
     return altered(spec, projection=norm)
 
 
-def half_radius(patch: pytest.MonkeyPatch) -> Spec:
+def half_radius(patch):
     """Add or remove where replace is meant: the law of half the radius."""
     spec = dense("row-oporp-g", delta=1e-6, adjacency=l2(2.0))
     law = dense("row-oporp-g", epsilon=2.0, delta=1e-6, adjacency=l2(2.0)).law
     return altered(spec, law=law)
 
 
-def narrow_levels(patch: pytest.MonkeyPatch) -> Spec:
+def narrow_levels(patch):
     """Levels of one beta, where one attribute moves a coordinate by its weight times that."""
     spec = signs("dp-signrp-geometric", entries="uniform")
-    law: Any = spec.law
+    law = spec.law
     return altered(spec, law=FlipsByLevel(list(law.thresholds)))
 
 
-def one_sign_short(patch: pytest.MonkeyPatch) -> Spec:
+def one_sign_short(patch):
     """Epsilon shared by one sign fewer than can change."""
     spec = signs("dp-signrp-rr", k=256, delta=1e-6, entries="gaussian", min_norm=4.0)
-    law: Any = spec.law
+    law = spec.law
     counted = round(1.0 / math.log(2**64 / law.thresholds[0] - 1))
     return altered(spec, law=FlipsByLevel([response_threshold(1.0, counted - 1)]))
 
@@ -366,12 +366,12 @@ def one_sign_short(patch: pytest.MonkeyPatch) -> Spec:
 class HalvedNoise(AdditiveNoise):
     """Adds half of what its source draws."""
 
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         noise = self.source.sample(x.size, stream).reshape(x.shape) >> 1
         return (x.astype(np.int64) + noise) >> self.source.cell_bits
 
 
-def halved_noise(patch: pytest.MonkeyPatch) -> Spec:
+def halved_noise(patch):
     spec = staircase()
     return altered(spec, law=HalvedNoise(spec.law.source, spec.law.grid_bits))
 
@@ -379,47 +379,47 @@ def halved_noise(patch: pytest.MonkeyPatch) -> Spec:
 class Magnified(IndividualGaussian):
     """Coordinates multiplied by twice what the noise was made for."""
 
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         double = copy(self)
         double.multipliers = 2 * self.multipliers
         return IndividualGaussian.perturb(double, x, stream)
 
 
-def magnified(patch: pytest.MonkeyPatch) -> Spec:
+def magnified(patch):
     spec = signs("idp-signoporp-g", delta=1e-6)
     return altered(spec, law=Magnified(1.0, 1e-6, K, 1))
 
 
-def small_individual_sigma(patch: pytest.MonkeyPatch) -> Spec:
+def small_individual_sigma(patch):
     """Gaussian noise inside A for one coordinate, where all of A move."""
     return altered(signs("idp-signrp-g", delta=1e-6), law=IndividualGaussian(1.0, 1e-6, K, 1))
 
 
-def unshared_individual(patch: pytest.MonkeyPatch) -> Spec:
+def unshared_individual(patch):
     return altered(signs("idp-signrp-rr"), law=IndividualFlips(1.0, K, 1))
 
 
-def sketch(**changes: Any) -> Any:
+def sketch(**changes):
     return replace(SketchSpec(3, 20, 16, PStable(1.0, 2), 1.0), **changes)
 
 
-def with_source(spec: Any, source: Any) -> Any:
+def with_source(spec, source):
     return altered(spec, law=AdditiveNoise(source, 0))
 
 
-def weak_counts(patch: pytest.MonkeyPatch) -> SketchSpec:
+def weak_counts(patch):
     return with_source(sketch(), geometric_table(mpmath.mpf("1.05") / 20, 1, 1, 0))
 
 
-def one_row_short(patch: pytest.MonkeyPatch) -> SketchSpec:
+def one_row_short(patch):
     return with_source(sketch(), geometric_table(mpmath.mpf(1) / 19, 1, 1, 0))
 
 
-def add_for_replace(patch: pytest.MonkeyPatch) -> SketchSpec:
+def add_for_replace(patch):
     return altered(sketch(neighbouring="replace"), law=sketch().law)
 
 
-def small_count_sigma(patch: pytest.MonkeyPatch) -> SketchSpec:
+def small_count_sigma(patch):
     sigma = 0.95 * optimal_sigma(1.0, 1e-6) * math.sqrt(20)
     return with_source(sketch(delta=1e-6), gaussian_table(sigma, 1.0, 1e-6, 320, 0))
 
@@ -427,17 +427,17 @@ def small_count_sigma(patch: pytest.MonkeyPatch) -> SketchSpec:
 class Halving(CellTable):
     """Gives half of what its integers say."""
 
-    def sample(self, count: int, stream: Any) -> Any:
+    def sample(self, count, stream):
         return super().sample(count, stream) // 2
 
 
-def other_outcomes(patch: pytest.MonkeyPatch) -> SketchSpec:
+def other_outcomes(patch):
     table = sketch().law.source
     return with_source(sketch(), Halving(table.masses, table.first, tails=True))
 
 
 class BareCount(RaceSketch):
-    def release(self) -> RaceSketch:
+    def release(self):
         first = secret_counts(self)[0, 0].copy()
         super().release()
         assert self.released is not None
@@ -448,7 +448,7 @@ class BareCount(RaceSketch):
 class Boast(RaceSketch):
     """Promises half the epsilon that it spends."""
 
-    def release(self) -> RaceSketch:
+    def release(self):
         super().release()
         assert self.released is not None
         promise = replace(self.released.guarantee, epsilon=0.5)
@@ -457,44 +457,44 @@ class Boast(RaceSketch):
 
 
 class CountedTwice(RaceSketch):
-    def fit(self, x: Any) -> RaceSketch:
+    def fit(self, x):
         super().fit(x)
         secret_counts(self)[3] *= 2
         return self
 
 
-def by_sketch(kind: type[RaceSketch]) -> Callable[[pytest.MonkeyPatch], SketchSpec]:
-    def make(patch: pytest.MonkeyPatch) -> SketchSpec:
+def by_sketch(kind):
+    def make(patch):
         patch.setattr(dpindex.audit.input_checks, "RaceSketch", kind)
         return sketch()
 
     return make
 
 
-def same_count_noise(patch: pytest.MonkeyPatch) -> SketchSpec:
+def same_count_noise(patch):
     patch.setattr(dpindex.race.sketch, "secret_stream", Restarting)
     return sketch()
 
 
-def fine_directions(patch: pytest.MonkeyPatch) -> SketchSpec:
+def fine_directions(patch):
     spec = sketch()
     spec.hasher.whole_directions += 2.0**-8
     return spec
 
 
-def cap(epsilon: float = 1.0) -> Spec:
+def cap(epsilon=1.0):
     return Spec("record-cap", dim=DIM, k=64, epsilon=epsilon, adjacency=record())
 
 
-def with_cap(kind: type[CapResponse]) -> Callable[[pytest.MonkeyPatch], Spec]:
+def with_cap(kind):
     return lambda patch: altered(cap(), law=kind(cap().law.cap))
 
 
-def likely_cap(patch: pytest.MonkeyPatch) -> Spec:
+def likely_cap(patch):
     return altered(cap(), law=CapResponse(best_cap(rank_weights(64), 1.05)))
 
 
-def thin_cap(patch: pytest.MonkeyPatch) -> Spec:
+def thin_cap(patch):
     """Sampled one level of sums further out than it was counted."""
     one = cap().law.cap
     return altered(cap(), law=CapResponse(replace(one, threshold=one.threshold + 1)))
@@ -503,7 +503,7 @@ def thin_cap(patch: pytest.MonkeyPatch) -> Spec:
 class Unranked(CapResponse):
     """Draws in the order of coordinates, by weights that belong to ranks."""
 
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         return self.agreements(len(x), stream) == (x >= 0)
 
 
@@ -511,13 +511,13 @@ class Eager(CapResponse):
     """The sign is lost a twentieth less often."""
 
     @cached_property
-    def tables(self) -> Any:
+    def tables(self):
         first, second = CapResponse(self.cap).tables
         return (first * 0.95).astype(np.uint16), second
 
 
 class BareSign(CapResponse):
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         bits = super().perturb(x, stream)
         bits[:, -1] = x[:, -1] >= 0
         return bits
@@ -526,7 +526,7 @@ class BareSign(CapResponse):
 class KeptWhereLarge(CapResponse):
     """Large coordinates keep their signs, beyond what their ranks say."""
 
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         large = np.abs(x) > 8 * np.median(np.abs(x), axis=1, keepdims=True)
         return np.where(large, x >= 0, super().perturb(x, stream))
 
@@ -534,9 +534,9 @@ class KeptWhereLarge(CapResponse):
 class OneCoin(CapResponse):
     """All rows of a call lie on the same side."""
 
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         class Coins:
-            def words(self, count: int, dtype: Any) -> Any:
+            def words(self, count, dtype):
                 if dtype is np.uint64:
                     return np.repeat(stream.words(1, dtype), count)
                 return stream.words(count, dtype)
@@ -544,28 +544,28 @@ class OneCoin(CapResponse):
         return super().perturb(x, Coins())
 
 
-def book() -> Codebook:
+def book():
     return Codebook(np.random.default_rng(4).normal(size=(60, DIM)))
 
 
-def symbols(subset: int = 20) -> Spec:
+def symbols(subset=20):
     return Spec("record-codebook", DIM, epsilon=1.0, adjacency=record(), codebook=book(),
                 subset=subset)  # fmt: skip
 
 
-def with_response(kind: type[CodebookResponse]) -> Callable[[pytest.MonkeyPatch], Spec]:
-    def make(patch: pytest.MonkeyPatch) -> Spec:
+def with_response(kind):
+    def make(patch):
         spec = symbols()
         return altered(spec, law=kind(spec.law.codebook, spec.subset, spec.law.uniform))
 
     return make
 
 
-def likely_set(patch: pytest.MonkeyPatch) -> Spec:
+def likely_set(patch):
     return altered(symbols(), law=CodebookResponse(book(), 20, uniform_share(60, 1.05, 20)))
 
 
-def small_set(patch: pytest.MonkeyPatch) -> Spec:
+def small_set(patch):
     """The uniform share of a set of 20 for a set of 16."""
     return altered(symbols(), law=CodebookResponse(book(), 16, symbols().law.uniform))
 
@@ -573,7 +573,7 @@ def small_set(patch: pytest.MonkeyPatch) -> Spec:
 class Missing(CodebookResponse):
     """The last codeword is never a uniform one."""
 
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         coins = stream.words(len(x), np.uint64)
         drawn = self.draw(x, stream)
         uniform = draw_uniform(self.size - 1, len(x), stream)
@@ -583,16 +583,16 @@ class Missing(CodebookResponse):
 class Wide(CodebookResponse):
     """Finds four codewords fewer than the uniform share was made for."""
 
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         return CodebookResponse(self.codebook, self.subset - 4, self.uniform).perturb(x, stream)
 
 
 class Biased(CodebookResponse):
     """Uniform draws by the remainder of eight bits."""
 
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         class Short:
-            def words(self, count: int, dtype: Any) -> Any:
+            def words(self, count, dtype):
                 return stream.words(count, dtype) >> np.uint64(56) << np.uint64(56)
 
         return super().perturb(x, Short())
@@ -601,7 +601,7 @@ class Biased(CodebookResponse):
 class BareRow(CodebookResponse):
     """The last record of every call is reported as it is."""
 
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         found = super().perturb(x, stream)
         found[-1] = x[-1].argmax()
         return found
@@ -684,14 +684,14 @@ by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.n
 
 @pytest.mark.slow
 @by_name
-def test_the_verifier_names_what_is_broken(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_verifier_names_what_is_broken(mutant, monkeypatch):
     failed = refuted(mutant.make(monkeypatch))
     assert set(mutant.exact) <= set(failed), failed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.seen], ids=lambda mutant: mutant.name)
-def test_the_attack_refutes_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_attack_refutes_it(mutant, monkeypatch):
     seed_noise(monkeypatch)  # of narrow weaknesses chance would hide one in some hundred runs
     spec = mutant.make(monkeypatch)
     report = attack(spec, trials=mutant.trials)
@@ -700,14 +700,14 @@ def test_the_attack_refutes_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-def test_the_originals_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_originals_pass(monkeypatch):
     """So it is the mutation that is caught."""
     for spec in (staircase(), signs(), signs("idp-signrp-rr"), signs(repetitions=2), sketch(),
                  cap(), symbols()):  # fmt: skip
         assert refuted(spec) == ()
 
 
-def test_the_table_of_what_catches_what_is_up_to_date() -> None:
+def test_the_table_of_what_catches_what_is_up_to_date():
     """``docs/mutations.md`` says what the tests above hold; every mutant has an exact check."""
     rows = [f"| {m.name} | {', '.join(m.exact)} | {m.seen or '–'} |" for m in MUTANTS]
     print("\n".join(rows))
@@ -720,7 +720,7 @@ def test_the_table_of_what_catches_what_is_up_to_date() -> None:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Path:
+def bench(monkeypatch):
     folder = ROOT / "bench"
     if not (folder / "mutants.py").is_file():
         pytest.skip("the benchmarks are not here")
@@ -728,7 +728,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_every_weakness_has_a_seam_and_tests(bench: Path) -> None:
+def test_every_weakness_has_a_seam_and_tests(bench):
     """What it replaces is there, and so are the tests that must fail."""
     campaign = import_module("mutants")
     planted = campaign.MUTANTS
@@ -741,7 +741,7 @@ def test_every_weakness_has_a_seam_and_tests(bench: Path) -> None:
             mutant.plant(patch)
 
 
-def test_the_campaign_missed_nothing_and_its_table_is_up_to_date(bench: Path) -> None:
+def test_the_campaign_missed_nothing_and_its_table_is_up_to_date(bench):
     """As it last ran: ``python bench/mutants.py`` runs it again."""
     campaign = import_module("mutants")
     results = campaign.read_results()

@@ -3,15 +3,11 @@
 The weaknesses that a hostile reader planted, and which "still held", are tests here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -57,8 +53,8 @@ from dpindex.storage.release import CodeDraw, ReleaseRun
 STAIRCASE = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0, adjacency=attribute(1.0))
 CAP = Spec("record-cap", dim=24, k=64, epsilon=1.0, adjacency=record())
 WAVE = Spec("raw-square-wave", dim=8, epsilon=1.0, bounds=(0.0, 1.0), adjacency=attribute(1.0))
-WHOLE: dict[str, Any] = {"dim": 24, "epsilon": 1.0}
-PLAIN: dict[str, Any] = {**WHOLE, "adjacency": attribute(1.0)}
+WHOLE = {"dim": 24, "epsilon": 1.0}
+PLAIN = {**WHOLE, "adjacency": attribute(1.0)}
 ONE_OF_EACH = [
     STAIRCASE,
     WAVE,
@@ -77,23 +73,22 @@ ONE_OF_EACH = [
     SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0, 1e-6),
 ]
 
-Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.filterwarnings("ignore:.* were clipped to them")
 
 
-def test_every_law_is_here() -> None:
+def test_every_law_is_here():
     assert {law_verifier_class(spec) for spec in ONE_OF_EACH} == set(VERIFIERS.values())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ONE_OF_EACH, ids=lambda s: getattr(s, "method", "sketch"))
-def test_what_ships_passes(spec: Any) -> None:
+def test_what_ships_passes(spec):
     assert check_paths(spec, large=False).failed == ()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", [STAIRCASE, CAP], ids=lambda spec: spec.method)
-def test_a_check_that_runs_alone_passes(spec: Spec) -> None:
+def test_a_check_that_runs_alone_passes(spec):
     checks = check_paths(spec, large=False).checks[:-3]  # the last are of all streams
     for check in checks:
         (alone,) = check_paths(spec, large=False, only=check.name).checks
@@ -137,13 +132,13 @@ def test_a_check_that_runs_alone_passes(spec: Spec) -> None:
     ],
     ids=lambda spec: getattr(spec, "method", "sketch"),
 )
-def test_several_tasks_chunks_and_files_pass(spec: Any) -> None:
+def test_several_tasks_chunks_and_files_pass(spec):
     assert check_paths(spec).failed == ()
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0])
 @pytest.mark.parametrize("method", ["raw-laplace", "raw-staircase"])
-def test_a_second_decoder_draws_the_same(method: str, epsilon: float) -> None:
+def test_a_second_decoder_draws_the_same(method, epsilon):
     """By counting boundaries below a number, not by looking up buckets."""
     source = Spec(method, dim=4, epsilon=epsilon, adjacency=attribute(1.0)).law.source
     stream = Recorder(Seeded(3))
@@ -153,7 +148,7 @@ def test_a_second_decoder_draws_the_same(method: str, epsilon: float) -> None:
     assert words.spent
 
 
-def test_other_words_are_not_explained() -> None:
+def test_other_words_are_not_explained():
     words = Replay([np.zeros(5, np.uint32)])
     for count, dtype in ((5, np.uint16), (4, np.uint32)):
         with pytest.raises(UnexplainedError):
@@ -161,12 +156,12 @@ def test_other_words_are_not_explained() -> None:
 
 
 @pytest.mark.parametrize("spec", [STAIRCASE, WAVE], ids=["bins", "raw"])
-def test_exact_integers_are_those_of_the_encoder(spec: Spec) -> None:
+def test_exact_integers_are_those_of_the_encoder(spec):
     rows = probe_rows(spec)
     assert (Projector(spec).project(rows) == exact_integers(spec, rows)).all()
 
 
-def test_the_self_test_of_an_installation(run: Any, monkeypatch: Patch) -> None:
+def test_the_self_test_of_an_installation(run, monkeypatch):
     """The exit code is that of the report, which names what fails."""
     code, out, _ = run("audit", "--self-test", "--json")
     report = json.loads(out)
@@ -184,11 +179,11 @@ def test_the_self_test_of_an_installation(run: Any, monkeypatch: Patch) -> None:
 # Planted weaknesses
 
 
-def additive(change: Callable[[Any, Any], Any]) -> Callable[[Patch], Spec]:
+def additive(change):
     """Noise that is changed between the draw and the sum."""
 
-    def plant(patch: Patch) -> Spec:
-        def perturb(law: AdditiveNoise, x: Any, stream: Any) -> Any:
+    def plant(patch):
+        def perturb(law, x, stream):
             noise = law.source.sample(x.size, stream).reshape(x.shape).astype(np.int64)
             return ((x.astype(np.int64) + change(noise, x)) >> law.source.cell_bits).astype("i4")
 
@@ -198,25 +193,25 @@ def additive(change: Callable[[Any, Any], Any]) -> Callable[[Patch], Spec]:
     return plant
 
 
-def antithetic(noise: Any, x: Any) -> Any:
+def antithetic(noise, x):
     half = len(noise) // 2
     return np.concatenate([noise[: len(noise) - half], -noise[:half]])
 
 
-def wrong_edge(patch: Patch) -> Spec:
+def wrong_edge(patch):
     original = SquareWave.perturb
 
-    def perturb(law: SquareWave, x: Any, stream: Any) -> Any:
+    def perturb(law, x, stream):
         return original(law, np.minimum(x, law.low + ((law.cells - 1) << law.cell_bits)), stream)
 
     patch.setattr(SquareWave, "perturb", perturb)
     return WAVE
 
 
-def doubled_in_add(patch: Patch) -> Spec:
+def doubled_in_add(patch):
     original = PrivateIndex.add
 
-    def add(index: PrivateIndex, x: Any, ids: Any = None, **terms: Any) -> None:
+    def add(index, x, ids=None, **terms):
         if terms or not isinstance(x, np.ndarray):
             original(index, x, ids, **terms)
             return
@@ -227,29 +222,29 @@ def doubled_in_add(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def clock_key(patch: Patch) -> Spec:
+def clock_key(patch):
     class Clock(Seeded):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__(time.perf_counter_ns())
 
     patch.setattr(dpindex.mechanism.privatizer, "secret_stream", Clock)
     return STAIRCASE
 
 
-def shared_key(patch: Patch) -> Spec:
+def shared_key(patch):
     patch.setattr(dpindex.mechanism.privatizer, "secret_stream", lambda: Seeded(8))
     return STAIRCASE
 
 
-def bare_zeros(patch: Patch) -> Spec:
+def bare_zeros(patch):
     return additive(lambda noise, x: np.where(x == 0, 0, noise))(patch)
 
 
-def bare_queries(patch: Patch) -> Spec:
+def bare_queries(patch):
     original = QueryMaker.__call__
 
-    def make(maker: QueryMaker, queries: Any, mode: Any, *, allow_unprotected: bool = False) -> Any:
-        made: Any = original(maker, queries, mode, allow_unprotected=allow_unprotected)
+    def make(maker, queries, mode, *, allow_unprotected=False):
+        made = original(maker, queries, mode, allow_unprotected=allow_unprotected)
         if mode == "private":
             cells = Projector(maker.spec).project(queries).astype(np.int64) >> 7
             made = original(maker, maker.spec.format.codes(cells.astype(np.int32)), "exact")
@@ -259,10 +254,10 @@ def bare_queries(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def paired_flips(patch: Patch) -> Spec:
+def paired_flips(patch):
     original = FlipsByLevel.perturb
 
-    def perturb(law: FlipsByLevel, x: Any, stream: Any) -> Any:
+    def perturb(law, x, stream):
         flipped = original(law, x, stream) ^ (x > 0)
         flipped[:, -1] = flipped[:, 0]
         return flipped ^ (x > 0)
@@ -271,13 +266,13 @@ def paired_flips(patch: Patch) -> Spec:
     return Spec("dp-signoporp-rr", dim=24, k=8, epsilon=1.0, adjacency=attribute(1.0))
 
 
-def quiet_large_counts(patch: Patch) -> SketchSpec:
+def quiet_large_counts(patch):
     original = RaceSketch.release
 
-    def release(sketch: RaceSketch) -> RaceSketch:
+    def release(sketch):
         exact = secret_counts(sketch).copy()
         original(sketch)
-        released: Any = sketch.released
+        released = sketch.released
         released.counts[exact > 5] = exact[exact > 5]
         return sketch
 
@@ -301,22 +296,22 @@ def quiet_large_counts(patch: Patch) -> SketchSpec:
         (quiet_large_counts, "path: released counts, merged and stored"),
     ],
 )
-def test_planted_weaknesses_are_named(plant: Any, check: str, monkeypatch: Patch) -> None:
+def test_planted_weaknesses_are_named(plant, check, monkeypatch):
     assert check in check_paths(plant(monkeypatch), large=False, only=check).failed
 
 
 @pytest.mark.slow
-def test_less_noise_in_large_batches_is_named(monkeypatch: Patch) -> None:
+def test_less_noise_in_large_batches_is_named(monkeypatch):
     spec = additive(lambda noise, x: noise * 4 // 5 if x.size > 100_000 else noise)(monkeypatch)
     dense = "path: privatize, dense"
     assert dense in check_paths(spec, only=dense).failed
 
 
 @pytest.mark.slow
-def test_a_build_that_averages_two_releases_is_named(monkeypatch: Patch) -> None:
+def test_a_build_that_averages_two_releases_is_named(monkeypatch):
     original = Privatizer.privatize
 
-    def privatize(coder: Privatizer, x: Any, **how: Any) -> Any:
+    def privatize(coder, x, **how):
         codes = original(coder, x, **how)
         if "first_row" not in how:
             return codes
@@ -328,13 +323,13 @@ def test_a_build_that_averages_two_releases_is_named(monkeypatch: Patch) -> None
     assert built in check_paths(STAIRCASE, only=built).failed
 
 
-def louder(spec: Spec, x: Any) -> Any:
+def louder(spec, x):
     """Codes that spend twice epsilon, under the fingerprint of a spec."""
     return spec.format.codes(Privatizer(spec.with_epsilon(2 * spec.budget)).privatize(x).stored)
 
 
-def device_that_spends_all_that_is_accepted(patch: Patch) -> Spec:
-    def privatize(vector: Any, spec: Any, *, max_epsilon: float, public: Any = None) -> bytes:
+def device_that_spends_all_that_is_accepted(patch):
+    def privatize(vector, spec, *, max_epsilon, public=None):
         spec = spec if isinstance(spec, Spec) else Spec.read(spec)
         coder = Privatizer(spec.with_epsilon(max_epsilon), max_epsilon=max_epsilon)
         return bytes(spec.format.codes(coder.privatize(vector).stored).to_bytes())
@@ -343,10 +338,10 @@ def device_that_spends_all_that_is_accepted(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def device_that_reads_a_louder_file(patch: Patch) -> Spec:
+def device_that_reads_a_louder_file(patch):
     original = dpindex.device.privatize
 
-    def privatize(vector: Any, spec: Any, *, max_epsilon: float, public: Any = None) -> bytes:
+    def privatize(vector, spec, *, max_epsilon, public=None):
         if isinstance(spec, Spec):
             return original(vector, spec, max_epsilon=max_epsilon)
         return bytes(louder(Spec.read(spec), vector).to_bytes())
@@ -355,8 +350,8 @@ def device_that_reads_a_louder_file(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def device_with_one_noise_a_vector(patch: Patch) -> Spec:
-    def privatize(vector: Any, spec: Any, *, max_epsilon: float, public: Any = None) -> bytes:
+def device_with_one_noise_a_vector(patch):
+    def privatize(vector, spec, *, max_epsilon, public=None):
         spec = spec if isinstance(spec, Spec) else Spec.read(spec)
         coder = Privatizer(spec, max_epsilon=max_epsilon)
         own = hashlib.sha256(coder.project(vector).tobytes()).digest()
@@ -367,15 +362,15 @@ def device_with_one_noise_a_vector(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def device_that_accepts_any_epsilon(patch: Patch) -> Spec:
+def device_that_accepts_any_epsilon(patch):
     patch.setattr(dpindex.mechanism.privatizer, "refuse_above", lambda limit, spec: None)
     return STAIRCASE
 
 
-def single_replacements_at_twice_epsilon(patch: Patch) -> Spec:
+def single_replacements_at_twice_epsilon(patch):
     original = dpindex.storage.release.release_in_memory
 
-    def released(vectors: Any, privatizer: Privatizer, **terms: Any) -> Any:
+    def released(vectors, privatizer, **terms):
         codes = original(vectors, privatizer, **terms)
         if len(codes) > 1:
             return codes
@@ -385,15 +380,15 @@ def single_replacements_at_twice_epsilon(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def half_the_noise_where_a_ledger_counts(patch: Patch) -> Spec:
+def half_the_noise_where_a_ledger_counts(patch):
     original = CodeDraw.draw_segment
     privatized = dpindex.storage.release.privatized
 
-    def halved(*arguments: Any) -> Any:
+    def halved(*arguments):
         codes = privatized(*arguments)
         return codes.format.codes(codes.stored // 2)
 
-    def drawn(draw: CodeDraw, *arguments: Any) -> Any:
+    def drawn(draw, *arguments):
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(dpindex.storage.release, "privatized", halved)
             return original(draw, *arguments)
@@ -402,17 +397,16 @@ def half_the_noise_where_a_ledger_counts(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def exact_where(chosen: Callable[[Any], bool]) -> Callable[[Patch], Spec]:
+def exact_where(chosen):
     """Private queries that are asked exactly where something holds of them."""
 
-    def plant(patch: Patch) -> Spec:
+    def plant(patch):
         original = QueryMaker.__call__
 
-        def make(maker: QueryMaker, queries: Any, mode: Any, **terms: Any) -> Any:
+        def make(maker, queries, mode, **terms):
             if mode == "private" and chosen(queries):
                 mode = "exact"
-            made: Any = original(maker, queries, mode, **terms)
-            return made
+            return original(maker, queries, mode, **terms)
 
         patch.setattr(QueryMaker, "__call__", make)
         return STAIRCASE
@@ -420,12 +414,10 @@ def exact_where(chosen: Callable[[Any], bool]) -> Callable[[Patch], Spec]:
     return plant
 
 
-def filtered_exactly(patch: Patch) -> Spec:
+def filtered_exactly(patch):
     original = PrivateIndex.search
 
-    def search(
-        index: PrivateIndex, queries: Any, k: int = 10, query: Any = "exact", filter: Any = None
-    ) -> Any:
+    def search(index, queries, k=10, query="exact", filter=None):
         if filter is not None:
             query = "exact"
         return original(index, queries, k, query, filter=filter)
@@ -434,10 +426,10 @@ def filtered_exactly(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def hash_beside_the_codes(patch: Patch) -> Spec:
+def hash_beside_the_codes(patch):
     original = CodeDraw.draw_segment
 
-    def drawn(draw: CodeDraw, shard: Any, segment: Any, chunk: Any, labels: Any) -> Any:
+    def drawn(draw, shard, segment, chunk, labels):
         seal = hashlib.sha256(np.ascontiguousarray(chunk).tobytes()).digest()
         files = {f"segments/{segment.number}.seal": seal}
         return files | original(draw, shard, segment, chunk, labels)
@@ -446,10 +438,10 @@ def hash_beside_the_codes(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def ids_from_vectors(patch: Patch) -> Spec:
+def ids_from_vectors(patch):
     original = PrivateIndex.add
 
-    def add(index: PrivateIndex, x: Any, ids: Any = None, **terms: Any) -> None:
+    def add(index, x, ids=None, **terms):
         if ids is None and isinstance(x, np.ndarray):
             start = len(index)
             norms = np.linalg.norm(np.atleast_2d(x), axis=1)
@@ -460,23 +452,23 @@ def ids_from_vectors(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def shuffle_in_order(patch: Patch) -> Spec:
+def shuffle_in_order(patch):
     patch.setattr(shuffle_collector, "secret_order", np.arange)
     return CAP
 
 
-def shuffle_in_a_public_order(patch: Patch) -> Spec:
-    def order(count: int) -> Any:
+def shuffle_in_a_public_order(patch):
+    def order(count):
         return np.random.default_rng(count).permutation(count)
 
     patch.setattr(shuffle_collector, "secret_order", order)
     return CAP
 
 
-def shuffle_in_groups(patch: Patch) -> Spec:
+def shuffle_in_groups(patch):
     original = ShuffledFile.append
 
-    def append(file: ShuffledFile, codes: Any) -> None:
+    def append(file, codes):
         if len(codes) > len(file.free):
             file.grow(len(codes))
         file.free[: len(codes)] = np.sort(file.free[: len(codes)])
@@ -486,10 +478,10 @@ def shuffle_in_groups(patch: Patch) -> Spec:
     return CAP
 
 
-def one_key_for_all_builds(patch: Patch) -> Spec:
+def one_key_for_all_builds(patch):
     original = Journal.__init__
 
-    def made(journal: Journal, *arguments: Any) -> None:
+    def made(journal, *arguments):
         original(journal, *arguments)
         journal.key = bytes(32)
 
@@ -497,10 +489,10 @@ def one_key_for_all_builds(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def persons_that_overlap(patch: Patch) -> Spec:
+def persons_that_overlap(patch):
     original = dpindex.data.one_per_person
 
-    def one_per_person(vectors: Any, persons: Any, how: Any = "mean") -> Any:
+    def one_per_person(vectors, persons, how="mean"):
         made, names = original(vectors, persons, how)
         made[1:] += 1e-3 * made[:-1]
         return made, names
@@ -509,24 +501,24 @@ def persons_that_overlap(patch: Patch) -> Spec:
     return CAP
 
 
-def transformer_of_two_releases(patch: Patch) -> Spec:
+def transformer_of_two_releases(patch):
     sklearn = pytest.importorskip("dpindex.integrations.sklearn")
     original = sklearn.PrivateProjection.transform
 
-    def transform(transformer: Any, x: Any) -> Any:
+    def transform(transformer, x):
         return (original(transformer, x) + original(transformer, x)) / 2
 
     patch.setattr(sklearn.PrivateProjection, "transform", transform)
     return STAIRCASE
 
 
-def ranges_from_the_data(patch: Patch) -> Spec:
+def ranges_from_the_data(patch):
     original = Ranges.scaling
 
-    def scaled(ranges: Ranges, dtype: Any) -> Callable[[Any], Any]:
+    def scaled(ranges, dtype):
         scale = original(ranges, dtype)
 
-        def widened(chunk: Any) -> Any:
+        def widened(chunk):
             made = scale(chunk)
             return made / max(1.0, 2 * float(np.abs(made).max()))
 
@@ -536,10 +528,10 @@ def ranges_from_the_data(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def whole_numbers_unseen(patch: Patch) -> Spec:
+def whole_numbers_unseen(patch):
     original = Grid.first_fault
 
-    def first_fault(grid: Grid, x: Any) -> Any:
+    def first_fault(grid, x):
         if x.dtype.kind in "iu":
             return None
         return original(grid, x)
@@ -548,10 +540,10 @@ def whole_numbers_unseen(patch: Patch) -> Spec:
     return WAVE
 
 
-def sparse_rows_unseen(patch: Patch) -> Spec:
+def sparse_rows_unseen(patch):
     original = dpindex.mechanism.spec.check_values
 
-    def check(block: Any, *rest: Any) -> None:
+    def check(block, *rest):
         if not sparse.issparse(block) or np.isnan(block.data).any():
             original(block, *rest)
 
@@ -559,18 +551,18 @@ def sparse_rows_unseen(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def codebook_of_the_vectors(patch: Patch) -> Spec:
+def codebook_of_the_vectors(patch):
     patch.setattr(dpindex.storage.release, "refuse_leaks", lambda book, evidence: None)
     return Spec("record-codebook", adjacency=record(), codebook=codebook(24), **WHOLE)
 
 
-def sketch_records(chosen: Callable[[Any], bool]) -> Callable[[Patch], SketchSpec]:
+def sketch_records(chosen):
     """Records that count twice where something holds of them."""
 
-    def plant(patch: Patch) -> SketchSpec:
+    def plant(patch):
         original = RaceSketch.partial_fit
 
-        def partial_fit(sketch: RaceSketch, chunks: Any) -> RaceSketch:
+        def partial_fit(sketch, chunks):
             if sparse.issparse(chunks) or isinstance(chunks, np.ndarray):
                 chunks = [chunks]
             return original(sketch, [c for c in chunks for _ in range(1 + chosen(c))])
@@ -581,13 +573,13 @@ def sketch_records(chosen: Callable[[Any], bool]) -> Callable[[Patch], SketchSpe
     return plant
 
 
-def exact_size_in_a_header(patch: Patch) -> SketchSpec:
+def exact_size_in_a_header(patch):
     original = RaceSketch.release
 
-    def release(sketch: RaceSketch) -> RaceSketch:
+    def release(sketch):
         records = int(secret_counts(sketch)[0].sum())
         original(sketch)
-        held: Any = sketch.released
+        held = sketch.released
         sketch.released = replace(held, variance=held.variance + 1e-9 * records)
         return sketch
 
@@ -595,8 +587,8 @@ def exact_size_in_a_header(patch: Patch) -> SketchSpec:
     return SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0)
 
 
-def released_under_the_budget_of_queries(patch: Patch) -> Spec:
-    def add(index: PrivateIndex, x: Any, ids: Any = None, **terms: Any) -> None:
+def released_under_the_budget_of_queries(patch):
+    def add(index, x, ids=None, **terms):
         codes = Privatizer(index.query_spec).privatize(x)
         index.add_codes(index.spec.format.codes(codes.stored), ids)
 
@@ -604,18 +596,18 @@ def released_under_the_budget_of_queries(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def slots_by_one_byte(patch: Patch) -> Spec:
-    def order(count: int) -> Any:
+def slots_by_one_byte(patch):
+    def order(count):
         return np.argsort(secret_stream().words(count, np.uint64) & np.uint64(255), kind="stable")
 
     patch.setattr(shuffle_collector, "secret_order", order)
     return CAP
 
 
-def shuffle_of_too_few(patch: Patch) -> Spec:
+def shuffle_of_too_few(patch):
     original = ShuffleCollector.publish
 
-    def finish(collector: ShuffleCollector) -> None:
+    def finish(collector):
         collector.promised = Shuffle(1, collector.promised.delta)
         original(collector)
 
@@ -623,20 +615,20 @@ def shuffle_of_too_few(patch: Patch) -> Spec:
     return CAP
 
 
-def replaced_codes_that_stay(patch: Patch) -> Spec:
+def replaced_codes_that_stay(patch):
     patch.setattr(IndexDirectory, "discard_unnamed", lambda directory, named: None)
     return STAIRCASE
 
 
-def values_under_nulls(patch: Patch) -> Spec:
+def values_under_nulls(patch):
     patch.setattr(dpindex.storage.code_store, "copied_values", lambda table: table.combine_chunks())
     return STAIRCASE
 
 
-def a_second_draw_beside_the_first(patch: Patch) -> Spec:
+def a_second_draw_beside_the_first(patch):
     original = Journal.put
 
-    def put(journal: Journal, path: str, data: Any) -> bool:
+    def put(journal, path, data):
         if journal.get(path) is not None:
             original(journal, f"{path}.other", data)
         return original(journal, path, data)
@@ -645,10 +637,10 @@ def a_second_draw_beside_the_first(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def reranked_queries_in_the_address(patch: Patch) -> Spec:
+def reranked_queries_in_the_address(patch):
     original = Client.search
 
-    def search(client: Client, codes: bytes, k: int = 10, **how: Any) -> Any:
+    def search(client, codes, k=10, **how):
         if how.get("queries") is not None:
             client.ask(f"/search?hint={hash(how['queries'].tobytes())}", codes)
         return original(client, codes, k, **how)
@@ -657,13 +649,13 @@ def reranked_queries_in_the_address(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def ledger_told_too_late(patch: Patch) -> Spec:
-    run: Any = ReleaseRun
+def ledger_told_too_late(patch):
+    run = ReleaseRun
     book, draw = run.book, run.draw
-    told_later: list[Any] = []
+    told_later = []
     patch.setattr(run, "book", lambda run, *told: told_later.append(told))
 
-    def drawn(run: Any, *work: Any) -> Any:
+    def drawn(run, *work):
         receipts = draw(run, *work)
         book(run, *told_later.pop())
         return receipts
@@ -672,10 +664,10 @@ def ledger_told_too_late(patch: Patch) -> Spec:
     return STAIRCASE
 
 
-def ledger_of_one_token(patch: Patch) -> Spec:
+def ledger_of_one_token(patch):
     record = Ledger.record
 
-    def of_one_token(ledger: Ledger, spec: Any, ids: Any, **terms: Any) -> int:
+    def of_one_token(ledger, spec, ids, **terms):
         return record(ledger, spec, ids, **{**terms, "token": "one"})
 
     patch.setattr(Ledger, "record", of_one_token)
@@ -729,20 +721,20 @@ REMAINS = "path: what is replaced, masked or drawn twice is gone"
         (ledger_of_one_token, LEDGER),
     ],
 )
-def test_low_ways_that_audits_did_not_run(plant: Any, check: str, monkeypatch: Patch) -> None:
+def test_low_ways_that_audits_did_not_run(plant, check, monkeypatch):
     """What a third and a fourth hostile reader planted, and the audits of that day let pass."""
     assert check in check_paths(plant(monkeypatch), large=False, only=check).failed
 
 
 @pytest.mark.slow
-def test_low_one_law_for_every_budget(monkeypatch: Patch) -> None:
+def test_low_one_law_for_every_budget(monkeypatch):
     """A law that is kept for the next budget too leaves queries with noise of another."""
     kept = staircase_noise(STAIRCASE.budget)
     monkeypatch.setattr("dpindex.mechanism.noise.additive.staircase_noise", lambda epsilon: kept)
     assert QUERIES in check_paths(STAIRCASE, only=QUERIES).failed
 
 
-def test_low_a_guarantee_in_other_units_is_named(monkeypatch: Patch) -> None:
+def test_low_a_guarantee_in_other_units_is_named(monkeypatch):
     spec = Spec("dp-oporp-staircase", dim=8, k=4, epsilon=1.0, scale=0.01, adjacency=attribute(1.0))
     assert verify(spec).passed
     wrong = replace(spec.guarantee, adjacency=spec.adjacency)
@@ -751,14 +743,14 @@ def test_low_a_guarantee_in_other_units_is_named(monkeypatch: Patch) -> None:
 
 
 @pytest.mark.slow
-def test_low_queries_of_another_budget_are_named(monkeypatch: Patch) -> None:
+def test_low_queries_of_another_budget_are_named(monkeypatch):
     monkeypatch.setattr(
         Settings, "query_spec", property(lambda held: held.spec.with_epsilon(2 * held.spec.budget))
     )
     assert QUERIES in check_paths(STAIRCASE, only=QUERIES).failed
 
 
-def test_low_levels_by_a_reciprocal(monkeypatch: Patch) -> None:
+def test_low_levels_by_a_reciprocal(monkeypatch):
     """Rounding in single precision shows only where the sampler runs in single precision."""
     spec = Spec(
         "dp-signrp-geometric",
@@ -769,7 +761,7 @@ def test_low_levels_by_a_reciprocal(monkeypatch: Patch) -> None:
         adjacency=attribute(1.0),
     )
 
-    def perturb(law: FlipsByLevel, x: Any, stream: Any) -> Any:
+    def perturb(law, x, stream):
         level = np.abs(x) * (1.0 / (law.weights * (1 << spec.grid.bits))).astype(x.dtype)
         level = np.minimum(np.ceil(level), len(law.thresholds)).astype(np.intp)
         return (x > 0) ^ draw_flips(law.table, level, stream)
@@ -779,8 +771,8 @@ def test_low_levels_by_a_reciprocal(monkeypatch: Patch) -> None:
     assert REPLAY in refuted(spec)
 
 
-def test_low_rejected_draws_take_the_limits_of_others(monkeypatch: Patch) -> None:
-    def draw_below(limits: Any, stream: Any) -> Any:
+def test_low_rejected_draws_take_the_limits_of_others(monkeypatch):
+    def draw_below(limits, stream):
         limits = limits.astype(np.uint64)
         product = stream.words(limits.size, np.uint32).astype(np.uint64) * limits
         low = np.uint64((1 << 32) - 1)
@@ -794,7 +786,7 @@ def test_low_rejected_draws_take_the_limits_of_others(monkeypatch: Patch) -> Non
 
 
 @pytest.mark.parametrize("clip", [False, True])
-def test_low_min_norm_is_that_after_clipping(clip: bool, monkeypatch: Patch) -> None:
+def test_low_min_norm_is_that_after_clipping(clip, monkeypatch):
     spec = Spec(
         "dp-signrp-rr",
         dim=24,
@@ -807,7 +799,7 @@ def test_low_min_norm_is_that_after_clipping(clip: bool, monkeypatch: Patch) -> 
     )
     original = Projector.norms
 
-    def norms(projector: Projector, block: Any, clip: bool = False) -> Any:
+    def norms(projector, block, clip=False):
         return original(projector, block)
 
     assert REFUSED not in check_paths(spec, large=False, only=REFUSED).failed
@@ -818,7 +810,7 @@ def test_low_min_norm_is_that_after_clipping(clip: bool, monkeypatch: Patch) -> 
 # Streams
 
 
-def recorders(*reads: Any) -> list[Recorder]:
+def recorders(*reads):
     made = []
     for read in reads:
         recorder = Recorder(Seeded(0))
@@ -827,7 +819,7 @@ def recorders(*reads: Any) -> list[Recorder]:
     return made
 
 
-def test_words_read_twice_inverted_or_uneven_are_found() -> None:
+def test_words_read_twice_inverted_or_uneven_are_found():
     words = [Seeded(seed).words(5000, np.uint32) for seed in (1, 2)]
     assert words_check(recorders(*words)).passed
     assert not words_check(recorders(*words, words[0][3:])).passed
@@ -839,7 +831,7 @@ def test_words_read_twice_inverted_or_uneven_are_found() -> None:
 class Doubled(SecretStream):
     """Words of sixteen bits that are eight bits twice."""
 
-    def words(self, count: int, dtype: Any) -> Any:
+    def words(self, count, dtype):
         words = super().words(count, dtype)
         if words.itemsize == 2:
             words = (words & 255) * 257
@@ -849,21 +841,21 @@ class Doubled(SecretStream):
 class Expanded(SecretStream):
     """Words of which every second follows from the one before."""
 
-    def words(self, count: int, dtype: Any) -> Any:
+    def words(self, count, dtype):
         words = super().words(count, dtype)
         odd = words[1::2]
         odd[:] = words[: 2 * len(odd) : 2] * dtype(5) + dtype(77)
         return words
 
 
-def test_low_words_that_are_not_all_of_the_cipher() -> None:
+def test_low_words_that_are_not_all_of_the_cipher():
     assert cipher_check(secret_stream).passed
     assert not cipher_check(Doubled).passed
     assert not cipher_check(Expanded).passed
     assert not cipher_check(lambda: Seeded(3)).passed
 
 
-def test_a_key_that_is_not_all_from_the_system_is_found() -> None:
+def test_a_key_that_is_not_all_from_the_system_is_found():
     assert entropy_check(secret_stream).passed
     assert entropy_check(SecretStream).passed
     assert not entropy_check(lambda: Seeded(time.perf_counter_ns())).passed

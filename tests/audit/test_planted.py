@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ from dpindex.storage.targets import build_index
 
 
 @pytest.mark.parametrize(("epsilon", "count"), [(3.0, 300), (2.0, 40_000)])
-def test_a_shuffle_is_no_better_than_the_sum_over_all_clones(epsilon: float, count: int) -> None:
+def test_a_shuffle_is_no_better_than_the_sum_over_all_clones(epsilon, count):
     """Feldman, McMillan & Talwar 2021, Thm 3.2, by every number of clones and without blocks.
 
     What lies more than twelve deviations out is left out, which only makes the sum smaller.
@@ -45,7 +43,7 @@ def test_a_shuffle_is_no_better_than_the_sum_over_all_clones(epsilon: float, cou
     assert 0.7 * delta <= total <= delta
 
 
-def test_persons_with_long_names_are_told_apart() -> None:
+def test_persons_with_long_names_are_told_apart():
     """Persons whose names begin alike were one person, released under one code."""
     names = [f"family-name-of-many-letters-{i}" for i in (1, 2, 1)]
     vectors, persons = one_per_person([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], names)
@@ -53,7 +51,7 @@ def test_persons_with_long_names_are_told_apart() -> None:
     assert vectors.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
-def test_ranges_of_numbered_columns_keep_their_order(tmp_path: Path) -> None:
+def test_ranges_of_numbered_columns_keep_their_order(tmp_path):
     """Column 10 lay before column 2 where numbers were sorted as text."""
     count = 12
     lines = [f"{i},0,{2**i}" for i in reversed(range(count))]
@@ -64,7 +62,7 @@ def test_ranges_of_numbered_columns_keep_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_private_store_asks_privately(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_store_asks_privately(monkeypatch):
     """Each question of a private store of texts is privatized; of an exact one, none is."""
     langchain = pytest.importorskip("dpindex.integrations.langchain")
     embeddings = pytest.importorskip("langchain_core.embeddings")
@@ -72,7 +70,7 @@ def test_a_private_store_asks_privately(monkeypatch: pytest.MonkeyPatch) -> None
     privatized = []
     original = Privatizer.privatize
 
-    def counted(coder: Privatizer, x: Any, *how: Any, **named: Any) -> Any:
+    def counted(coder, x, *how, **named):
         privatized.append(x)
         return original(coder, x, *how, **named)
 
@@ -92,28 +90,28 @@ class Kept:
 
     location = "memory"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.objects: dict[str, bytes] = {}
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name, data):
         return self.objects.setdefault(name, data) == data
 
-    def refuse_overwriting(self, name: str, data: bytes) -> None:
+    def refuse_overwriting(self, name, data):
         """It creates once."""
 
-    def read(self, name: str, max_bytes: int) -> bytes | None:
+    def read(self, name, max_bytes):
         return self.objects.get(name)
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self):
         return {name: len(data) for name, data in self.objects.items()}
 
-    def remove(self, names: Any) -> None:
+    def remove(self, names):
         for name in names:
             self.objects.pop(name, None)
 
 
-def test_one_store_is_claimed_by_one_build(tmp_path: Path) -> None:
-    bucket: Any = Kept()
+def test_one_store_is_claimed_by_one_build(tmp_path):
+    bucket = Kept()
     first, second = (BucketJournal(tmp_path / f"{name}.unpublished", bucket) for name in "ab")
     with first.held(), second.held():
         first.begin({})
@@ -122,9 +120,9 @@ def test_one_store_is_claimed_by_one_build(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["codebook-softmax", "record-codebook"])
-def test_no_codebook_of_the_vectors_is_built_with(method: str, tmp_path: Path) -> None:
+def test_no_codebook_of_the_vectors_is_built_with(method, tmp_path):
     vectors = np.random.default_rng(0).uniform(-1, 1, (60, 6))
-    adjacency: Any = dpi.record() if method == "record-codebook" else dpi.attribute(0.5)
+    adjacency = dpi.record() if method == "record-codebook" else dpi.attribute(0.5)
     spec = dpi.Spec(
         method, 6, epsilon=2.0, codebook=dpi.Codebook(vectors[:20]), adjacency=adjacency
     )

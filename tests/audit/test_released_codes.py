@@ -1,10 +1,6 @@
 """Tests of codes themselves: what noise cannot have made is refuted, what it made never."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +12,9 @@ from dpindex.audit import examine
 from dpindex.audit.input_checks import code_checks
 from dpindex.audit.law_verifiers import law_verifier
 from dpindex.cli import app
-from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Projector
 
-PLAIN: dict[str, Any] = {"dim": 48, "epsilon": 1.0, "adjacency": attribute(1.0)}
+PLAIN = {"dim": 48, "epsilon": 1.0, "adjacency": attribute(1.0)}
 STAIRCASE = Spec("dp-oporp-staircase", k=16, **PLAIN)
 SPECS = [
     STAIRCASE,
@@ -33,7 +28,7 @@ SPECS = [
 by_method = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.method)
 
 
-def clusters(spec: Spec, rows: int = 2000) -> Any:
+def clusters(spec, rows=2000):
     """Vectors that are near one of twenty."""
     random = np.random.default_rng(0)
     low, high = spec.bounds
@@ -42,24 +37,24 @@ def clusters(spec: Spec, rows: int = 2000) -> Any:
     return np.clip(near, low, high)
 
 
-def bare(spec: Spec, x: Any) -> Codes:
+def bare(spec, x):
     """Codes without noise, of the format that the spec says."""
     exact = Projector(spec).project(x)
     if spec.method_row.codes == "signs":
         return spec.format.codes(spec.format.pack(exact > 0))
-    law: Any = spec.law
+    law = spec.law
     bits = getattr(law, "cell_bits", None) or getattr(law.source, "cell_bits", 0)
     return spec.format.codes((exact.astype(np.int64) >> bits).astype(np.int32))
 
 
 @by_method
-def test_codes_without_noise_are_refuted(spec: Spec) -> None:
+def test_codes_without_noise_are_refuted(spec):
     assert not examine(bare(spec, clusters(spec)), spec).passed
 
 
 @pytest.mark.slow
 @by_method
-def test_codes_with_the_claimed_noise_are_not(spec: Spec, known_noise: None) -> None:
+def test_codes_with_the_claimed_noise_are_not(spec, known_noise):
     x = clusters(spec)
     for vectors in (x, np.repeat(x[:1], len(x), axis=0), x[:1], x[:7]):
         report = examine(Privatizer(spec).privatize(vectors), spec)
@@ -67,7 +62,7 @@ def test_codes_with_the_claimed_noise_are_not(spec: Spec, known_noise: None) -> 
 
 
 @pytest.mark.slow
-def test_too_little_noise_on_equal_vectors_is_refuted(known_noise: None) -> None:
+def test_too_little_noise_on_equal_vectors_is_refuted(known_noise):
     """Equal vectors show the noise itself."""
     weaker = Privatizer(STAIRCASE.with_epsilon(2.0)).privatize(np.zeros((20_000, 48)))
     scale = STAIRCASE.law.scale / STAIRCASE.with_epsilon(2.0).law.scale
@@ -76,10 +71,10 @@ def test_too_little_noise_on_equal_vectors_is_refuted(known_noise: None) -> None
 
 
 @pytest.mark.parametrize("spec", SPECS[:4], ids=lambda spec: spec.method)
-def test_the_characteristic_function_is_that_of_the_draws(spec: Spec) -> None:
+def test_the_characteristic_function_is_that_of_the_draws(spec):
     """Of a million draws: a mean of n unit numbers is within 6/√n of its expectation."""
     verifier = law_verifier(spec, code_checks(spec)[1])
-    source: Any = spec.law.source
+    source = spec.law.source
     cells = source.sample(1_000_000, Seeded(5)).astype(np.int64) >> source.cell_bits
     spread = verifier.spread()
     assert spread is not None
@@ -88,7 +83,7 @@ def test_the_characteristic_function_is_that_of_the_draws(spec: Spec) -> None:
     np.testing.assert_allclose(verifier.characteristic(times), found, atol=6e-3)
 
 
-def test_what_cannot_be_tested_is_said() -> None:
+def test_what_cannot_be_tested_is_said():
     spec = Spec("idp-signrp-rr", k=16, **PLAIN)
     report = examine(bare(spec, clusters(spec)), spec)
     assert report.passed
@@ -97,7 +92,7 @@ def test_what_cannot_be_tested_is_said() -> None:
 
 
 @pytest.mark.slow
-def test_an_index_of_noiseless_codes_does_not_pass_in_silence(tmp_path: Path) -> None:
+def test_an_index_of_noiseless_codes_does_not_pass_in_silence(tmp_path):
     x = clusters(STAIRCASE)
     index = PrivateIndex(STAIRCASE)
     index.add_codes(bare(STAIRCASE, x))
@@ -112,7 +107,7 @@ def test_an_index_of_noiseless_codes_does_not_pass_in_silence(tmp_path: Path) ->
     assert not codes["codes"]["passed"]
 
 
-def test_an_index_with_noise_passes_with_the_caveat(tmp_path: Path) -> None:
+def test_an_index_with_noise_passes_with_the_caveat(tmp_path):
     index = PrivateIndex(STAIRCASE)
     index.add(clusters(STAIRCASE, 200))
     index.save(tmp_path / "index")

@@ -1,10 +1,6 @@
 """The exact verifier of the softmax codebook, on the law that ships and on weakened ones."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,12 +18,12 @@ BETA = dpi.attribute(0.5)
 
 
 @pytest.fixture(autouse=True)
-def _new_maps() -> None:
+def _new_maps():
     """Specs share the map of a codebook, which some tests change."""
     codeword_scores.cache_clear()
 
 
-def spec(**terms: Any) -> Any:
+def spec(**terms):
     ordinary = {"epsilon": 2.0, "adjacency": BETA, "record_epsilon": 6.0}
     return dpi.Spec("codebook-softmax", DIM, codebook=BOOK, **{**ordinary, **terms})
 
@@ -45,52 +41,52 @@ RECORDS = (None, 0.5, 8.0)
         for place, adjacency in enumerate(ADJACENCIES)
     ],
 )
-def test_what_ships_is_proved(epsilon: float, adjacency: Any, record: float | None) -> None:
+def test_what_ships_is_proved(epsilon, adjacency, record):
     report = verify(spec(epsilon=epsilon, adjacency=adjacency, record_epsilon=record))
     assert report.passed, report
     named = [check.name for check in report.checks if "whatever the record" in check.name]
     assert len(named) == (record is not None)
 
 
-def scaled(made: Any) -> None:
+def scaled(made):
     made.law.table = falling_weights(Fraction(2) * Fraction(105, 100) / 4096)
 
 
-def rising(made: Any) -> None:
+def rising(made):
     made.law.table[7] = made.law.table[6] + np.uint64(1)
 
 
-def floorless(made: Any) -> None:
+def floorless(made):
     made.law.uniform = 0
 
 
-def thin(made: Any) -> None:
+def thin(made):
     made.law.uniform = int(made.law.uniform * 0.95)
 
 
-def heavy(made: Any) -> None:
+def heavy(made):
     made.projection.single[5, 3] = 2.0
 
 
-def all_heavier(made: Any) -> None:
+def all_heavier(made):
     made.projection.single *= 1.05
 
 
-def opposite(made: Any) -> None:
+def opposite(made):
     made.projection.single[4, 1] -= 1.0
     made.projection.single[4, 2] = 1.0
     made.projection.single[4, 3] = -1.0
 
 
-def half_offsets(made: Any) -> None:
+def half_offsets(made):
     made.law.offsets = made.law.offsets + np.float32(0.5)
 
 
-def vast_offsets(made: Any) -> None:
+def vast_offsets(made):
     made.law.offsets = made.law.offsets + np.float32(2**23)
 
 
-def test_what_is_weakened_below_is_proved() -> None:
+def test_what_is_weakened_below_is_proved():
     assert refuted(spec()) == ()
 
 
@@ -109,26 +105,26 @@ def test_what_is_weakened_below_is_proved() -> None:
         (vast_offsets, "scores"),
     ],
 )
-def test_weaker_integers_are_refused(weaken: Callable[[Any], None], check: str) -> None:
+def test_weaker_integers_are_refused(weaken, check):
     made = spec()
     assert made.law.size == made.projection.k  # it is calibrated before it is weakened
     weaken(made)
     assert any(check in name for name in verify(made).failed)
 
 
-def test_a_ball_is_proved_by_the_distance_of_the_weights_that_are_used() -> None:
+def test_a_ball_is_proved_by_the_distance_of_the_weights_that_are_used():
     made = spec(adjacency=dpi.l2(0.5))
     assert verify(made).passed
     made.projection.single[:, 3] *= 3.0
     assert any("steps of the table" in name for name in verify(made).failed)
 
 
-def nearest_only(self: Any, x: Any, stream: Any) -> Any:
+def nearest_only(self, x, stream):
     SoftmaxResponse.drawn(self, x, stream)
     return (x + self.offsets).argmax(axis=1)
 
 
-def never_uniform(self: Any, x: Any, stream: Any) -> Any:
+def never_uniform(self, x, stream):
     uniform, self.uniform = self.uniform, 0
     try:
         return SoftmaxResponse.drawn(self, x, stream)
@@ -136,24 +132,22 @@ def never_uniform(self: Any, x: Any, stream: Any) -> Any:
         self.uniform = uniform
 
 
-def without_offsets(self: Any, x: Any, stream: Any) -> Any:
+def without_offsets(self, x, stream):
     return SoftmaxResponse.drawn(self, x - self.offsets, stream)
 
 
-def sharper(self: Any, x: Any, stream: Any) -> Any:
+def sharper(self, x, stream):
     return SoftmaxResponse.drawn(self, np.rint(x * x.dtype.type(1.05)), stream)
 
 
 @pytest.mark.parametrize("draw", [nearest_only, never_uniform, without_offsets, sharper])
-def test_samplers_that_draw_otherwise_are_caught(
-    draw: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_samplers_that_draw_otherwise_are_caught(draw, monkeypatch):
     monkeypatch.setattr(SoftmaxResponse, "drawn", SoftmaxResponse.perturb, raising=False)
     monkeypatch.setattr(SoftmaxResponse, "perturb", draw)
     assert REPLAY in refuted(spec())
 
 
-def test_a_promise_beside_the_proved_ones_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_promise_beside_the_proved_ones_is_refused(monkeypatch):
     made = spec()
     more = dpi.Guarantee(1.0, 0.0, "DP", dpi.record())
     promise = dpi.Guarantee(2.0, 0.0, "DP", BETA, also=(more,))
@@ -162,14 +156,14 @@ def test_a_promise_beside_the_proved_ones_is_refused(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("known_noise")
-def test_an_attack_finds_no_more_than_epsilon() -> None:
+def test_an_attack_finds_no_more_than_epsilon():
     report = attack(spec(epsilon=1.0), trials=20_000)
     assert not report.violated
     assert report.lower_bound > 0.2
 
 
 @pytest.mark.usefixtures("known_noise")
-def test_an_attack_finds_scores_that_are_three_times_as_large() -> None:
+def test_an_attack_finds_scores_that_are_three_times_as_large():
     made = spec(epsilon=1.0)
     made.law.table = falling_weights(Fraction(3) / 4096)
     report = attack(made, trials=20_000)

@@ -17,15 +17,11 @@
 | total of several releases | ``ledger`` | at most, for what it counts | sums of promises |
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
 from functools import cache
 from itertools import combinations_with_replacement
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +32,6 @@ from hypothesis import strategies as st
 import dpindex as dpi
 from dpindex.base.display import LowerBound, UpperBound
 from dpindex.decode.kinds import decoder_of
-from dpindex.mechanism.method import Method
 from dpindex.mechanism.method_table import TABLE
 from dpindex.mechanism.promises import exposure_line, information_lines, max_bits
 from dpindex.privacy import Guarantee
@@ -61,7 +56,7 @@ BOTH = dpi.Spec(
 
 
 @given(st.floats(1e-30, 1e6), st.sampled_from(["g", ".3g", ".2f", ".0%", ".1%", ".15g"]))
-def test_bounds_are_rounded_to_their_side(number: float, form: str) -> None:
+def test_bounds_are_rounded_to_their_side(number, form):
     factor = 0.01 if form.endswith("%") else 1.0
     upper, lower = (
         float(f"{kind(number):{form}}".rstrip("%")) * factor for kind in (UpperBound, LowerBound)
@@ -76,7 +71,7 @@ def test_bounds_are_rounded_to_their_side(number: float, form: str) -> None:
 
 
 @given(st.floats(1e-3, 64.0), st.floats(1e-12, 0.1), st.floats(1e-3, 1e3))
-def test_no_text_states_a_better_promise(epsilon: float, delta: float, beta: float) -> None:
+def test_no_text_states_a_better_promise(epsilon, delta, beta):
     promise = Guarantee(epsilon, delta, "DP", dpi.attribute(beta))
     text = " ".join([str(promise), promise.protects(), *promise.does_not_protect(7)])
     for pattern, truth in (
@@ -100,7 +95,7 @@ def test_no_text_states_a_better_promise(epsilon: float, delta: float, beta: flo
 # A statement names every promise
 
 
-def test_a_statement_of_two_promises_gives_both_epsilons(tmp_path: Path) -> None:
+def test_a_statement_of_two_promises_gives_both_epsilons(tmp_path):
     """It gave the smaller one beside both units, and for a private query."""
     index = dpi.PrivateIndex(BOTH)
     index.add(np.zeros((3, 6)))
@@ -119,7 +114,7 @@ def test_a_statement_of_two_promises_gives_both_epsilons(tmp_path: Path) -> None
 # What epsilon allows
 
 
-def test_what_labels_can_be_inferred_does_not_rest_on_the_public_ones() -> None:
+def test_what_labels_can_be_inferred_does_not_rest_on_the_public_ones():
     """Public vectors are mostly cats, private ones dogs: who always answers dog is right."""
     rng = np.random.default_rng(0)
     base, public = rng.normal(size=(400, 8)), rng.normal(size=(300, 8))
@@ -140,17 +135,17 @@ CENTRES = np.random.default_rng(9).uniform(0.1, 0.9, (12, DIM))
 TASTES = np.random.default_rng(8).dirichlet(np.full(DIM, 0.3), 6)
 
 
-def uniform(rows: int, seed: int) -> Any:
+def uniform(rows, seed):
     """Independent attributes, uniform over the bounds: what `info` assumed (E1)."""
     return np.random.default_rng(seed).uniform(0, 1, (rows, DIM))
 
 
-def clustered(rows: int, seed: int) -> Any:
+def clustered(rows, seed):
     rng = np.random.default_rng(seed)
     return np.clip(CENTRES[rng.integers(12, size=rows)] + 0.1 * rng.normal(size=(rows, DIM)), 0, 1)
 
 
-def counts(rows: int, seed: int) -> Any:
+def counts(rows, seed):
     """Of persons whose activity is lognormal: norms vary much (E2)."""
     rng = np.random.default_rng(seed)
     rate = DIM / 4 * np.exp(rng.normal(size=(rows, 1)) - 1) * TASTES[rng.integers(6, size=rows)]
@@ -165,7 +160,7 @@ METHODS = [row for row in TABLE.values() if row.private]
 
 
 @cache
-def public_part(kind: Any, recipe: Any, delta: float) -> Any:
+def public_part(kind, recipe, delta):
     """A codebook or a design of public vectors of the recipe."""
     vectors = recipe(600, 3)
     if kind is dpi.Codebook:
@@ -173,8 +168,8 @@ def public_part(kind: Any, recipe: Any, delta: float) -> Any:
     return dpi.design(vectors, epsilon=3.0, code_length=12, delta=delta)
 
 
-def spec_of(row: Method, recipe: Any, epsilon: float = 3.0) -> dpi.Spec:
-    terms: dict[str, Any] = {"epsilon": epsilon}
+def spec_of(row, recipe, epsilon=3.0):
+    terms = {"epsilon": epsilon}
     if row.calibration.rounded:
         terms["bounds"] = (0.0, 1.0)
     if row.family.public is not None:
@@ -184,7 +179,7 @@ def spec_of(row: Method, recipe: Any, epsilon: float = 3.0) -> dpi.Spec:
     return example(row, DIM, **terms)
 
 
-def neighbours(spec: dpi.Spec) -> Any:
+def neighbours(spec):
     """Two vectors that differ by as much as the adjacency allows."""
     pair = np.zeros((2, DIM))
     pair[:, 1:] = 0.5
@@ -200,7 +195,7 @@ def neighbours(spec: dpi.Spec) -> Any:
 
 
 @pytest.mark.parametrize("row", METHODS, ids=lambda row: row.name)
-def test_no_guess_between_neighbours_is_as_often_right_as_stated(row: Method) -> None:
+def test_no_guess_between_neighbours_is_as_often_right_as_stated(row):
     """By the likelihoods of 6000 codes; five deviations of a share of them are 0.033."""
     spec = spec_of(row, uniform)
     pair, rows = neighbours(spec), 3000
@@ -218,7 +213,7 @@ def test_no_guess_between_neighbours_is_as_often_right_as_stated(row: Method) ->
     assert right <= float(stated[1]) / 100 + 0.033
 
 
-def test_no_guess_between_groups_is_as_often_right_as_stated() -> None:
+def test_no_guess_between_groups_is_as_often_right_as_stated():
     """Three attributes move by one beta each; for iDP, where nothing is stated, codes tell all."""
     for row in METHODS:
         spec = spec_of(row, uniform)
@@ -242,7 +237,7 @@ def test_no_guess_between_groups_is_as_often_right_as_stated() -> None:
 
 
 @pytest.mark.parametrize("method", ["idp-signrp-rr", "idp-signoporp-rr"])
-def test_two_attributes_can_cost_an_infinite_loss_under_idp(method: str) -> None:
+def test_two_attributes_can_cost_an_infinite_loss_under_idp(method):
     """A sign that no neighbour can change is bare; two steps away it is not."""
     spec = dpi.Spec(method, DIM, 8, 1.0, bounds=(-4.0, 4.0), adjacency=dpi.attribute(1.0))
     privatizer = dpi.Privatizer(spec)
@@ -271,9 +266,7 @@ E1 = [
 
 
 @pytest.mark.parametrize(("method", "dim", "k", "epsilon", "n"), E1)
-def test_e1_what_info_states_is_not_beaten_on_its_premise(
-    method: str, dim: int, k: int | None, epsilon: float, n: int
-) -> None:
+def test_e1_what_info_states_is_not_beaten_on_its_premise(method, dim, k, epsilon, n):
     """`info` said 3 to 49 % where a known vector was found in 24 to 75 %, and .65 of .44."""
     spec = dpi.Spec(method, dim, k, epsilon, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0))
     text = " ".join((exposure_line(spec, n), *information_lines(spec, n)))
@@ -287,7 +280,7 @@ def test_e1_what_info_states_is_not_beaten_on_its_premise(
 
 @ONE_OR_ALL
 @pytest.mark.parametrize("row", METHODS, ids=lambda row: row.name)
-def test_figures_of_attacks_hold_for_vectors_that_were_kept_back(row: Method, recipe: Any) -> None:
+def test_figures_of_attacks_hold_for_vectors_that_were_kept_back(row, recipe):
     """What `plan` states is found in public vectors; here by attacks on others of the kind.
 
     A share of 250 known vectors has a deviation of at most 0.032, so two differ by less than 0.16
@@ -329,8 +322,8 @@ def test_figures_of_attacks_hold_for_vectors_that_were_kept_back(row: Method, re
     [("record-cap", 3.0, 400), ("record-codebook", 4.0, 200), ("record-codebook", 2.0, 12)],
 )
 def test_e1_linkage_of_records_that_were_kept_back_is_below_what_info_states(
-    method: str, epsilon: float, n: int, recipe: Any
-) -> None:
+    method, epsilon, n, recipe
+):
     """Shares of 250 known vectors, or of all: five deviations."""
     spec = spec_of(TABLE[method], recipe, epsilon)
     (stated,) = re.findall(r"at most ([\d.]+) %", exposure_line(spec, n))
@@ -341,7 +334,7 @@ def test_e1_linkage_of_records_that_were_kept_back_is_below_what_info_states(
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("hash", [PStable(1.0), SRP(4), PairedSRP(4)], ids=str)
-def test_errors_of_counts_of_a_sketch_hold(hash: Any, recipe: Any) -> None:
+def test_errors_of_counts_of_a_sketch_hold(hash, recipe):
     """Against kernel sums of the records themselves, over 40 sketches."""
     records, asked = recipe(800, 1), recipe(40, 4)
     true = kernel_sum(hash, records, asked)
@@ -358,8 +351,8 @@ def test_errors_of_counts_of_a_sketch_hold(hash: Any, recipe: Any) -> None:
 
 
 def test_a_total_of_two_promises_counts_every_release_or_says_that_it_does_not(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """Records and attributes in one ledger, against sums that are written out here."""
     own = dpi.Spec("dp-oporp-staircase", 6, 3, 1.5, adjacency=dpi.attribute(0.5))
     whole = dpi.Spec("record-codebook", 6, codebook=BOOK, epsilon=3.0, adjacency=dpi.record())
@@ -386,7 +379,7 @@ def test_a_total_of_two_promises_counts_every_release_or_says_that_it_does_not(
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
-def test_no_attack_of_the_panel_beats_what_epsilon_allows(method: str, recipe: Any) -> None:
+def test_no_attack_of_the_panel_beats_what_epsilon_allows(method, recipe):
     """Shares of 500 attacked vectors: five deviations."""
     for epsilon in (1.0, 4.0):
         spec = spec_of(TABLE[method], recipe, epsilon)
@@ -403,7 +396,7 @@ OF_DECLARED_NORM = [f"dp-sign{p}{flips}" for p in ("rp", "oporp") for flips in (
 
 @ONE_OR_ALL
 @pytest.mark.parametrize("row", METHODS, ids=lambda row: row.name)
-def test_e2_errors_of_hits_hold_or_are_not_stated(row: Method, recipe: Any) -> None:
+def test_e2_errors_of_hits_hold_or_are_not_stated(row, recipe):
     """Of calibrated indexes the truth lies within two errors 8 times in 10, at 16 coordinates."""
     lengths = row.family.lengths
     fixed = row.family.keeps_all or row.family.public is not None or lengths
@@ -416,7 +409,7 @@ def test_e2_errors_of_hits_hold_or_are_not_stated(row: Method, recipe: Any) -> N
         spec = replace(spec, norm=1.0)
     index = dpi.PrivateIndex(spec)
     index.add(base)
-    modes: tuple[Any, ...] = ("exact", "private")
+    modes = ("exact", "private")
     for mode in modes:
         hits = index.search(asked, k=10, query=mode)
         sizes = np.linalg.norm(base, axis=1)[hits.ids] * np.linalg.norm(asked, axis=1)[:, None]
@@ -433,9 +426,7 @@ def test_e2_errors_of_hits_hold_or_are_not_stated(row: Method, recipe: Any) -> N
     ("method", "k"),
     [("dp-signoporp-rr", 8), ("dp-signoporp-rr", 24), ("dp-signrp-rr", 8), ("dp-signrp-rr", 64)],
 )
-def test_e2_errors_of_signs_of_few_attributes_hold(
-    method: str, k: int, seed: int, recipe: Any
-) -> None:
+def test_e2_errors_of_signs_of_few_attributes_hold(method, k, seed, recipe):
     """All positive: signs agree whatever the attributes are. They stated .99 ± .08 of .75.
 
     The projection is drawn once, so all hits of an index may be off together.
@@ -458,7 +449,7 @@ def test_e2_errors_of_signs_of_few_attributes_hold(
             assert within.mean() >= 0.9, mode
 
 
-def test_bits_of_codes_are_no_fewer_than_they_carry() -> None:
+def test_bits_of_codes_are_no_fewer_than_they_carry():
     """Mutual information of codes and vectors, counted from the law itself."""
     book = dpi.Codebook(np.random.default_rng(0).normal(size=(64, 8)))
     vectors = np.random.default_rng(1).normal(size=(300, 8))

@@ -1,9 +1,5 @@
 """Windows: what ships is proved, and weaknesses in them are refuted by the exact verifier."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.specs import designed, example
@@ -22,13 +18,13 @@ WIDE = 0.05
 
 
 @pytest.fixture(autouse=True)
-def _new_maps() -> None:
+def _new_maps():
     """Specs share the map of a codebook, which some tests change."""
     codeword_scores.cache_clear()
 
 
-def spec_of(method: str, beta: float = 1.0) -> dpi.Spec:
-    terms: dict[str, Any] = {"epsilon": 1.0, "adjacency": dpi.attribute(beta)}
+def spec_of(method, beta=1.0):
+    terms = {"epsilon": 1.0, "adjacency": dpi.attribute(beta)}
     if method == "codebook-softmax":
         return example(find_method(method), window=0.3, **terms)
     gaussian = method == "dp-designed-gaussian"
@@ -46,11 +42,11 @@ METHODS = [
 
 
 @pytest.fixture(params=METHODS)
-def spec(request: pytest.FixtureRequest) -> dpi.Spec:
+def spec(request):
     return spec_of(request.param)
 
 
-def place(spec: dpi.Spec, **changes: Any) -> None:
+def place(spec, **changes):
     """Other windows than those that the spec states, in the grid that rounds."""
     stated = spec.grid.placed
     names = ("factor", "low", "top")
@@ -60,21 +56,21 @@ def place(spec: dpi.Spec, **changes: Any) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("beta", [1.0, WIDE])
-def test_what_ships_is_proved(method: str, beta: float) -> None:
+def test_what_ships_is_proved(method, beta):
     """With windows narrower than a beta, and wider ones."""
     report = verify(spec_of(method, beta))
     assert report.passed, str(report)
     assert STEPS in str(report)
 
 
-def test_a_window_one_step_too_narrow_for_its_noise(spec: dpi.Spec) -> None:
+def test_a_window_one_step_too_narrow_for_its_noise(spec):
     top = spec.grid.placed.top.copy()
     top[3] += 1
     place(spec, top=top)
     assert STEPS in verify(spec).failed
 
 
-def test_a_wide_window_that_is_five_percent_finer_than_its_noise() -> None:
+def test_a_wide_window_that_is_five_percent_finer_than_its_noise():
     spec = spec_of("dp-designed-laplace", WIDE)
     factor = spec.grid.placed.factor.copy()
     factor[5] *= 1.05
@@ -83,7 +79,7 @@ def test_a_wide_window_that_is_five_percent_finer_than_its_noise() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS[:3])
-def test_a_window_that_is_ignored_at_the_centre(method: str) -> None:
+def test_a_window_that_is_ignored_at_the_centre(method):
     spec = spec_of(method)
     assert spec.design is not None
     centre = np.zeros((1, spec.dim))
@@ -92,7 +88,7 @@ def test_a_window_that_is_ignored_at_the_centre(method: str) -> None:
     assert CENTRE in verify(spec).failed
 
 
-def test_attributes_that_are_scaled_by_the_window_of_another(spec: dpi.Spec) -> None:
+def test_attributes_that_are_scaled_by_the_window_of_another(spec):
     if spec.codebook is None:
         place(spec, factor=spec.grid.placed.factor[::-1].copy())
     else:
@@ -100,9 +96,7 @@ def test_attributes_that_are_scaled_by_the_window_of_another(spec: dpi.Spec) -> 
     assert STEPS in verify(spec).failed
 
 
-def test_weights_that_are_scaled_by_a_window(
-    spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_are_scaled_by_a_window(spec, monkeypatch):
     """The reciprocal of a width in W, which the verifier adds up as it is applied."""
     kind = type(spec.projection)
     apply = kind.apply
@@ -113,8 +107,8 @@ def test_weights_that_are_scaled_by_a_window(
     assert "projection: what one attribute moves" in verify(spec).failed
 
 
-def test_vectors_that_are_not_clipped(spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unclipped(self: Grid, x: Any, attributes: Any = None) -> Any:
+def test_vectors_that_are_not_clipped(spec, monkeypatch):
+    def unclipped(self, x, attributes=None):
         placed = self.placed
         if attributes is not None:
             placed = Placed(*(values[attributes] for values in placed))
@@ -125,24 +119,20 @@ def test_vectors_that_are_not_clipped(spec: dpi.Spec, monkeypatch: pytest.Monkey
     assert STEPS in verify(spec).failed
 
 
-def test_windows_that_only_dense_rows_are_clipped_to(
-    spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_that_only_dense_rows_are_clipped_to(spec, monkeypatch):
     clipped = Grid.in_windows
 
-    def dense_only(self: Grid, x: Any, attributes: Any) -> Any:
+    def dense_only(self, x, attributes):
         return clipped(self, x, attributes) if attributes is None else np.rint(x * 256)
 
     monkeypatch.setattr(Grid, "in_windows", dense_only)
     assert STEPS in verify(spec).failed
 
 
-def test_windows_about_the_mean_of_the_private_vectors(
-    spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_about_the_mean_of_the_private_vectors(spec, monkeypatch):
     clipped = Grid.in_windows
 
-    def about_data(self: Grid, x: Any, attributes: Any) -> Any:
+    def about_data(self, x, attributes):
         moved = x if attributes is not None else x - 0.05 * x.mean(axis=0)
         return clipped(self, moved, attributes)
 
@@ -151,19 +141,19 @@ def test_windows_about_the_mean_of_the_private_vectors(
 
 
 @pytest.mark.parametrize("method", METHODS[:3])
-def test_windows_of_the_design_that_no_vector_is_clipped_to(method: str) -> None:
+def test_windows_of_the_design_that_no_vector_is_clipped_to(method):
     spec = spec_of(method)
     spec.projection.windows = None
     assert STEPS in verify(spec).failed
 
 
-def test_windows_that_the_spec_does_not_state() -> None:
+def test_windows_that_the_spec_does_not_state():
     spec = example(find_method("dp-designed-laplace"), epsilon=1.0)
     spec.projection.windows = spec_of("dp-designed-laplace").projection.windows
     assert STEPS in verify(spec).failed
 
 
-def test_windows_for_another_beta_are_refused() -> None:
+def test_windows_for_another_beta_are_refused():
     design = designed(24, window=0.7, beta=2.0)
     with pytest.raises(dpi.InputError, match="made for beta = 2, not 1"):
         example(find_method("dp-designed-laplace"), design=design)
@@ -171,9 +161,7 @@ def test_windows_for_another_beta_are_refused() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("beta", [1.0, WIDE])
-def test_no_change_of_an_attribute_moves_integers_by_more_than_the_law_was_told(
-    method: str, beta: float
-) -> None:
+def test_no_change_of_an_attribute_moves_integers_by_more_than_the_law_was_told(method, beta):
     """Every attribute of several vectors set to every end, in whole numbers, by both routes."""
     spec = spec_of(method, beta)
     rng = np.random.default_rng(3)
@@ -203,7 +191,7 @@ def test_no_change_of_an_attribute_moves_integers_by_more_than_the_law_was_told(
 
 @pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize("method", ["dp-designed-laplace", "codebook-softmax"])
-def test_an_attack_finds_nearly_epsilon_and_no_more(method: str) -> None:
+def test_an_attack_finds_nearly_epsilon_and_no_more(method):
     report = attack(spec_of(method), trials=20_000)
     assert not report.violated
     assert report.lower_bound > 0.2

@@ -1,11 +1,7 @@
 """Checks of arguments: one mistake, one sentence, wherever it is made."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,19 +18,19 @@ from dpindex.decode.fit import fit_denoiser
 
 
 @pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.int8(2), np.uint64(2), Fraction(2)])
-def test_numbers_of_every_kind_are_taken_by_value(value: Any) -> None:
+def test_numbers_of_every_kind_are_taken_by_value(value):
     assert (finite_number(value, "x"), type(finite_number(value, "x"))) == (2.0, float)
     assert (whole_number(value, "x", 2, 2), type(whole_number(value, "x", 2, 2))) == (2, int)
 
 
-def test_minus_zero_is_zero() -> None:
+def test_minus_zero_is_zero():
     assert str(finite_number(-0.0, "x")) == "0.0"
 
 
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, -math.inf, True, np.bool_(True), "2", None, 1j, [2.0], 10**400]
 )
-def test_what_is_no_number_is_refused(value: Any) -> None:
+def test_what_is_no_number_is_refused(value):
     with pytest.raises(InputError, match=r"^the width must be a finite number, not .*\.$"):
         finite_number(value, "the width")
     with pytest.raises(InputError, match=r"^the width must be a whole number from 1 to 9, not"):
@@ -42,14 +38,14 @@ def test_what_is_no_number_is_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 10, 2.5, Fraction(5, 2)])
-def test_whole_numbers_lie_in_their_range(value: Any) -> None:
+def test_whole_numbers_lie_in_their_range(value):
     with pytest.raises(InputError, match="from 1 to 9"):
         whole_number(value, "x", 1, 9)
     assert whole_number(1, "x", 1, 9) == 1
     assert whole_number(9.0, "x", 1, 9) == 9
 
 
-def test_bounds_of_budgets() -> None:
+def test_bounds_of_budgets():
     assert checked_epsilon(0.001) == 0.001
     assert checked_epsilon(64) == 64.0
     for value in (0.0009, 64.1):
@@ -62,7 +58,7 @@ def test_bounds_of_budgets() -> None:
 
 
 @pytest.mark.parametrize("x", [[[1, 2], [3, 4]], np.eye(2, dtype=np.uint8), sparse.eye(2)])
-def test_tables_keep_their_values(x: Any) -> None:
+def test_tables_keep_their_values(x):
     rows = real_matrix(x, 2)
     assert rows.shape == (2, 2)
     dense = rows.toarray() if sparse.issparse(rows) else rows
@@ -70,7 +66,7 @@ def test_tables_keep_their_values(x: Any) -> None:
     np.testing.assert_array_equal(dense, wanted)
 
 
-def test_a_single_vector_is_one_row() -> None:
+def test_a_single_vector_is_one_row():
     assert real_matrix([1.0, 2.0], 2).shape == (1, 2)
 
 
@@ -85,7 +81,7 @@ def test_a_single_vector_is_one_row() -> None:
         ([[0.0, 1.0], [2.0]], "queries must all be equally long"),
     ],
 )
-def test_other_tables_are_refused(x: Any, words: str) -> None:
+def test_other_tables_are_refused(x, words):
     with pytest.raises(InputError, match=words):
         real_matrix(x, 2, "queries")
 
@@ -93,7 +89,7 @@ def test_other_tables_are_refused(x: Any, words: str) -> None:
 # Progress of long work where no terminal is
 
 
-def test_a_pipe_gets_a_line_for_each_quarter(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_a_line_for_each_quarter(capsys):
     with progress_bar("planning", quarters=True) as report:
         for done in range(101):
             report(done, 100, "ε = 4")
@@ -116,23 +112,23 @@ X = np.random.default_rng(0).uniform(-1, 1, (20, 6))
 
 
 @pytest.mark.parametrize("name", [name for name in vars(errors) if name.endswith("Error")])
-def test_every_error_is_an_input_error_that_says_when(name: str) -> None:
+def test_every_error_is_an_input_error_that_says_when(name):
     error = getattr(errors, name)
     assert issubclass(error, InputError)
     assert error.__doc__
 
 
-def test_naming_keeps_the_class() -> None:
+def test_naming_keeps_the_class():
     with pytest.raises(errors.BusyError, match=r"^x: busy\.$"), errors.naming("x"):
         raise errors.BusyError("busy.")
 
 
-def test_too_few_codes() -> None:
+def test_too_few_codes():
     with pytest.raises(errors.NoDenoiserError, match="too few"):
         fit_denoiser(Privatizer(SPEC).privatize(X), SPEC)
 
 
-def test_no_denoiser() -> None:
+def test_no_denoiser():
     bare = Spec("none-oporp", dim=6, adjacency=attribute(1.0))
     codes = Privatizer(bare, allow_unprotected=True).privatize(X)
     with pytest.raises(errors.NoDenoiserError, match="no noise"):
@@ -140,12 +136,12 @@ def test_no_denoiser() -> None:
 
 
 @pytest.mark.slow
-def test_no_guarantee() -> None:
+def test_no_guarantee():
     with pytest.raises(errors.NoGuaranteeError, match="more noise than a code can hold"):
         _ = Spec("dp-rp-l", dim=6, k=2**20, epsilon=1e-3, adjacency=attribute(1.0)).law
 
 
-def test_damaged(tmp_path: Path) -> None:
+def test_damaged(tmp_path):
     with pytest.raises(errors.DamagedError):
         unpack(b"no container", "codes")
     with pytest.raises(errors.DamagedError):
@@ -155,18 +151,18 @@ def test_damaged(tmp_path: Path) -> None:
         Ledger(tmp_path / "book").entries()
 
 
-def test_busy(tmp_path: Path) -> None:
+def test_busy(tmp_path):
     lock = tmp_path / ".lock"
     with holding_lock(lock, "x"), pytest.raises(errors.BusyError), holding_lock(lock, "x"):
         pass
 
 
-def test_storage(tmp_path: Path) -> None:
+def test_storage(tmp_path):
     for read in (read_file, map_file):
         with pytest.raises(errors.StorageError, match="check the path"):
             read(tmp_path / "none", 10)
 
 
-def test_missing_package() -> None:
+def test_missing_package():
     with pytest.raises(errors.MissingPackageError, match="pip install"):
         import_extra("no_such_module", "this needs it", "io")

@@ -1,7 +1,5 @@
 """The common container and its files: what is refused, and in which words."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess
@@ -17,7 +15,7 @@ from dpindex.base.files import create_file, map_file, pack, parse_file, release_
 DATA = {"x": np.arange(6, dtype=np.int16).reshape(2, 3), "y": np.ones(2)}
 
 
-def test_round_trip() -> None:
+def test_round_trip():
     facts, arrays = unpack(pack("sketch", {"a": [1, None]}, DATA), "sketch")
     assert facts == {"a": [1, None]}
     assert all((arrays[name] == array).all() for name, array in DATA.items())
@@ -30,7 +28,7 @@ def test_round_trip() -> None:
         ("sketch", "these bytes are no dpindex sketch", "the bytes of the sketch are damaged"),
     ],
 )
-def test_words_for_one_and_for_several(kind: str, not_one: str, damaged: str) -> None:
+def test_words_for_one_and_for_several(kind, not_one, damaged):
     raw = pack(kind, {}, DATA)
     with pytest.raises(InputError, match=not_one):
         unpack(b"x" * 100, kind)
@@ -45,14 +43,14 @@ def test_words_for_one_and_for_several(kind: str, not_one: str, damaged: str) ->
 
 
 @pytest.mark.parametrize("kind", ["a\nb", "", "x" * 10**6])
-def test_a_foreign_kind_does_not_flood_the_message(kind: str) -> None:
+def test_a_foreign_kind_does_not_flood_the_message(kind):
     with pytest.raises(InputError) as caught:
         unpack(pack(kind, {}, {}), "codes")
     assert len(str(caught.value)) < 200
     assert "\n" not in str(caught.value)
 
 
-def test_a_new_file_never_replaces_one(tmp_path: Path) -> None:
+def test_a_new_file_never_replaces_one(tmp_path):
     path = tmp_path / "a"
     create_file(path, b"first")
     with pytest.raises(InputError, match=r"a already exists; choose another name"):
@@ -64,7 +62,7 @@ def test_a_new_file_never_replaces_one(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_fault_in_a_file_names_it(tmp_path: Path) -> None:
+def test_a_fault_in_a_file_names_it(tmp_path):
     create_file(tmp_path / "a", b"bytes")
     assert parse_file(tmp_path / "a", 5, len) == 5
     with pytest.raises(InputError, match=r"a: these bytes are no dpindex codes"):
@@ -72,7 +70,7 @@ def test_a_fault_in_a_file_names_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_mapped_file_stays_as_it_was_when_it_is_replaced_or_deleted(tmp_path: Path) -> None:
+def test_a_mapped_file_stays_as_it_was_when_it_is_replaced_or_deleted(tmp_path):
     path, other = tmp_path / "a", tmp_path / "b"
     path.write_bytes(pack("codes", {}, DATA))
     other.write_bytes(b"x" * 10_000)
@@ -86,7 +84,7 @@ def test_a_mapped_file_stays_as_it_was_when_it_is_replaced_or_deleted(tmp_path: 
         release_pages(arrays["x"])
 
 
-def test_other_arrays_keep_their_pages() -> None:
+def test_other_arrays_keep_their_pages():
     for array in (np.arange(9)[2:], np.frombuffer(b"12345678", np.uint8)):
         before = array.copy()
         release_pages(array)
@@ -95,10 +93,10 @@ def test_other_arrays_keep_their_pages() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at this process's files")
-def test_a_mapped_file_and_its_descriptor_are_given_back(tmp_path: Path) -> None:
+def test_a_mapped_file_and_its_descriptor_are_given_back(tmp_path):
     (tmp_path / "a").write_bytes(b"x" * 10_000)
 
-    def seen() -> tuple[int, bool]:
+    def seen():
         maps = Path("/proc/self/maps").read_text()
         return len(os.listdir("/proc/self/fd")), str(tmp_path / "a") in maps
 
@@ -121,14 +119,14 @@ print(sum(len(view) for view in views))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="files are mapped on POSIX")
-def test_more_files_are_mapped_than_the_soft_limit_allows(tmp_path: Path) -> None:
+def test_more_files_are_mapped_than_the_soft_limit_allows(tmp_path):
     (tmp_path / "a").write_bytes(b"12345")
     command = [sys.executable, "-c", _MANY, str(tmp_path / "a")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr
 
 
-def test_what_cannot_be_mapped_is_refused_in_the_words_of_reading(tmp_path: Path) -> None:
+def test_what_cannot_be_mapped_is_refused_in_the_words_of_reading(tmp_path):
     (tmp_path / "a").write_bytes(b"12345")
     (tmp_path / "link").symlink_to(tmp_path / "a")
     (tmp_path / "empty").write_bytes(b"")

@@ -1,11 +1,7 @@
 """What the owner alone may read: made with these permissions, and refused with others."""
 
-from __future__ import annotations
-
 import os
 import stat
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,19 +20,19 @@ SPEC = Spec("dp-oporp-staircase", dim=8, k=8, epsilon=2.0, adjacency=attribute(1
 ROWS = np.random.default_rng(0).random((20, 8))
 
 
-def mode(path: Path) -> int:
+def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
 @pytest.fixture(autouse=True)
-def _open_umask() -> Any:
+def _open_umask():
     """Whatever is private must be so by itself."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
-def test_low_the_key_beside_a_ledger_is_private(tmp_path: Path) -> None:
+def test_low_the_key_beside_a_ledger_is_private(tmp_path):
     ledger = Ledger(tmp_path / "ledger")
     names = [f"id{row}" for row in range(len(ROWS))]
     index = PrivateIndex(SPEC)
@@ -48,13 +44,13 @@ def test_low_the_key_beside_a_ledger_is_private(tmp_path: Path) -> None:
         ledger.check(["new"])
 
 
-def test_low_the_mark_of_an_unfinished_build_is_private(tmp_path: Path) -> None:
+def test_low_the_mark_of_an_unfinished_build_is_private(tmp_path):
     np.save(tmp_path / "x.npy", ROWS)
     target = tmp_path / "index"
     private = tmp_path / "private"
     options = IndexOptions(private=private)
 
-    def interrupt(done: int, total: int, stage: str) -> None:
+    def interrupt(done, total, stage):
         if stage == "privatizing":
             raise KeyboardInterrupt
 
@@ -72,7 +68,7 @@ def test_low_the_mark_of_an_unfinished_build_is_private(tmp_path: Path) -> None:
         build_index(dataset, target, SPEC, options)
 
 
-def test_low_a_private_folder_that_others_enter_is_named(tmp_path: Path) -> None:
+def test_low_a_private_folder_that_others_enter_is_named(tmp_path):
     folder = tmp_path / "private"
     folder.mkdir()
     with pytest.raises(StorageError, match=rf"{folder} can be read by others; run chmod 700"):
@@ -81,9 +77,7 @@ def test_low_a_private_folder_that_others_enter_is_named(tmp_path: Path) -> None
     private_folder(folder)
 
 
-def test_low_the_secret_of_a_machine_is_private(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_low_the_secret_of_a_machine_is_private(tmp_path, monkeypatch):
     folder = tmp_path / "state"
     monkeypatch.setenv("DPINDEX_STATE", str(folder))
     secret = machine_secret()

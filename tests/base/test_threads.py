@@ -1,12 +1,8 @@
 """Thread pools: limited to idle processors while work lasts, never enlarged, and given back."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
-from typing import Any
 
 import faiss
 import numpy as np
@@ -19,28 +15,26 @@ from dpindex.base.threads import idle_cores, limited_threads
 from dpindex.decode.denoiser import Channel
 
 
-def sizes() -> list[int]:
+def sizes():
     return [pool["num_threads"] for pool in threadpool_info()]
 
 
 @pytest.mark.parametrize(
     ("processors", "load", "idle"), [(8, 0.2, 8), (8, 5.6, 2), (8, 30.0, 1), (1, 0.0, 1)]
 )
-def test_idle_processors_are_those_that_others_leave(
-    processors: int, load: float, idle: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_processors_are_those_that_others_leave(processors, load, idle, monkeypatch):
     monkeypatch.setattr(threads, "cores", lambda: processors)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0), raising=False)
     assert idle_cores() == idle
 
 
-def test_without_a_load_average_all_processors_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_load_average_all_processors_count(monkeypatch):
     monkeypatch.delattr(os, "getloadavg", raising=False)
     monkeypatch.setattr(threads, "cores", lambda: 6)
     assert idle_cores() == 6
 
 
-def test_pools_are_limited_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pools_are_limited_and_given_back(monkeypatch):
     np.ones((4, 4)) @ np.ones((4, 4))
     with threadpool_limits(limits=3):
         before = sizes()
@@ -59,15 +53,13 @@ def test_pools_are_limited_and_given_back(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize(("limits", "kept"), [((1, 1), (1, 1)), ((1, 2), (2, 1)), ((2, 1), (1, 2))])
-def test_limits_may_overlap_in_threads(
-    first: int, limits: tuple[int, int], kept: tuple[int, int]
-) -> None:
+def test_limits_may_overlap_in_threads(first, limits, kept):
     """While one of two is left its limit holds, and afterwards there is none."""
     np.ones((4, 4)) @ np.ones((4, 4))
     before, openmp = sizes(), faiss.omp_get_max_threads()
     inside, leave, left, end = ([Event(), Event()] for _ in range(4))
 
-    def work(number: int) -> tuple[int, int]:
+    def work(number):
         with limited_threads(limits[number]):
             inside[number].set()
             leave[number].wait(600)
@@ -76,7 +68,7 @@ def test_limits_may_overlap_in_threads(
         end[number].wait(600)
         return within, faiss.omp_get_max_threads()
 
-    def shared() -> int:
+    def shared():
         """The most threads of pools that all threads share; OpenMP's are of this thread alone."""
         return max(pool["num_threads"] for pool in threadpool_info() if not of_openmp(pool))
 
@@ -99,7 +91,7 @@ def test_limits_may_overlap_in_threads(
     assert sizes() == before
 
 
-def test_limits_may_be_nested() -> None:
+def test_limits_may_be_nested():
     with threadpool_limits(limits=3):
         before = sizes()
         with limited_threads(2):
@@ -112,14 +104,14 @@ def test_limits_may_be_nested() -> None:
 
 
 def test_blocks_of_codes_are_denoised_without_threads_of_blas(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """They have threads of their own, in the fit and where an index ranks by its result."""
     import faiss  # noqa: F401  # a pool that is loaded later is not limited
 
     rng, seen, run = np.random.default_rng(0), [], Channel.for_each_block
 
-    def watched(self: Channel, count: int, action: Callable[[slice], None]) -> None:
+    def watched(self, count, action):
         seen.append(sizes())
         run(self, count, action)
 
@@ -136,5 +128,5 @@ def test_blocks_of_codes_are_denoised_without_threads_of_blas(
     assert all(set(pools) == {1} for pools in seen)
 
 
-def of_openmp(pool: dict[str, Any]) -> bool:
+def of_openmp(pool):
     return "openmp" in (pool["user_api"], pool.get("threading_layer"))

@@ -1,7 +1,5 @@
 """The wrapper for ann-benchmarks obeys that harness's conventions, without the harness."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re
@@ -9,7 +7,6 @@ import sys
 from itertools import product
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,23 +23,23 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 class BaseANN:
     """The face that the harness calls, as far as a wrapper inherits it."""
 
-    def done(self) -> None: ...
+    def done(self): ...
 
-    def get_memory_usage(self) -> float:
+    def get_memory_usage(self):
         return 0.0
 
-    def get_batch_results(self) -> Any:
-        return self.res  # type: ignore[attr-defined]
+    def get_batch_results(self):
+        return self.res
 
-    def __str__(self) -> str:
-        return self.name  # type: ignore[attr-defined]
+    def __str__(self):
+        return self.name
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def module(monkeypatch):
     """module.py as the harness loads it, beside a stub of its base class."""
     base = ModuleType(f"{PACKAGE}.base.module")
-    base.BaseANN = BaseANN  # type: ignore[attr-defined]
+    base.BaseANN = BaseANN
     for name in ("ann_benchmarks", PACKAGE, f"{PACKAGE}.base", f"{PACKAGE}.dpindex"):
         package = ModuleType(name)
         package.__path__ = []
@@ -57,7 +54,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return loaded
 
 
-def groups(metric: str) -> list[tuple[list[Any], list[Any]]]:
+def groups(metric):
     """The argument lists and query arguments of every run group of one metric.
 
     The lists are written so that YAML and JSON read them alike.
@@ -69,7 +66,7 @@ def groups(metric: str) -> list[tuple[list[Any], list[Any]]]:
     return list(zip(arguments, asked, strict=True))
 
 
-def data(n: int = 300, dim: int = 24) -> tuple[Any, Any]:
+def data(n=300, dim=24):
     """float32, as the harness stores it, in the range of bytes."""
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 255, (n, dim)).astype(np.float32)
@@ -78,7 +75,7 @@ def data(n: int = 300, dim: int = 24) -> tuple[Any, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", ["angular", "euclidean"])
-def test_every_definition_can_be_built(module: ModuleType, metric: str) -> None:
+def test_every_definition_can_be_built(module, metric):
     """Epsilon is a parameter of each, and in its name; the method exists and takes its options."""
     assert groups(metric)
     for arguments, (modes,) in groups(metric):
@@ -95,7 +92,7 @@ def test_every_definition_can_be_built(module: ModuleType, metric: str) -> None:
 
 
 @pytest.mark.parametrize("metric", ["angular", "euclidean"])
-def test_one_run_of_the_harness(module: ModuleType, metric: str) -> None:
+def test_one_run_of_the_harness(module, metric):
     x, q = data()
     options = {} if metric == "angular" else {"scale": 255.0, "bounds": [0, 1], "clip": True}
     algorithm = module.DPIndex(metric, "raw-staircase", 50.0, options)
@@ -120,7 +117,7 @@ def test_one_run_of_the_harness(module: ModuleType, metric: str) -> None:
 
 
 @pytest.mark.slow
-def test_denoised(module: ModuleType) -> None:
+def test_denoised(module):
     rng = np.random.default_rng(0)
     x = np.tanh(rng.normal(size=(3000, 3)) @ rng.normal(size=(3, 24)))
     options = {"bounds": [-1, 1], "denoise": "linear"}
@@ -130,7 +127,7 @@ def test_denoised(module: ModuleType) -> None:
     assert "denoise=linear" in str(algorithm)
 
 
-def test_epsilon_is_spent_once_for_each_vector(module: ModuleType) -> None:
+def test_epsilon_is_spent_once_for_each_vector(module):
     """Nothing of the data is in the index but codes under the spec that is stated."""
     x, _ = data(50)
     algorithm = module.DPIndex("angular", "record-cap", 8.0, {"record": True})
@@ -139,7 +136,7 @@ def test_epsilon_is_spent_once_for_each_vector(module: ModuleType) -> None:
     assert len(algorithm.index) == len(algorithm.index.codes) == 50
 
 
-def test_the_conventions_of_names() -> None:
+def test_the_conventions_of_names():
     """Folder, module, image and constructor belong together."""
     for line in (
         "constructor: DPIndex",

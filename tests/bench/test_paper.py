@@ -1,12 +1,9 @@
 """The experiments: every script is in step with the package, and so is what was published."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import mpmath
 import pytest
@@ -18,7 +15,7 @@ FOLDER = Path(__file__).parents[2] / "bench" / "paper"
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
-def loaded(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def loaded(name, monkeypatch):
     """One script as a module, with its neighbours to import from."""
     monkeypatch.syspath_prepend(str(FOLDER))
     place = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
@@ -32,16 +29,14 @@ def loaded(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_every_script_finds_what_it_imports(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_script_finds_what_it_imports(name, monkeypatch):
     assert loaded(name, monkeypatch).__doc__
 
 
 @pytest.mark.parametrize("k", [1, 8, 512])
 @pytest.mark.parametrize("chance", [0.001, 0.2, 0.7, 1.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-6, 0.1])
-def test_the_chernoff_count_is_its_formula(
-    k: int, chance: float, delta: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_chernoff_count_is_its_formula(k, chance, delta, monkeypatch):
     """Li & Li 2023, Prop. 4.5; the exact quantile, which the package takes, is never larger."""
     count = loaded("published", monkeypatch).chernoff_count(k, chance, delta)
     with mpmath.workdps(60):
@@ -53,8 +48,8 @@ def test_the_chernoff_count_is_its_formula(
 
 
 def test_published_flips_share_epsilon_over_the_chernoff_count(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     published = loaded("published", monkeypatch)
     spec = dpi.Spec(
         "dp-signrp-rr",

@@ -4,15 +4,12 @@ Needs Node; the tests of the page need Chromium and the package ``playwright``. 
 reported as skipped.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -20,11 +17,9 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import browser_cases
 import numpy as np
-import numpy.typing as npt
 import pytest
 from browser_cases import base64_of, spec_of
 from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
@@ -36,9 +31,7 @@ from dpindex import Codebook, PrivateIndex, Privatizer, Spec, attribute, codes_f
 from dpindex.audit import attack_releases
 from dpindex.audit.exact_arithmetic import loss_within
 from dpindex.audit.pairs import worst_pairs
-from dpindex.base.arrays import Floats
 from dpindex.base.errors import InputError
-from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import uniform_share
 from dpindex.mechanism.noise.symbols import CodebookResponse
 
@@ -56,7 +49,7 @@ needs_node = pytest.mark.skipif(NODE is None, reason="needs Node in the path")
 class Bridge:
     """A Node process that answers requests with the modules of the browser."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         assert NODE is not None
         self._process = subprocess.Popen(
             [NODE, str(CASES / "bridge.mjs")],
@@ -65,7 +58,7 @@ class Bridge:
             text=True,
         )
 
-    def ask(self, name: str, **request: Any) -> Any:
+    def ask(self, name, **request):
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"name": name, **request}) + "\n")
@@ -74,18 +67,18 @@ class Bridge:
         assert answer, "the Node process ended"
         return json.loads(answer)
 
-    def close(self) -> None:
+    def close(self):
         self._process.communicate()
 
 
 @pytest.fixture(scope="module")
-def bridge() -> Iterator[Bridge]:
+def bridge():
     opened = Bridge()
     yield opened
     opened.close()
 
 
-def _node_test(**environment: str) -> None:
+def _node_test(**environment):
     done = subprocess.run(
         [str(NODE), "--test", str(CASES)],
         env={**os.environ, **environment},
@@ -96,11 +89,11 @@ def _node_test(**environment: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def _decoded(text: str, dtype: str) -> npt.NDArray[Any]:
+def _decoded(text, dtype):
     return np.frombuffer(base64.b64decode(text), dtype=dtype)
 
 
-def test_python_agrees_on_the_committed_laws_and_encodings() -> None:
+def test_python_agrees_on_the_committed_laws_and_encodings():
     assert len(COMMITTED["laws"]) == 35
     for law in COMMITTED["laws"]:
         uniform = uniform_share(law["size"], law["epsilon"], law["subset"])
@@ -115,14 +108,14 @@ def test_python_agrees_on_the_committed_laws_and_encodings() -> None:
         assert browser_cases.encoding(spec, vectors, words) == case
 
 
-def _encoder(case: dict[str, Any]) -> Privatizer:
+def _encoder(case):
     """Return the encoder of a case; InputError for one that is refused."""
     spec = Spec.from_json(case["text"])
     book = Codebook(_decoded(case["codebook"], "<f4").reshape(-1, 4))
     return Privatizer(spec.with_public(book), max_epsilon=case["max_epsilon"])
 
 
-def test_python_refuses_the_committed_specs_too() -> None:
+def test_python_refuses_the_committed_specs_too():
     assert len(COMMITTED["refused"]) > 80
     for case in COMMITTED["refused"]:
         with pytest.raises(InputError):
@@ -131,13 +124,13 @@ def test_python_refuses_the_committed_specs_too() -> None:
 
 @pytest.mark.slow
 @needs_node
-def test_node_agrees_on_the_committed_cases() -> None:
+def test_node_agrees_on_the_committed_cases():
     _node_test()
 
 
 @pytest.mark.slow
 @needs_node
-def test_ten_thousand_encodings_agree(tmp_path: Path) -> None:
+def test_ten_thousand_encodings_agree(tmp_path):
     rng = np.random.default_rng(10_000)
     spec = spec_of(rng.normal(size=(300, 48)), 5.0)
     vectors = rng.normal(size=(10_000, 48))
@@ -151,11 +144,11 @@ def test_ten_thousand_encodings_agree(tmp_path: Path) -> None:
 class JavaScriptLaw(CodebookResponse):
     """The law whose draws JavaScript makes of the words that Python deals out."""
 
-    def __init__(self, law: CodebookResponse, bridge: Bridge) -> None:
+    def __init__(self, law, bridge):
         super().__init__(law.codebook, law.subset, law.uniform)
         self._bridge = bridge
 
-    def perturb(self, x: Floats, stream: Any) -> Any:
+    def perturb(self, x, stream):
         words = [stream.words(len(x), np.uint64).tolist() for _ in range(3)]
         symbols = self._bridge.ask(
             "symbols",
@@ -168,14 +161,14 @@ class JavaScriptLaw(CodebookResponse):
         return np.array(symbols)
 
 
-def _response(size: int, subset: int) -> CodebookResponse:
+def _response(size, subset):
     uniform = uniform_share(size, 1.0, subset)
     return CodebookResponse(Codebook(np.ones((size, 2))), subset, uniform)
 
 
 @needs_node
 @pytest.mark.parametrize(("size", "subset"), [(2, 1), (7, 3), (50, 33), (300, 2)])
-def test_the_exact_verifier_accepts_the_draws(bridge: Bridge, size: int, subset: int) -> None:
+def test_the_exact_verifier_accepts_the_draws(bridge, size, subset):
     """Both ends of the words of every outcome lead to it, so that its chance is their count."""
     law = _response(size, subset)
     javascript = JavaScriptLaw(law, bridge)
@@ -187,7 +180,7 @@ def test_the_exact_verifier_accepts_the_draws(bridge: Bridge, size: int, subset:
 
 @needs_node
 @pytest.mark.parametrize(("size", "subset"), [(2, 1), (5, 2), (12, 5)])
-def test_the_counted_ratio_is_within_epsilon(bridge: Bridge, size: int, subset: int) -> None:
+def test_the_counted_ratio_is_within_epsilon(bridge, size, subset):
     """The words of each symbol under two records are counted by bisection and compared exactly."""
     law = JavaScriptLaw(_response(size, subset), bridge)
     shares = [_chances(law, similarities) for similarities in _two_records(size)]
@@ -197,12 +190,12 @@ def test_the_counted_ratio_is_within_epsilon(bridge: Bridge, size: int, subset: 
     assert max(ratios) > Fraction(271828, 100_000)
 
 
-def _two_records(size: int) -> tuple[Floats, Floats]:
+def _two_records(size):
     rising = np.arange(size, dtype=np.float32)
     return rising, -rising
 
 
-def _chances(law: JavaScriptLaw, similarities: Floats) -> list[Fraction]:
+def _chances(law, similarities):
     """Return the exact chance of every symbol, by counting the words that lead to it."""
     one = 1 << 64
     chances = [Fraction(0)] * law.size
@@ -213,12 +206,10 @@ def _chances(law: JavaScriptLaw, similarities: Floats) -> list[Fraction]:
     return chances
 
 
-def _runs(
-    law: JavaScriptLaw, similarities: Floats, coin: int, column: int
-) -> Iterator[tuple[int, int]]:
+def _runs(law, similarities, coin, column):
     """Yield symbols in the order of the word that draws them, and how many words draw each."""
 
-    def symbol(word: int) -> int:
+    def symbol(word):
         words = [[coin], [0], [0]]
         words[column] = [word]
         dealt = iter(np.array(words, dtype=np.uint64))
@@ -247,12 +238,12 @@ class JavaScriptPrivatizer(Privatizer):
     ``drawn_epsilon`` is the epsilon that its sampler is calibrated to, whatever the spec promises.
     """
 
-    def __init__(self, spec: Spec, bridge: Bridge, drawn_epsilon: float) -> None:
+    def __init__(self, spec, bridge, drawn_epsilon):
         super().__init__(spec)
         self._bridge = bridge
         self._drawn_epsilon = drawn_epsilon
 
-    def privatize(self, x: Any, **options: Any) -> Codes:
+    def privatize(self, x, **options):
         assert self.spec.codebook is not None
         assert (x == x[0]).all()
         answer = self._bridge.ask(
@@ -269,15 +260,13 @@ class JavaScriptPrivatizer(Privatizer):
 @pytest.mark.slow
 @needs_node
 @pytest.mark.parametrize(("drawn", "low", "high"), [(1.0, 0.95, 1.0), (1.05, 1.0, 1.05)])
-def test_an_attack_sees_epsilon_and_a_weakened_sampler(
-    bridge: Bridge, drawn: float, low: float, high: float
-) -> None:
+def test_an_attack_sees_epsilon_and_a_weakened_sampler(bridge, drawn, low, high):
     """Wrong below 1e-7; the bound misses ``low`` by chance below 1e-9."""
     codewords = np.random.default_rng(5).normal(size=(4, 3))
     spec = spec_of(codewords, 1.0, 2)
     privatizer = JavaScriptPrivatizer(spec, bridge, drawn)
 
-    def release(row: Any, count: int) -> Any:
+    def release(row, count):
         return privatizer.privatize(np.broadcast_to(row, (count, len(row))))
 
     report = attack_releases(
@@ -287,7 +276,7 @@ def test_an_attack_sees_epsilon_and_a_weakened_sampler(
 
 
 @needs_node
-def test_codes_of_a_browser_enter_an_index(bridge: Bridge) -> None:
+def test_codes_of_a_browser_enter_an_index(bridge):
     spec = spec_of(np.random.default_rng(3).normal(size=(40, 6)), 4.0)
     privatizer = JavaScriptPrivatizer(spec, bridge, 4.0)
     index = PrivateIndex(spec)
@@ -298,7 +287,7 @@ def test_codes_of_a_browser_enter_an_index(bridge: Bridge) -> None:
         other.add_codes(privatizer.privatize(np.ones((1, 6))))
 
 
-def test_the_code_is_short_and_depends_on_nothing() -> None:
+def test_the_code_is_short_and_depends_on_nothing():
     text = "".join(path.read_text(encoding="utf-8") for path in BROWSER.glob("*.js"))
     assert len(text.splitlines()) <= MAX_LINES
     assert "Math.random" not in text
@@ -306,7 +295,7 @@ def test_the_code_is_short_and_depends_on_nothing() -> None:
     assert "https:" not in text
 
 
-def _python(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+def _python(script, *words):
     return subprocess.run(
         [sys.executable, "-W", "error", str(BROWSER / script), *words],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -317,7 +306,7 @@ def _python(script: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_export_writes_codes_spec_and_modules(tmp_path: Path) -> None:
+def test_export_writes_codes_spec_and_modules(tmp_path):
     spec = spec_of(np.random.default_rng(3).normal(size=(40, 6)), 4.0)
     index = PrivateIndex(spec)
     index.add(np.ones((25, 6)), ids=[f"person {i}" for i in range(25)])
@@ -336,7 +325,7 @@ def test_export_writes_codes_spec_and_modules(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_export_refuses_in_one_sentence(tmp_path: Path) -> None:
+def test_export_refuses_in_one_sentence(tmp_path):
     signs = PrivateIndex(Spec("dp-signoporp-rr", 6, epsilon=4.0, adjacency=attribute(1.0)))
     signs.add(np.zeros((25, 6)))
     signs.save(tmp_path / "signs")
@@ -357,18 +346,18 @@ def test_export_refuses_in_one_sentence(tmp_path: Path) -> None:
 class _Quiet(SimpleHTTPRequestHandler):
     """A static server that keeps the paths it was asked for and prints nothing."""
 
-    def __init__(self, *arguments: Any, paths: list[str], **options: Any) -> None:
+    def __init__(self, *arguments, paths, **options):
         self._paths = paths
         super().__init__(*arguments, **options)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_):
         self._paths.append(self.path)
 
 
 @contextmanager
-def _serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
+def _serving(folder):
     """Yield the address of a folder, and the list of all paths that are asked for."""
-    paths: list[str] = []
+    paths = []
     handler = partial(_Quiet, directory=str(folder), paths=paths)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever)
@@ -379,7 +368,7 @@ def _serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+def chromium():
     reason = "needs pip install playwright"
     sync_api = pytest.importorskip("playwright.sync_api", reason=reason)
     with sync_api.sync_playwright() as playwright:
@@ -391,7 +380,7 @@ def chromium() -> Iterator[Any]:
 @pytest.mark.slow
 @needs_chromium
 @pytest.mark.extra
-def test_chromium_agrees_on_the_committed_cases(chromium: Any) -> None:
+def test_chromium_agrees_on_the_committed_cases(chromium):
     with _serving(ROOT) as (address, _):
         page = chromium.new_page()
         page.goto(f"{address}/tests/browser/cases.json")
@@ -408,7 +397,7 @@ def test_chromium_agrees_on_the_committed_cases(chromium: Any) -> None:
 @pytest.mark.slow
 @needs_chromium
 @pytest.mark.extra
-def test_the_page_of_the_documents_runs(chromium: Any, tmp_path: Path) -> None:
+def test_the_page_of_the_documents_runs(chromium, tmp_path):
     """The module of docs/browser.md, in the folder of an index."""
     index = PrivateIndex(spec_of(np.eye(6), 4.0))
     index.add(np.ones((25, 6)))
@@ -420,7 +409,7 @@ def test_the_page_of_the_documents_runs(chromium: Any, tmp_path: Path) -> None:
     (site / "app.js").write_text(module, encoding="utf-8")
     with _serving(site) as (address, _):
         page = chromium.new_page()
-        said: list[str] = []
+        said = []
         page.on("console", lambda line: line.type == "log" and said.append(line.text))
         page.goto(f"{address}/ids.json")
         page.evaluate("import('/app.js')")
@@ -430,7 +419,7 @@ def test_the_page_of_the_documents_runs(chromium: Any, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def page_folder(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page_folder(data_dir, tmp_path_factory):
     if not (data_dir / "clinc150_texts.txt.gz").exists():
         pytest.skip(f"no sentences at {data_dir}")
     folder = tmp_path_factory.mktemp("page")
@@ -443,17 +432,17 @@ def page_folder(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @needs_chromium
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.extra
-def test_the_page_answers_and_makes_no_request(chromium: Any, page_folder: Path, size: str) -> None:
+def test_the_page_answers_and_makes_no_request(chromium, page_folder, size):
     width, height = SIZES[size]
     with _serving(page_folder) as (address, paths):
         page = chromium.new_page(viewport={"width": width, "height": height})
-        complaints: list[str] = []
+        complaints = []
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(address)
         page.wait_for_selector("#query:enabled")
         loading = list(paths)
-        requests: list[str] = []
+        requests = []
         page.on("request", lambda request: requests.append(request.url))
         for question, word in (("my card was stolen", "stolen"), ("shopping list", "shopping")):
             page.fill("#query", question)

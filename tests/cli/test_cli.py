@@ -1,7 +1,5 @@
 """The command line as a user meets it: each command, each kind of bad input, exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -15,14 +13,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from helpers.commands import STAIRCASE, Run, fails
+from helpers.commands import STAIRCASE, fails
 from helpers.documents import COMMANDS
 from helpers.made_datasets import low_rank, write_dataset
 from helpers.specs import needed
 
 import dpindex as dpi
 from dpindex.cli import commands
-from dpindex.mechanism.method import Method
 from dpindex.mechanism.variants import parse_variant
 from dpindex.storage.journal import PrivateFolder
 
@@ -30,7 +27,7 @@ QUICK = ("raw-staircase", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-signoporp-geomet
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Path:
+def files(tmp_path):
     """Vectors, queries, ids and faulty vectors as files."""
     x = np.random.default_rng(0).uniform(-1, 1, (300, 24)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
@@ -45,7 +42,7 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_build_query_info(run: Run, files: Path) -> None:
+def test_build_query_info(run, files):
     code, out, _ = run("build", "x.npy", "ix", *STAIRCASE, "--code-length", 24, "--ids", "ids.txt")
     assert code == 0
     assert "300 vectors (300 privatized now)" in out
@@ -66,7 +63,7 @@ def test_build_query_info(run: Run, files: Path) -> None:
         assert words in out
 
 
-def test_names_are_printed_on_one_line_and_quoted_for_a_shell(run: Run, files: Path) -> None:
+def test_names_are_printed_on_one_line_and_quoted_for_a_shell(run, files):
     """What is said last can be pasted; a name cannot forge a line."""
     code, out, _ = run("build", "x.npy", "my index", *STAIRCASE)
     assert code == 0
@@ -77,7 +74,7 @@ def test_names_are_printed_on_one_line_and_quoted_for_a_shell(run: Run, files: P
     assert "\nlines" not in out
 
 
-def test_query_formats(run: Run, files: Path) -> None:
+def test_query_formats(run, files):
     run("build", "x.npy", "ix", *STAIRCASE)
     hits = json.loads(run("query", "ix", "q.npy", "--json")[1])
     assert {name: np.shape(column) for name, column in hits.items()} == dict.fromkeys(
@@ -89,7 +86,7 @@ def test_query_formats(run: Run, files: Path) -> None:
 
 
 @pytest.mark.slow
-def test_query_reranks(run: Run, files: Path) -> None:
+def test_query_reranks(run, files):
     run("build", "x.npy", "ix", *STAIRCASE, "--ids", "ids.txt")
     asked = ("query", "ix", "q.npy", "-k", 3, "--json", "--candidates", 300)
     x = np.load(files / "x.npy").astype(float)
@@ -123,7 +120,7 @@ def test_query_reranks(run: Run, files: Path) -> None:
     fails(run(*asked, "--rerank", "none.npy"), "none.npy: No such file")
 
 
-def test_similarity_without_declared_norm_is_null_in_json(run: Run, files: Path) -> None:
+def test_similarity_without_declared_norm_is_null_in_json(run, files):
     run("build", "x.npy", "ix", "--method", "dp-signoporp-geometric", "--beta", "1", "--epsilon", 5)
     hits = json.loads(run("query", "ix", "q.npy", "-k", 2, "--json")[1])
     assert hits["similarity"][0] == hits["stderr"][0] == [None, None]
@@ -134,7 +131,7 @@ def test_similarity_without_declared_norm_is_null_in_json(run: Run, files: Path)
 
 
 @pytest.mark.slow
-def test_the_three_people(run: Run, files: Path) -> None:
+def test_the_three_people(run, files):
     """Holder makes a spec, devices privatize, holder adds, searcher asks with codes."""
     code, spec, _ = run("spec", "--dim", 24, "--code-length", 24, *STAIRCASE)
     assert code == 0
@@ -178,28 +175,26 @@ def test_the_three_people(run: Run, files: Path) -> None:
         (("x.npy", "new", "--ids", "two.npz:queries"), ("two.npz",)),
     ],
 )
-def test_bad_builds_say_what_and_write_nothing(
-    run: Run, files: Path, arguments: tuple[object, ...], parts: tuple[str, ...]
-) -> None:
+def test_bad_builds_say_what_and_write_nothing(run, files, arguments, parts):
     fails(run("build", *STAIRCASE, *arguments), *parts)
     assert not (files / "new").exists()
 
 
-def test_one_adjacency_is_required(run: Run, files: Path) -> None:
+def test_one_adjacency_is_required(run, files):
     stated = ("--method", "dp-oporp-staircase", "--epsilon", 20)
     fails(run("build", "x.npy", "new", *stated), "give one of --beta, --l2 and --record")
     fails(run("build", "x.npy", "new", *stated, "--l2", 2), "l2", "attribute")
     fails(run("build", "x.npy", "new", *stated, "--record", "--l2", 2), "--beta, --l2 and --record")
 
 
-def test_a_finished_index_is_not_built_again(run: Run, files: Path) -> None:
+def test_a_finished_index_is_not_built_again(run, files):
     run("build", "x.npy", "ix", *STAIRCASE)
     before = (files / "ix" / "manifest.json").read_bytes()
     fails(run("build", "x.npy", "ix", *STAIRCASE), "twice")
     assert (files / "ix" / "manifest.json").read_bytes() == before
 
 
-def test_baselines_need_an_explicit_flag(run: Run, files: Path) -> None:
+def test_baselines_need_an_explicit_flag(run, files):
     fails(run("build", "x.npy", "ix", "--method", "none-oporp", "--beta", "1"), "protects nothing")
     built = run(
         "build", "x.npy", "ix", "--method", "none-oporp", "--beta", "1", "--allow-unprotected"
@@ -211,7 +206,7 @@ def test_baselines_need_an_explicit_flag(run: Run, files: Path) -> None:
     assert "305 in all" in run("add", "ix", "q.npy", "--allow-unprotected")[1]
 
 
-def test_finding_8_the_unprotected_need_the_flag_everywhere(run: Run, files: Path) -> None:
+def test_finding_8_the_unprotected_need_the_flag_everywhere(run, files):
     built = run(
         "build", "x.npy", "ix", "--method", "none-oporp", "--beta", "1", "--allow-unprotected"
     )
@@ -227,9 +222,7 @@ def test_finding_8_the_unprotected_need_the_flag_everywhere(run: Run, files: Pat
         assert run(*command, "--allow-unprotected")[0] == 0
 
 
-def test_finding_8_a_device_limits_epsilon_and_add_says_what_it_spends(
-    run: Run, files: Path
-) -> None:
+def test_finding_8_a_device_limits_epsilon_and_add_says_what_it_spends(run, files):
     (files / "spec.json").write_text(run("spec", "--dim", 24, *STAIRCASE)[1])
     options = ("--spec", "spec.json", "--ids", "ids.txt", "--ledger", "ledger")
     above = run("privatize", "x.npy", "x.codes", *options, "--max-epsilon", 19)
@@ -245,7 +238,7 @@ def test_finding_8_a_device_limits_epsilon_and_add_says_what_it_spends(
     assert "Nothing was spent here" in run("add", "ix", "q.codes")[1]
 
 
-def test_finding_9_a_link_under_the_name_of_an_output(run: Run, files: Path) -> None:
+def test_finding_9_a_link_under_the_name_of_an_output(run, files):
     """Refused before anything is spent, also where it leads nowhere."""
     (files / "spec.json").write_text(run("spec", "--dim", 24, *STAIRCASE)[1])
     (files / "x.codes").symlink_to(files / "elsewhere")
@@ -255,13 +248,13 @@ def test_finding_9_a_link_under_the_name_of_an_output(run: Run, files: Path) -> 
     assert not (files / "ledger").exists()
 
 
-def test_sparse_and_clipped_input(run: Run, files: Path) -> None:
+def test_sparse_and_clipped_input(run, files):
     assert run("build", "sparse.npz", "ix", *STAIRCASE)[0] == 0
     assert run("query", "ix", "sparse.npz", "-k", 1)[0] == 0
     assert run("build", "far.npy", "clipped", *STAIRCASE, "--clip")[0] == 0
 
 
-def test_wrong_index_directories(run: Run, files: Path) -> None:
+def test_wrong_index_directories(run, files):
     fails(run("info", "nowhere"), "nowhere")
     (files / "empty").mkdir()
     fails(run("info", "empty"), "manifest.json")
@@ -271,7 +264,7 @@ def test_wrong_index_directories(run: Run, files: Path) -> None:
     fails(run("info", "ix"), "cut off")
 
 
-def test_the_size_is_said_first(run: Run, files: Path) -> None:
+def test_the_size_is_said_first(run, files):
     options = ("--method", "raw-staircase", "--beta", "1", "--epsilon", 20)
     code, out, _ = run("build", "x.npy", "ix", *options)
     assert code == 0
@@ -279,7 +272,7 @@ def test_the_size_is_said_first(run: Run, files: Path) -> None:
     assert (files / "ix").is_dir()
 
 
-def test_wide_vectors_are_refused_by_raw_methods_with_the_way_out(run: Run, files: Path) -> None:
+def test_wide_vectors_are_refused_by_raw_methods_with_the_way_out(run, files):
     wide = scipy.sparse.csr_matrix(([1.0, 1.0], ([0, 1], [5, 1 << 23])), shape=(2, 1 << 24))
     scipy.sparse.save_npz(files / "wide.npz", wide)
     for method in ("raw-staircase", "raw-square-wave"):
@@ -288,7 +281,7 @@ def test_wide_vectors_are_refused_by_raw_methods_with_the_way_out(run: Run, file
     assert not (files / "ix").exists()
 
 
-def test_info_reads_no_codes(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_info_reads_no_codes(run, files, monkeypatch):
     run("build", "x.npy", "ix", *STAIRCASE, "--index-type", "SQ4")
     before, said = (run("info", "ix", *flag)[1] for flag in ((), ("--index-recall",)))
     assert "SQ4 finds" in said
@@ -301,7 +294,7 @@ def test_info_reads_no_codes(run: Run, files: Path, monkeypatch: pytest.MonkeyPa
     fails(run("info", "ix"), "000000.codes is missing")
 
 
-def test_info_and_methods_for_programs(run: Run, files: Path) -> None:
+def test_info_and_methods_for_programs(run, files):
     run("build", "x.npy", "ix", *STAIRCASE)
     facts = json.loads(run("info", "ix", "--json")[1])
     assert facts["count"] == 300
@@ -317,7 +310,7 @@ def test_info_and_methods_for_programs(run: Run, files: Path) -> None:
 
 
 @pytest.mark.slow
-def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
+def test_evaluate_writes_a_report(run, files):
     code, out, err = run(
         *("evaluate", "x.npy", "q.npy", "--report", "report", "--beta", 1, "--epsilons", "2,20"),
         *("--methods", "dp-oporp-staircase,none-oporp", "--runs", 1, "--neighbours", 20),
@@ -349,7 +342,7 @@ def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
 
 
 @pytest.mark.slow
-def test_denoised_and_compact_indexes(run: Run, files: Path) -> None:
+def test_denoised_and_compact_indexes(run, files):
     """Build with a denoiser, add under it, fit again; info says what there is and how good."""
     base = low_rank(1200)
     np.save(files / "base.npy", base[:1000])
@@ -377,7 +370,7 @@ def test_denoised_and_compact_indexes(run: Run, files: Path) -> None:
     assert json.loads(run("info", "ix", "--json")[1])["denoiser"]["kind"] == "linear"
 
 
-def test_a_warning_is_a_note_without_a_line_of_source(run: Run, files: Path) -> None:
+def test_a_warning_is_a_note_without_a_line_of_source(run, files):
     np.save(files / "wide.npy", 3 * np.load(files / "x.npy"))
     code, _, error = run("build", "wide.npy", "ix", *STAIRCASE, "--clip")
     assert code == 0
@@ -386,14 +379,14 @@ def test_a_warning_is_a_note_without_a_line_of_source(run: Run, files: Path) -> 
     assert "warnings.warn" not in error
 
 
-def test_idp_is_said_to_promise_less(run: Run, files: Path) -> None:
+def test_idp_is_said_to_promise_less(run, files):
     terms = ("--epsilon", 2, "--beta", 1)
     for method, said in (("idp-signrp-rr", True), ("dp-signoporp-rr", False)):
         _, _, error = run("build", "x.npy", method, "--method", method, *terms)
         assert ("vectors can be reconstructed from these codes" in error) == said
 
 
-def test_a_squared_distance_of_the_best_is_not_stated(run: Run, files: Path) -> None:
+def test_a_squared_distance_of_the_best_is_not_stated(run, files):
     terms = ("--method", "raw-staircase", "--epsilon", 1, "--beta", 2, "--metric", "l2")
     run("build", "x.npy", "ix", *terms)
     _, out, error = run("query", "ix", "q.npy", "-k", 3)
@@ -405,7 +398,7 @@ def test_a_squared_distance_of_the_best_is_not_stated(run: Run, files: Path) -> 
     assert np.min(scores["unbiased"]) < 0  # the unbiased estimates stay as they are
 
 
-def test_similarities_are_learned_again_on_demand(run: Run, files: Path) -> None:
+def test_similarities_are_learned_again_on_demand(run, files):
     """Also of symbols, which have no denoiser."""
     vectors = np.random.default_rng(0).normal(size=(300, 8))
     codebook = dpi.Codebook(np.random.default_rng(1).normal(size=(20, 8)))
@@ -425,7 +418,7 @@ def test_similarities_are_learned_again_on_demand(run: Run, files: Path) -> None
     assert "99 codes are too few" in error
 
 
-def test_a_denoiser_that_cannot_be_learned_is_no_failure(run: Run, files: Path) -> None:
+def test_a_denoiser_that_cannot_be_learned_is_no_failure(run, files):
     """The budget is spent and the index is good: it says so and goes on."""
     code, out, err = run("build", "x.npy", "ix", *STAIRCASE, "--denoise", "score")
     assert code == 0
@@ -439,7 +432,7 @@ def test_a_denoiser_that_cannot_be_learned_is_no_failure(run: Run, files: Path) 
 
 
 @pytest.mark.slow
-def test_evaluate_denoises(run: Run, files: Path) -> None:
+def test_evaluate_denoises(run, files):
     np.save(files / "base.npy", low_rank(600))
     code, _, err = run(
         *("evaluate", "base.npy", "base.npy", "--report", "report", "--beta", 1, "--epsilons", "3"),
@@ -451,12 +444,12 @@ def test_evaluate_denoises(run: Run, files: Path) -> None:
     assert "reconstruction_error" in (files / "report" / "curve.csv").read_text("utf-8")
 
 
-def test_usage_errors_exit_with_two(run: Run, files: Path) -> None:
+def test_usage_errors_exit_with_two(run, files):
     assert run("build", "x.npy")[0] == 2
     assert run("query", "ix", "q.npy", "--query", "public")[0] == 2
 
 
-def test_help_loads_nothing_slow() -> None:
+def test_help_loads_nothing_slow():
     """Neither the search engine, nor parts of scipy, nor sketches: it took a second with them."""
     script = (
         "import sys\n"
@@ -476,11 +469,11 @@ def test_help_loads_nothing_slow() -> None:
         for row in dpi.methods()
     ],
 )
-def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> None:
+def test_every_method_builds_and_answers(run, files, row):
     """What a spec states, the command line states: both give the same spec, and hits."""
     x = np.random.default_rng(1).uniform(0.5, 1, (40, 24)).astype(np.float32)
     np.save(files / "v.npy", x)
-    options: list[object] = ["--method", row.name]
+    options = ["--method", row.name]
     stated = {**needed(row), "dim": 24}
     if "record" not in row.adjacencies:  # there any vectors will do
         stated["bounds"] = (0.0, 1.0)
@@ -555,22 +548,18 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
         ),
     ],
 )
-def test_wrong_combinations_get_one_sentence(
-    run: Run, files: Path, arguments: tuple[object, ...], sentence: str
-) -> None:
+def test_wrong_combinations_get_one_sentence(run, files, arguments, sentence):
     adjacency = () if "--l2" in arguments else ("--beta", 1)
     fails(run("spec", "--dim", 24, "--method", *arguments, *adjacency), sentence)
 
 
-def test_ctrl_c_keeps_what_was_committed(
-    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_keeps_what_was_committed(run, files, monkeypatch):
     """A signal after the first of four segments: one sentence; the same command finishes."""
     folder = write_dataset(files / "data")
     build = ("build", folder, "ix", "--id-column", "id", *STAIRCASE)
     create = PrivateFolder.create
 
-    def create_and_interrupt(self: PrivateFolder, name: str, data: bytes, **mode: int) -> bool:
+    def create_and_interrupt(self, name, data, **mode):
         created = create(self, name, data, **mode)
         if name.endswith("segments/000000.codes"):
             signal.raise_signal(signal.SIGINT)
@@ -587,10 +576,10 @@ def test_ctrl_c_keeps_what_was_committed(
     assert "240 vectors (180 privatized now)" in run(*build)[1]
 
 
-def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_a_module_is_imported(run, monkeypatch):
     """Found by bench/faults.py: in a class body Python < 3.12 turns it into a RuntimeError."""
 
-    def interrupted(**_: object) -> None:
+    def interrupted(**_):
         raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
 
     monkeypatch.setattr("dpindex.cli.commands", lambda: interrupted)
@@ -599,7 +588,7 @@ def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyP
     assert error == "dpindex: interrupted; what was committed is kept. Run it again.\n"
 
 
-def test_the_version(run: Run) -> None:
+def test_the_version(run):
     code, out, err = run("--version")
     assert (code, err) == (0, "")
     assert out.startswith(f"dpindex {dpi.__version__}\nPython 3.")
@@ -607,13 +596,13 @@ def test_the_version(run: Run) -> None:
         assert f"\n{word}" in out
 
 
-def test_help_is_short_for_h(run: Run) -> None:
+def test_help_is_short_for_h(run):
     for command in ((), ("build",), ("race", "build")):
         assert run(*command, "-h") == run(*command, "--help")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_has_a_help_text(run: Run, command: str) -> None:
+def test_every_option_has_a_help_text(run, command):
     code, output, _ = run(*command.split(), "--help")
     assert code == 0
     assert "--no-" not in output
@@ -629,7 +618,7 @@ def test_every_option_has_a_help_text(run: Run, command: str) -> None:
     found.make_context(name, words[1 + len(command.split()) :])  # all its options exist
 
 
-def test_help_of_build_fits_two_screens(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_of_build_fits_two_screens(run, monkeypatch):
     """What it cannot do without comes first."""
     monkeypatch.setenv("COLUMNS", "80")
     lines = run("build", "--help")[1].splitlines()
@@ -641,14 +630,14 @@ def test_help_of_build_fits_two_screens(run: Run, monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_help_is_not_cut_off(run: Run) -> None:
+def test_help_is_not_cut_off(run):
     """Each command's first sentence fits on its line."""
     for arguments in (("--help",), ("race", "--help")):
         _, output, _ = run(*arguments)
         assert not [line for line in output.splitlines() if re.match(r"  [a-z]+ .*\.\.\.", line)]
 
 
-def test_codes_that_are_added_again_are_noticed(run: Run, files: Path) -> None:
+def test_codes_that_are_added_again_are_noticed(run, files):
     spec = dpi.Spec("raw-staircase", 24, epsilon=4.0, adjacency=dpi.attribute(1.0))
     (files / "again.json").write_text(spec.to_json())
     assert (
@@ -665,7 +654,7 @@ def test_codes_that_are_added_again_are_noticed(run: Run, files: Path) -> None:
     assert f"{count} of the {count} codes of q.codes are in the index already" in second[2]
 
 
-def test_one_vector_without_a_second_dimension(run: Run, files: Path) -> None:
+def test_one_vector_without_a_second_dimension(run, files):
     np.save(files / "one.npy", np.zeros(24))
     (files / "spec.json").write_text(
         dpi.Spec(
@@ -677,7 +666,7 @@ def test_one_vector_without_a_second_dimension(run: Run, files: Path) -> None:
 
 
 @pytest.mark.slow
-def test_add_replaces_ids(run: Run, files: Path) -> None:
+def test_add_replaces_ids(run, files):
     """Of vectors a second release, which must be allowed; of codes what their makers paid for."""
     (files / "few.txt").write_text("doc-1\ndoc-2\nnew\n")
     np.save(files / "few.npy", np.eye(3, 24, dtype=np.float32))
@@ -701,7 +690,7 @@ def test_add_replaces_ids(run: Run, files: Path) -> None:
 
 
 @pytest.mark.slow
-def test_payload_filter_and_show(run: Run, files: Path) -> None:
+def test_payload_filter_and_show(run, files):
     """Columns published beside the codes filter a search and stand beside its hits."""
     rows = "".join(f"{1900 + i},{'de' if i % 2 else 'en'}\n" for i in range(300))
     (files / "facts.csv").write_text("year,lang\n" + rows)
@@ -721,7 +710,7 @@ def test_payload_filter_and_show(run: Run, files: Path) -> None:
     fails(run("build", "x.npy", "b", *STAIRCASE, "--payload", "x.npy"), "x.npy")
 
 
-def test_a_folder_of_files_brings_its_payload(run: Run, files: Path) -> None:
+def test_a_folder_of_files_brings_its_payload(run, files):
     build = ("build", write_dataset(files / "data"), "ix", "--id-column", "id", *STAIRCASE)
     pd.DataFrame({"row": range(240)}).to_parquet("rows.parquet")
     code, out, _ = run(*build, "--payload", "rows.parquet")

@@ -1,7 +1,5 @@
 """Ctrl-C before a command has begun: one sentence and exit code 130, wherever it strikes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -29,7 +27,7 @@ main()
 """
 
 
-def struck(name: str, handler: str = "default_int_handler") -> subprocess.CompletedProcess[str]:
+def struck(name, handler="default_int_handler"):
     """``dpindex methods``, to which Ctrl-C is sent when it begins to import that module."""
     script = STRIKE.format(name=name, handler=handler)
     command = [sys.executable, "-c", script]
@@ -45,13 +43,13 @@ def struck(name: str, handler: str = "default_int_handler") -> subprocess.Comple
         pytest.param("dpindex.mechanism.method_table", marks=pytest.mark.slow),
     ],
 )
-def test_while_modules_are_imported(name: str) -> None:
+def test_while_modules_are_imported(name):
     done = struck(name)
     assert done.stderr == "dpindex: interrupted; what was committed is kept. Run it again.\n"
     assert (done.returncode, done.stdout) == (130, "")
 
 
-def test_little_is_imported_before_it_can_be_answered() -> None:
+def test_little_is_imported_before_it_can_be_answered():
     script = (
         "import sys; before = set(sys.modules); import dpindex.__main__\n"
         "print(*sorted(name for name in set(sys.modules) - before))"
@@ -67,23 +65,21 @@ def test_little_is_imported_before_it_can_be_answered() -> None:
 
 
 @pytest.mark.slow
-def test_a_background_job_ignores_it() -> None:
+def test_a_background_job_ignores_it():
     done = struck("dpindex.cli", "SIG_IGN")
     assert (done.returncode, done.stderr) == (0, "")
     assert "dp-oporp" in done.stdout
 
 
-def test_the_command_begins_where_it_is_caught() -> None:
+def test_the_command_begins_where_it_is_caught():
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
     assert '\n[project.scripts]\ndpindex = "dpindex.__main__:main"\n' in project
 
 
-def test_around_the_command(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_around_the_command(monkeypatch, capfd):
     """Before ``main`` can catch it, and after: then there is nothing left to interrupt."""
     entry = import_module("dpindex.__main__")
-    left: list[int] = []
+    left = []
     monkeypatch.setattr(os, "_exit", left.append)
     before = signal.getsignal(signal.SIGINT)
     try:

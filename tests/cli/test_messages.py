@@ -3,8 +3,6 @@
 Every message here was once met by somebody whom it did not help.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.commands import STAIRCASE, Run, fails
+from helpers.commands import STAIRCASE, fails
 
 import dpindex
 from dpindex import InputError, PrivateIndex, Privatizer, Spec, attribute
@@ -26,7 +24,7 @@ X = np.random.default_rng(0).uniform(-1, 1, (20, 6))
 
 
 @pytest.fixture
-def files(tmp_path: Path, run: Run) -> Path:
+def files(tmp_path, run):
     """One thing of each kind, and vectors that are refused."""
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "far.npy", 2 * X)
@@ -83,7 +81,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: " ".join(place[:4]))
-def test_one_thing_taken_for_another(run: Run, files: Path, place: tuple[str, ...]) -> None:
+def test_one_thing_taken_for_another(run, files, place):
     for thing in KINDS.keys() - PLACES[place]:
         said = run(*(thing if word == "{}" else word for word in place))
         fails(said, f"dpindex: {KINDS[thing]}", REMEDIES[thing])
@@ -92,7 +90,7 @@ def test_one_thing_taken_for_another(run: Run, files: Path, place: tuple[str, ..
 class TestFlags:
     """The library speaks of parameters, the command line of its flags."""
 
-    def test_where_they_are_the_remedy(self, run: Run, files: Path) -> None:
+    def test_where_they_are_the_remedy(self, run, files):
         again = ("--ids", "ids.txt", "--ledger", "book")
         fails(run("build", "x.npy", "new", *STAIRCASE, *again), "; ", "(--allow-rerelease).")
         bare = ("--method", "none-oporp", "--beta", 1)
@@ -101,7 +99,7 @@ class TestFlags:
         fails(run("plan", "--beta", 1, "--n", 500, "--epsilon", 1), "--public")
         fails(run("build", "far.npy", "new", *STAIRCASE), "set scale or bounds", "or clip")
 
-    def test_a_wrong_option_is_not_the_fault_of_the_query_file(self, run: Run, files: Path) -> None:
+    def test_a_wrong_option_is_not_the_fault_of_the_query_file(self, run, files):
         for flag, value in (("-k", 0), ("--filter", "year > 3"), ("--filter", "year >")):
             said = run("query", "ix", "x.npy", flag, value)
             fails(said, f"({flag}).")
@@ -117,26 +115,26 @@ class TestFlags:
             fails(said, words)
             assert "x.npy" not in said[2]
 
-    def test_a_path_of_nothing(self, run: Run, files: Path) -> None:
+    def test_a_path_of_nothing(self, run, files):
         for command in (("info", "none"), ("query", "none", "x.npy"), ("denoise", "none")):
             fails(run(*command), "none: there is no such index; check the path.")
 
-    def test_a_code_length_is_called_by_its_flag(self, run: Run, files: Path) -> None:
+    def test_a_code_length_is_called_by_its_flag(self, run, files):
         fails(run("build", "x.npy", "new", *STAIRCASE, "--code-length", 0), "not 0 (--code-length)")
 
-    def test_the_library_names_parameters(self) -> None:
+    def test_the_library_names_parameters(self):
         with pytest.raises(InputError, match=r"to save it \(allow_unprotected\)\.$"):
             Spec("none-oporp", dim=6, adjacency=attribute(1.0)).refuse_unprotected(False, "save it")
         with pytest.raises(InputError, match=r"beta must be above 0, not -1\.$"):
             dpindex.attribute(-1)
 
-    def test_names_of_files_stay(self) -> None:
+    def test_names_of_files_stay(self):
         with pytest.raises(InputError) as refused, naming("min_norm.npy"):
             raise InputError("leave short vectors out.", field="scale")
         assert str(refused.value) == "min_norm.npy: leave short vectors out (scale)."
         assert refused.value.pointing_at("--scale").endswith("out (--scale).")
 
-    def test_the_library_names_no_flags(self) -> None:
+    def test_the_library_names_no_flags(self):
         for path in Path(dpindex.__file__).parent.rglob("*.py"):
             if path.parent.name != "cli":
                 assert not re.search(r"\(--[a-z]", path.read_text()), path
@@ -152,30 +150,26 @@ class TestVectors:
             ("query", "ix", "far.npy"),
         ],
     )
-    def test_a_value_outside_the_bounds_is_in_a_file(
-        self, run: Run, files: Path, command: tuple[str, ...]
-    ) -> None:
+    def test_a_value_outside_the_bounds_is_in_a_file(self, run, files, command):
         assert re.match(r"dpindex: far\.npy: row \d+, column \d+ lies outside", run(*command)[2]), (
             run(*command)[2]
         )
 
-    def test_bytes(self, run: Run, files: Path) -> None:
+    def test_bytes(self, run, files):
         said = run("build", "bytes.npy", "new", *STAIRCASE)
         fails(said, "bytes.npy: row 0", "scale 255 and bounds 0 1")
         scaled = ("--scale", "255", "--bounds", "0", "1")
         assert run("build", "bytes.npy", "new", *STAIRCASE, *scaled)[0] == 0
 
-    def test_a_stack_of_images(self, run: Run, files: Path) -> None:
+    def test_a_stack_of_images(self, run, files):
         fails(run("build", "images.npy", "new", *STAIRCASE), "3 dimension", "x.reshape(len(x), -1)")
         with pytest.raises(InputError, match=r"x\.reshape\(len\(x\), -1\)"):
             PrivateIndex(SPEC).add(np.zeros((4, 2, 3)))
 
-    def test_too_little_memory(
-        self, run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_too_little_memory(self, run, files, monkeypatch):
         size = "Unable to allocate 8.0 GiB for an array"
 
-        def none_left(*_: object, **__: object) -> None:
+        def none_left(*_, **__):
             raise MemoryError(size)
 
         with monkeypatch.context() as patch:
@@ -188,7 +182,7 @@ class TestVectors:
 
 class TestIds:
     @pytest.mark.skipif(os.name != "posix", reason="no named pipes")
-    def test_from_a_named_pipe(self, run: Run, files: Path) -> None:
+    def test_from_a_named_pipe(self, run, files):
         os.mkfifo(files / "pipe")
         text = (files / "ids.txt").read_bytes()
         writer = threading.Thread(target=(files / "pipe").write_bytes, args=(text,))
@@ -198,7 +192,7 @@ class TestIds:
         assert PrivateIndex.open(files / "new").ids[3] == "i3"
 
     @pytest.mark.slow
-    def test_from_standard_input(self, files: Path) -> None:
+    def test_from_standard_input(self, files):
         done = subprocess.run(
             [sys.executable, "-m", "dpindex", "build", "x.npy", "new", *STAIRCASE, "--ids", "-"],
             cwd=files,
@@ -210,7 +204,7 @@ class TestIds:
         assert PrivateIndex.open(files / "new").ids[3] == "i3"
 
     @pytest.mark.parametrize("text", [b"", b"a\n\nb\n", b"\xff\n"])
-    def test_what_is_wrong_in_a_pipe(self, run: Run, files: Path, text: bytes) -> None:
+    def test_what_is_wrong_in_a_pipe(self, run, files, text):
         if os.name != "posix":
             pytest.skip("no named pipes")
         os.mkfifo(files / "pipe")
@@ -229,7 +223,7 @@ class TestIds:
         ("oporp", "'dp-oporp'"),
     ],
 )
-def test_a_method_that_there_is_not(run: Run, name: str, meant: str) -> None:
+def test_a_method_that_there_is_not(run, name, meant):
     said = run("spec", "--dim", 6, "--method", name, "--beta", "1", "--epsilon", 1)
     fails(said, f"no method {name!r}; did you mean ")
     assert meant in said[2].partition("?")[0]
@@ -247,22 +241,20 @@ def test_a_method_that_there_is_not(run: Run, name: str, meant: str) -> None:
         (("race", "info"), "see dpindex race info --help."),
     ],
 )
-def test_a_wrong_command_line_is_one_sentence(
-    run: Run, command: tuple[str, ...], words: str
-) -> None:
+def test_a_wrong_command_line_is_one_sentence(run, command, words):
     fails(run(*command), words, "; see dpindex ")
 
 
 class TestNotes:
     """What may not be meant is noted in one line, and done."""
 
-    def test_more_neighbours_than_vectors(self, run: Run, files: Path) -> None:
+    def test_more_neighbours_than_vectors(self, run, files):
         code, _, error = run("query", "ix", "x.npy", "-k", 50)
         assert code == 0
         assert error.startswith("note: -k 50 is more than the 20 vectors of ix: all are listed.\n")
         assert "-k 20" not in run("query", "ix", "x.npy", "-k", 20)[2]
 
-    def test_a_beta_that_is_a_small_part_of_the_range(self, run: Run) -> None:
+    def test_a_beta_that_is_a_small_part_of_the_range(self, run):
         """Bytes without a scale: one grey level is hidden, and nothing said so."""
         stated = ("spec", "--dim", 6, *STAIRCASE, "--bounds", 0, 255)
         code, _, error = run(*stated, "--beta", 1)
@@ -275,7 +267,7 @@ class TestNotes:
         assert run(*scaled, "--beta", 0.01)[2].startswith("note: beta = 2.55 is 1 % of the range")
         assert run(*scaled, "--beta", 0.1)[2] == ""
 
-    def test_a_delta_above_one_over_the_number_of_vectors(self, run: Run, files: Path) -> None:
+    def test_a_delta_above_one_over_the_number_of_vectors(self, run, files):
         gaussian = ("--method", "dp-oporp", "--beta", "1", "--epsilon", 1)
         code, _, error = run("build", "x.npy", "loose", *gaussian, "--delta", 0.5)
         assert code == 0
@@ -285,7 +277,7 @@ class TestNotes:
         assert "delta" not in error
 
 
-def test_extras_are_those_of_the_package() -> None:
+def test_extras_are_those_of_the_package():
     """Messages name packages, which pip finds; an extra is known to a checkout alone."""
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
     for extra, packages in EXTRAS.items():
@@ -295,21 +287,21 @@ def test_extras_are_those_of_the_package() -> None:
         assert re.findall(r'"([\w\[\]-]+)[>=]=', line[1]) == named
 
 
-def test_a_missing_package_is_named(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(run, files, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setitem(sys.modules, "h5py", None)
     (files / "x.h5").write_bytes(b"\x89HDF")
     fails(run("build", "x.h5", "new", *STAIRCASE), "run pip install h5py pyarrow")
 
 
-def test_a_finished_index_is_not_built_elsewhere(run: Run, files: Path) -> None:
+def test_a_finished_index_is_not_built_elsewhere(run, files):
     said = run("build", "x.npy", "booked", *STAIRCASE)
     remedies = ("`dpindex denoise`", "`dpindex add`")
     fails(said, "releases every vector twice", *remedies)
     assert "another directory" not in said[2]
 
 
-def test_an_index_that_was_changed_since(files: Path) -> None:
+def test_an_index_that_was_changed_since(files):
     mine, other = PrivateIndex.open(files / "ix"), PrivateIndex.open(files / "ix")
     other.add(X / 2)
     other.save(files / "ix")
@@ -323,7 +315,7 @@ def test_an_index_that_was_changed_since(files: Path) -> None:
     assert len(PrivateIndex.open(files / "ix")) == 60
 
 
-def test_a_value_of_a_public_sample_that_is_not_finite_is_named(run: Run, files: Path) -> None:
+def test_a_value_of_a_public_sample_that_is_not_finite_is_named(run, files):
     """With its file and row, before anything is planned, designed or measured."""
     sample = np.random.default_rng(0).uniform(-1, 1, (600, 24))
     sample[17, 3] = np.nan
@@ -340,9 +332,7 @@ def test_a_value_of_a_public_sample_that_is_not_finite_is_named(run: Run, files:
     assert not (files / "report").exists()
 
 
-def test_the_home_folder_is_found_by_its_sign(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_home_folder_is_found_by_its_sign(run, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     np.save(tmp_path / "v.npy", np.eye(3))
     (tmp_path / "i.txt").write_text("a\nb\nc\n")

@@ -1,12 +1,9 @@
 """SIGTERM ends a command in order: nothing temporary stays."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +23,7 @@ __main__.main()
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_a_command_that_is_ended_leaves_no_temporary_folder(tmp_path: Path) -> None:
+def test_a_command_that_is_ended_leaves_no_temporary_folder(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, env=environment, text=True

@@ -1,12 +1,7 @@
 """Every command that reads an index answers for one without codes, and with one or few codes."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
-from helpers.commands import Run
 from helpers.specs import example
 
 import dpindex as dpi
@@ -22,7 +17,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [0, 1, 5])
-def test_info_and_query(run: Run, tmp_path: Path, kind: str, count: int) -> None:
+def test_info_and_query(run, tmp_path, kind, count):
     index = dpi.PrivateIndex(example(find_method(KINDS[kind])))
     vectors = np.random.default_rng(0).uniform(0, 1, (5, 24))
     if count:

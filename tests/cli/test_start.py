@@ -1,12 +1,9 @@
 """What a command loads before it answers: what it has no need of would be waited for."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,7 +34,7 @@ X = np.random.default_rng(0).uniform(-1, 1, (9, 24))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """An index, vectors and a spec."""
     index = dpi.PrivateIndex(SPEC)
     index.add(X)
@@ -57,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
         ("spec --method dp-oporp-staircase --epsilon 2 --beta 1 --dim 24", "mpmath"),
     ],
 )
-def test_a_command_loads_what_it_needs(folder: Path, command: str, loaded: str) -> None:
+def test_a_command_loads_what_it_needs(folder, command, loaded):
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT, *command.split()],
         cwd=folder,
@@ -69,7 +66,7 @@ def test_a_command_loads_what_it_needs(folder: Path, command: str, loaded: str) 
 
 
 @pytest.mark.slow
-def test_a_query_loads_no_noise_engine_and_no_tables(folder: Path) -> None:
+def test_a_query_loads_no_noise_engine_and_no_tables(folder):
     command = [sys.executable, "-c", SCRIPT, *["query", "index", "x.npy", "--json"]]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     loaded = set(run.stdout.splitlines()[-1].split())
@@ -79,11 +76,9 @@ def test_a_query_loads_no_noise_engine_and_no_tables(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("stated", "used"), [(None, "20"), ("26", "26")])
-def test_idle_threads_of_blas_sleep_soon(
-    monkeypatch: pytest.MonkeyPatch, stated: str | None, used: str
-) -> None:
+def test_idle_threads_of_blas_sleep_soon(monkeypatch, stated, used):
     """What the user says holds."""
-    seen: list[str] = []
+    seen = []
     monkeypatch.setattr("dpindex.cli.main", lambda: seen.append(os.environ[BLAS]))
     monkeypatch.setenv(BLAS, stated or "")
     if stated is None:

@@ -1,10 +1,6 @@
 """Datasets: files, rows and ids in parts."""
 
-from __future__ import annotations
-
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +10,10 @@ from helpers.made_datasets import vectors, write_dataset
 from scipy import sparse
 
 from dpindex.base.errors import InputError
-from dpindex.data import Dataset, open_dataset
+from dpindex.data import open_dataset
 
 
-def _read(dataset: Dataset, step: int = 7) -> tuple[Any, list[Any]]:
+def _read(dataset, step=7):
     """All vectors and ids, through parts that travelled."""
     chunks, ids = [], []
     for part in pickle.loads(pickle.dumps(dataset.parts)):
@@ -30,7 +26,7 @@ def _read(dataset: Dataset, step: int = 7) -> tuple[Any, list[Any]]:
     return np.concatenate(chunks), ids
 
 
-def _in_order(rows: int, files: int) -> list[int]:
+def _in_order(rows, files):
     """Rows of the vectors as they lie in the files, by path."""
     parts = np.array_split(np.arange(rows), files)
     return np.concatenate([*parts[0::2], *parts[1::2]]).tolist()
@@ -38,10 +34,8 @@ def _in_order(rows: int, files: int) -> list[int]:
 
 @pytest.mark.parametrize("remote", [False, pytest.param(True, marks=pytest.mark.extra)])
 @pytest.mark.parametrize("most", [20, 50, 1000])
-def test_a_partitioned_dataset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, remote: bool
-) -> None:
-    folder: Any = write_dataset(tmp_path / "data", rows=240, files=4, group=25)
+def test_a_partitioned_dataset(tmp_path, monkeypatch, most, remote):
+    folder = write_dataset(tmp_path / "data", rows=240, files=4, group=25)
     (folder / "_metadata.parquet").write_bytes(b"is left out")
     (folder / ".crc").mkdir()
     (folder / ".crc" / "x.parquet").write_bytes(b"as well")
@@ -59,7 +53,7 @@ def test_a_partitioned_dataset(
     assert len({part.name for part in dataset.parts}) == len(dataset.parts)
 
 
-def test_one_file_with_the_column_named(tmp_path: Path) -> None:
+def test_one_file_with_the_column_named(tmp_path):
     table = pa.table({"a": [[1.0, 2.0]] * 3, "b": [[3.0]] * 3, "n": [7, 8, 9]})
     pq.write_table(table, tmp_path / "x.parquet")
     with pytest.raises(InputError, match="2 list columns"):
@@ -69,7 +63,7 @@ def test_one_file_with_the_column_named(tmp_path: Path) -> None:
     assert _read(dataset)[1] == [7, 8, 9]
 
 
-def test_files_of_a_folder_have_one_column_of_vectors(tmp_path: Path) -> None:
+def test_files_of_a_folder_have_one_column_of_vectors(tmp_path):
     """Vectors of titles and of texts would be mixed in silence."""
     for name, column in (("x", "title"), ("y", "text")):
         pq.write_table(pa.table({column: [[1.0, 2.0]]}), tmp_path / f"{name}.parquet")
@@ -78,7 +72,7 @@ def test_files_of_a_folder_have_one_column_of_vectors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["npy", "csr"])
-def test_ranges_of_an_array_file(tmp_path: Path, kind: str) -> None:
+def test_ranges_of_an_array_file(tmp_path, kind):
     x, path = vectors(50), tmp_path / ("x.npy" if kind == "npy" else "x.npz")
     if kind == "npy":
         np.save(path, x)
@@ -92,7 +86,7 @@ def test_ranges_of_an_array_file(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["npy", "csr"])
-def test_one_pass_over_a_file(tmp_path: Path, kind: str) -> None:
+def test_one_pass_over_a_file(tmp_path, kind):
     """Parts of this process read the file once, and begin anew for earlier rows."""
     x, path = vectors(50), tmp_path / ("x.npy" if kind == "npy" else "x.npz")
     if kind == "npy":
@@ -109,7 +103,7 @@ def test_one_pass_over_a_file(tmp_path: Path, kind: str) -> None:
         assert [part.rows for part in dataset.parts] == [16, 16, 16, 2]
 
 
-def test_labels_from_elsewhere(tmp_path: Path) -> None:
+def test_labels_from_elsewhere(tmp_path):
     folder = write_dataset(tmp_path / "data", rows=20, files=2)
     labels = pa.table({"row": np.arange(20)})
     dataset = open_dataset(folder, id_column="id", rows_per_part=10).with_labels(payload=labels)
@@ -124,12 +118,12 @@ def test_labels_from_elsewhere(tmp_path: Path) -> None:
         few.with_labels(payload=labels)
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_what_is_refused(tmp_path):
     np.save(tmp_path / "x.npy", vectors(5))
     write_dataset(tmp_path / "data", rows=8, files=1)
     (tmp_path / "empty").mkdir()
 
-    def refused(match: str, path: str, **options: Any) -> None:
+    def refused(match, path, **options):
         with pytest.raises(InputError, match=match):
             _read(open_dataset(tmp_path / path, **options))
 

@@ -1,10 +1,5 @@
 """Vectors as columns of lists, DataFrames and text."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -16,7 +11,7 @@ X = np.random.default_rng(0).uniform(-1, 1, (7, 4))
 SPEC = dpi.Spec("dp-oporp-staircase", 4, k=2, epsilon=20.0, adjacency=dpi.attribute(1.0))
 
 
-def _forms() -> list[Any]:
+def _forms():
     pa = pytest.importorskip("pyarrow")
     return [
         pa.array(X.tolist()),
@@ -26,13 +21,13 @@ def _forms() -> list[Any]:
     ]
 
 
-def _pandas_forms() -> list[Any]:
+def _pandas_forms():
     pandas = pytest.importorskip("pandas")
     return [pandas.DataFrame(X), pandas.Series(X.tolist()), pandas.Series(list(X), index=range(7))]
 
 
 @pytest.mark.parametrize("forms", [_forms, _pandas_forms])
-def test_tables_and_columns_of_lists(forms: Any) -> None:
+def test_tables_and_columns_of_lists(forms):
     for form in forms():
         assert np.array_equal(as_source(form).read(), X)
         index = dpi.PrivateIndex(SPEC)
@@ -41,7 +36,7 @@ def test_tables_and_columns_of_lists(forms: Any) -> None:
         assert index.search(form, k=2).ids.shape == (7, 2)
 
 
-def test_lists_that_are_no_matrix() -> None:
+def test_lists_that_are_no_matrix():
     pa = pytest.importorskip("pyarrow")
     index = dpi.PrivateIndex(SPEC)
     for row, match in (([1.0] * 3, "row 1 has 3 values and row 0 4"), (None, "row 1 is null")):
@@ -52,7 +47,7 @@ def test_lists_that_are_no_matrix() -> None:
 
 
 @pytest.mark.parametrize("head", ["", "a,b,c,d\n", "\ufeff"])
-def test_text(tmp_path: Path, head: str) -> None:
+def test_text(tmp_path, head):
     lines = "\n".join(",".join(map(repr, row)) for row in X.tolist())
     (tmp_path / "x.csv").write_text(f"{head}{lines}\n\n", encoding="utf-8")
     with open_vectors(tmp_path / "x.csv") as source:
@@ -73,7 +68,7 @@ def test_text(tmp_path: Path, head: str) -> None:
         ("1.5,2\n\xff,1\n", "row 1, column 0"),
     ],
 )
-def test_text_that_is_no_matrix(tmp_path: Path, text: str, match: str) -> None:
+def test_text_that_is_no_matrix(tmp_path, text, match):
     (tmp_path / "x.csv").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=match), open_vectors(tmp_path / "x.csv") as source:
         source.read()
@@ -85,21 +80,21 @@ SECRET = "4111-1111"
 @pytest.mark.parametrize(
     "text", [f"1,2\n3,{SECRET}\n", f"1,2\n{SECRET}\n", f"a,b\n1,2\n3,{SECRET}\n"]
 )
-def test_low_a_refused_table_repeats_no_cell(tmp_path: Path, text: str) -> None:
+def test_low_a_refused_table_repeats_no_cell(tmp_path, text):
     (tmp_path / "x.csv").write_text(text, encoding="utf-8")
     with pytest.raises(InputError) as caught, open_vectors(tmp_path / "x.csv") as source:
         source.read()
     assert not any(part in str(caught.value) for part in SECRET.split("-"))
 
 
-def test_low_a_refused_table_repeats_no_byte_of_other_text(tmp_path: Path) -> None:
+def test_low_a_refused_table_repeats_no_byte_of_other_text(tmp_path):
     (tmp_path / "x.csv").write_bytes(b"1,2\n3,\xe9\n")
     with pytest.raises(InputError, match="UTF-8") as caught, open_vectors(tmp_path / "x.csv"):
         pass
     assert "e9" not in str(caught.value)
 
 
-def test_low_a_refused_payload_repeats_no_cell(tmp_path: Path) -> None:
+def test_low_a_refused_payload_repeats_no_cell(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "x.csv").write_text(f"a,b\n1,2\n3,{SECRET},5\n", encoding="utf-8")
     with pytest.raises(InputError) as caught:
@@ -108,10 +103,10 @@ def test_low_a_refused_payload_repeats_no_cell(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["npz", "hdf5", "parquet", "csv"])
-def test_h2_files_with_names_that_forge_messages_are_refused(tmp_path: Path, ending: str) -> None:
+def test_h2_files_with_names_that_forge_messages_are_refused(tmp_path, ending):
     name = "x\n\x1b[2Jepsilon = 0.1"
     path = tmp_path / f"x.{ending}"
-    read: Any = open_vectors
+    read = open_vectors
     if ending == "npz":
         np.savez(path, **{name: X, "other": X})
     elif ending == "hdf5":

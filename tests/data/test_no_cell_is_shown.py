@@ -1,11 +1,5 @@
 """One marked text in every reader: no message and no traceback's last line repeats it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -29,8 +23,8 @@ MARK = "Zq7secretZq7"
 MIXED = [1.0, MARK, None]
 
 
-def _readers(path: Path) -> list[Callable[[], Any]]:
-    def vectors() -> None:
+def _readers(path):
+    def vectors():
         with open_vectors(path) as source:
             source.read()
 
@@ -46,7 +40,7 @@ def _readers(path: Path) -> list[Callable[[], Any]]:
     ]
 
 
-def _says_nothing(read: Callable[[], Any]) -> None:
+def _says_nothing(read):
     said = ""
     try:
         read()
@@ -57,7 +51,7 @@ def _says_nothing(read: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("suffix", sorted({*VECTOR_SUFFIXES, *TABLE_SUFFIXES, ".txt"}))
-def test_bytes_that_are_no_such_file(suffix: str, tmp_path: Path) -> None:
+def test_bytes_that_are_no_such_file(suffix, tmp_path):
     for number, text in enumerate(
         (MARK, f"{MARK}\n" * 9, f"x,y\n1,2\n3,{MARK}\n", f"1\t{MARK}\n2\n", f'{{"x": "{MARK}"')
     ):
@@ -68,7 +62,7 @@ def test_bytes_that_are_no_such_file(suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [[MARK, MARK], [[MARK], [MARK]], [None, MARK]])
-def test_files_that_hold_text_where_numbers_are_wanted(values: Any, tmp_path: Path) -> None:
+def test_files_that_hold_text_where_numbers_are_wanted(values, tmp_path):
     table = pa.table({"x": pa.array(values), "y": [MARK, MARK]})
     pq.write_table(table, tmp_path / "x.parquet")
     with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as file:
@@ -80,7 +74,7 @@ def test_files_that_hold_text_where_numbers_are_wanted(values: Any, tmp_path: Pa
             _says_nothing(read)
 
 
-def test_values_in_memory() -> None:
+def test_values_in_memory():
     pandas = pytest.importorskip("pandas")
     spec = dpi.Spec("dp-oporp-staircase", 2, epsilon=20.0, adjacency=dpi.attribute(1.0))
     forms = [

@@ -1,13 +1,8 @@
 """Public ranges of a table: scaling, refusals, and the commands that take them."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,27 +23,27 @@ ROWS = np.array([[30, 50_000, 0], [120, 0, -1], [0, 1e6, 1]])
 SCALED = [[0.25, 0.05, 0.5], [1, 0, 0], [0, 1, 1]]
 
 
-def written(folder: Path, text: str) -> Path:
+def written(folder, text):
     path = folder / "ranges.csv"
     path.write_text(text)
     return path
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "i8"])
-def test_every_range_becomes_0_to_1(dtype: str) -> None:
+def test_every_range_becomes_0_to_1(dtype):
     scaled = TABLE.scale(ROWS.astype(dtype))
     np.testing.assert_allclose(scaled, SCALED, atol=1e-6)
     assert scaled.dtype == "f8"  # two more roundings of float32 would leave the room of the proof
     assert scaled[1:].tolist() == SCALED[1:]  # ends are ends, to the last digit
 
 
-def test_low_ranges_learn_nothing_from_the_data() -> None:
+def test_low_ranges_learn_nothing_from_the_data():
     """Values beyond a range stay beyond 0 … 1, and move no other value."""
     ranges = Ranges(("a",), (0.0,), (4.0,))
     assert ranges.scale([[2.0], [12.0], [-4.0]]).tolist() == [[0.5], [3.0], [-1.0]]
 
 
-def test_ends_that_floats_round_lie_inside() -> None:
+def test_ends_that_floats_round_lie_inside():
     ranges = Ranges(("t", "u"), (0.1, 0.7), (0.7, 0.9))
     ends = ranges.scale(np.array([[0.1, 0.7], [0.7, 0.9]], dtype=np.float32))
     np.testing.assert_allclose(ends, [[0.0, 0.0], [1.0, 1.0]], atol=1e-6)
@@ -56,7 +51,7 @@ def test_ends_that_floats_round_lie_inside() -> None:
     assert ends.max() <= 1
 
 
-def test_low_ranges_are_not_rounded_to_the_type_of_the_vectors() -> None:
+def test_low_ranges_are_not_rounded_to_the_type_of_the_vectors():
     """In float32 this range was a fifth narrower, and a change of it counted as 1.28 changes."""
     narrow = Ranges(("t",), (100_000.1,), (100_000.11,))
     steps = np.array([[100_000.1015625], [100_000.109375]], dtype=np.float32)
@@ -64,7 +59,7 @@ def test_low_ranges_are_not_rounded_to_the_type_of_the_vectors() -> None:
     assert moved == pytest.approx(0.0078125 / 0.01, rel=1e-6)
 
 
-def test_a_file_in_the_order_of_the_columns_or_of_their_numbers(tmp_path: Path) -> None:
+def test_a_file_in_the_order_of_the_columns_or_of_their_numbers(tmp_path):
     text = "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n"
     assert Ranges.read(written(tmp_path, text)) == TABLE
     text = "column, low, high\n2,-1,1\n0,0,120\n1,0,1e6\n"
@@ -86,14 +81,14 @@ def test_a_file_in_the_order_of_the_columns_or_of_their_numbers(tmp_path: Path) 
         ("column,low,high\n", "ranges need a low and a high for each column"),
     ],
 )
-def test_wrong_files_are_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_wrong_files_are_refused(tmp_path, text, words):
     path = written(tmp_path, text)
     with pytest.raises(InputError, match=words) as caught:
         Ranges.read(path)
     assert str(caught.value).startswith(str(path))
 
 
-def test_wrong_vectors_are_refused() -> None:
+def test_wrong_vectors_are_refused():
     with pytest.raises(InputError, match="3 ranges for 2 columns"):
         TABLE.scale(ROWS[:, :2])
     with pytest.raises(InputError, match="sparse vectors take no ranges"):
@@ -104,7 +99,7 @@ def test_wrong_vectors_are_refused() -> None:
         Privatizer(plain_spec(ranges=TABLE)).privatize(sparse.csr_matrix(ROWS))
 
 
-def test_columns_that_decide_are_named() -> None:
+def test_columns_that_decide_are_named():
     rng = np.random.default_rng(0)
     wide = rng.uniform(0, 120, 500)
     narrow = rng.uniform(0, 1e4, 500)
@@ -114,9 +109,9 @@ def test_columns_that_decide_are_named() -> None:
     assert sum(share for _, share in decided) == pytest.approx(1.0, abs=0.02)
 
 
-def test_a_transformer_takes_ranges() -> None:
+def test_a_transformer_takes_ranges():
     rows = np.tile(ROWS, (20, 1))
-    options: dict[str, Any] = {
+    options = {
         "epsilon": None,
         "adjacency": attribute(1.0),
         "bounds": (0, 1),
@@ -128,7 +123,7 @@ def test_a_transformer_takes_ranges() -> None:
 
 
 @pytest.mark.slow
-def test_commands_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_commands_take_ranges(run, tmp_path):
     """The lines that ``plan`` prints with ranges work, and queries are scaled alike."""
     rng = np.random.default_rng(1)
     table = rng.uniform(0, 1, (1200, 3)) * (120, 1e6, 2) - (0, 0, 1)
@@ -138,7 +133,7 @@ def test_commands_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path
     np.save("more.npy", table[550:560])
     written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
 
-    def out(command: str) -> str:
+    def out(command):
         code, output, error = run(*command.split())
         assert code == 0, error
         return output
@@ -166,7 +161,7 @@ def test_commands_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path
 
 
 @pytest.mark.slow
-def test_sketches_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_sketches_take_ranges(run, tmp_path):
     """Records and queries are scaled alike: a count is that of rows that were scaled before."""
     rng = np.random.default_rng(1)
     table = rng.uniform(0, 1, (3000, 3)) * (120, 1e6, 2) - (0, 0, 1)
@@ -175,7 +170,7 @@ def test_sketches_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path
     np.save("scaled.npy", TABLE.scale(table[:5]))
     written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
 
-    def output(command: str) -> str:
+    def output(command):
         code, text, error = run(*command.split())
         assert code == 0, error
         return text
@@ -189,7 +184,7 @@ def test_sketches_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path
 
 
 @pytest.mark.slow
-def test_evaluate_takes_ranges(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_evaluate_takes_ranges(run, tmp_path):
     """A report of a table with ranges is that of the scaled table."""
     pytest.importorskip("matplotlib")
     rng = np.random.default_rng(1)
@@ -211,7 +206,7 @@ def test_evaluate_takes_ranges(run: Callable[..., tuple[int, str, str]], tmp_pat
     assert tables[0] == tables[1]
 
 
-def test_low_ranges_that_a_float_type_cannot_hold_are_refused() -> None:
+def test_low_ranges_that_a_float_type_cannot_hold_are_refused():
     """In float16 a range beyond 65 504 was infinite, and every vector became 0."""
     wide = Ranges(("a", "income"), (0, 0), (1, 100_000))
     half = np.array([[0.5, 50_000.0]], np.float16)
@@ -221,23 +216,23 @@ def test_low_ranges_that_a_float_type_cannot_hold_are_refused() -> None:
 
 
 @pytest.mark.parametrize("persons", [["ann", "ann\0"], [2**63, 2**63 + 1, -1], [0.5, 1.5]])
-def test_low_persons_that_would_become_one_are_refused(persons: list[Any]) -> None:
+def test_low_persons_that_would_become_one_are_refused(persons):
     """NumPy drops final NULs, and turns numbers beyond 64 bits into floats."""
     with pytest.raises(InputError, match=r"^persons: "):
         one_per_person(np.eye(len(persons)), persons)
 
 
-def plain_spec(dim: int = 3, **fields: Any) -> Spec:
-    terms: dict[str, Any] = {"epsilon": 60.0, "adjacency": attribute(1.0), "bounds": (0, 1)}
+def plain_spec(dim=3, **fields):
+    terms = {"epsilon": 60.0, "adjacency": attribute(1.0), "bounds": (0, 1)}
     return Spec("raw-staircase", dim, **{**terms, **fields})
 
 
-def table(rows: int, seed: int = 1) -> Any:
+def table(rows, seed=1):
     """Vectors between the ends of the ranges."""
     return np.random.default_rng(seed).uniform((0, 0, -1), (120, 1e6, 1), (rows, 3))
 
 
-def test_finding_38_2_an_index_keeps_its_ranges(tmp_path: Path) -> None:
+def test_finding_38_2_an_index_keeps_its_ranges(tmp_path):
     """Queries without them were answered by the column with the largest numbers: .005 for .95."""
     rows, queries = table(300), table(20, 2)
     index = PrivateIndex(plain_spec(ranges=TABLE), metric="l2")
@@ -261,7 +256,7 @@ def test_finding_38_2_an_index_keeps_its_ranges(tmp_path: Path) -> None:
     assert np.mean(again.ids[:, 0] >= 300) > 0.9
 
 
-def test_finding_38_2_devices_keep_ranges(tmp_path: Path) -> None:
+def test_finding_38_2_devices_keep_ranges(tmp_path):
     spec = plain_spec(ranges=TABLE)
     path = tmp_path / "spec.json"
     path.write_text(spec.to_json())
@@ -275,7 +270,7 @@ def test_finding_38_2_devices_keep_ranges(tmp_path: Path) -> None:
         PrivateIndex(plain_spec()).add_codes(code)
 
 
-def test_finding_38_2_a_server_compares_by_ranges() -> None:
+def test_finding_38_2_a_server_compares_by_ranges():
     spec = plain_spec(ranges=TABLE)
     comparisons = Comparisons(Originals(ROWS, ids=["a", "b", "c"]), spec, "cosine")
     body = json.dumps({"query": ROWS[0].tolist(), "ids": ["a", "c"]}).encode()
@@ -288,9 +283,9 @@ def test_finding_38_2_a_server_compares_by_ranges() -> None:
     assert comparisons.answer(far, str, "who asks") == pytest.approx([answer])
 
 
-def test_finding_38_2_sketches_keep_ranges() -> None:
+def test_finding_38_2_sketches_keep_ranges():
     rows = table(2000)
-    terms: dict[str, Any] = {"dim": 3, "rows": 50, "width": 100, "hash": PStable(0.5)}
+    terms = {"dim": 3, "rows": 50, "width": 100, "hash": PStable(0.5)}
     spec = SketchSpec(**terms, epsilon=60.0, ranges=TABLE)
     sketch = RaceSketch.from_bytes(RaceSketch(spec).fit(rows).release().to_bytes())
     assert sketch.spec == spec
@@ -301,7 +296,7 @@ def test_finding_38_2_sketches_keep_ranges() -> None:
         sketch.merge(other)
 
 
-def test_finding_38_2_codewords_are_scaled_like_records() -> None:
+def test_finding_38_2_codewords_are_scaled_like_records():
     """A codebook is given in the units of the data, and no column drowns the others in it."""
     book = Codebook(table(60, 3))
     spec = Spec("record-codebook", 3, epsilon=12.0, adjacency=record(), codebook=book,
@@ -316,7 +311,7 @@ def test_finding_38_2_codewords_are_scaled_like_records() -> None:
     assert Spec.from_json(spec.to_json()).with_public(book) == spec
 
 
-def test_ranges_that_differ_do_not_add_up() -> None:
+def test_ranges_that_differ_do_not_add_up():
     """A change of a tenth of one range is not a tenth of another."""
     one = plain_spec(ranges=TABLE, adjacency=attribute(0.1)).guarantee
     wider = Ranges(TABLE.columns, TABLE.lows, (200, 1e6, 1))
@@ -340,15 +335,13 @@ def test_ranges_that_differ_do_not_add_up() -> None:
         {"columns": ["a"], "lows": [[0]], "highs": [1]},
     ],
 )
-def test_low_wrong_ranges_of_a_spec_are_refused(data: Any) -> None:
+def test_low_wrong_ranges_of_a_spec_are_refused(data):
     text = json.dumps({**plain_spec(dim=1).to_dict(), "ranges": data})
     with pytest.raises(InputError, match="range"):
         Spec.from_json(text)
 
 
-def test_finding_38_2_what_is_clipped_is_told(
-    run: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_finding_38_2_what_is_clipped_is_told(run, tmp_path):
     rows = table(400)
     np.save("inside.npy", rows)
     rows[:20, 0] = 500  # 20 of 1200 values
@@ -366,7 +359,7 @@ def test_finding_38_2_what_is_clipped_is_told(
         PrivateIndex(plain_spec(ranges=TABLE, clip=True)).add(rows)
 
 
-def test_whole_numbers_that_floats_do_not_tell_apart_are_refused() -> None:
+def test_whole_numbers_that_floats_do_not_tell_apart_are_refused():
     """A change by 2 of a range of 1024 became one by 256: 128 times what its epsilon paid for."""
     ranges = Ranges(("time",), (2.0**60,), (2.0**60 + 1024,))
     times = 2**60 + np.array([[127], [129]])
@@ -380,7 +373,7 @@ def test_whole_numbers_that_floats_do_not_tell_apart_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int32])
-def test_every_column_is_scaled_by_its_own_range_in_double_precision(kind: Any) -> None:
+def test_every_column_is_scaled_by_its_own_range_in_double_precision(kind):
     """By fractions; roundings of single precision, or the range of a neighbour, would show."""
     rng = np.random.default_rng(0)
     lows = rng.integers(-50, 50, 40) / 7
@@ -393,7 +386,7 @@ def test_every_column_is_scaled_by_its_own_range_in_double_precision(kind: Any) 
             assert abs(Fraction(found) - exact) <= Fraction(1, 2**50)
 
 
-def test_names_of_many_columns_are_compared_once() -> None:
+def test_names_of_many_columns_are_compared_once():
     """A file of a stranger may name many: their square would take minutes here."""
     names = [str(column) for column in range(100_000)]
     assert len(Ranges(names, [0.0] * len(names), [1.0] * len(names)).columns) == len(names)

@@ -1,15 +1,11 @@
 """Stores and journals: a file is created once, whole, or not at all."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil
 import stat
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,35 +15,35 @@ from dpindex.data.stores import Bucket, Folder, is_url, open_store
 from dpindex.storage.journal import Journal, unpublished_path
 
 
-def begun(journal: Journal) -> Journal:
+def begun(journal):
     """The journal of a release that has begun."""
     with journal.held():
         journal.begin({})
     return journal
 
 
-def journal_at(tmp_path: Path) -> Journal:
+def journal_at(tmp_path):
     return begun(Journal(tmp_path / "private", str(tmp_path / "index")))
 
 
-def bucket_at(tmp_path: Path) -> Bucket:
+def bucket_at(tmp_path):
     pytest.importorskip("obstore")
     (tmp_path / "index").mkdir(exist_ok=True)
     return Bucket(f"file://{tmp_path}/index")
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Journal:
+def journal(tmp_path):
     return journal_at(tmp_path)
 
 
-def test_what_is_a_url() -> None:
+def test_what_is_a_url():
     assert is_url("s3://bucket/index")
     assert not is_url("C:\\index")
     assert not is_url(Path("data:key"))
 
 
-def test_a_file_is_created_once(journal: Journal) -> None:
+def test_a_file_is_created_once(journal):
     assert journal.put("a/b", b"first")
     assert not journal.put("a/b", b"second")
     assert not journal.put("a/b", b"f")
@@ -60,7 +56,7 @@ def test_a_file_is_created_once(journal: Journal) -> None:
 
 
 @pytest.mark.extra
-def test_an_object_is_created_once(tmp_path: Path) -> None:
+def test_an_object_is_created_once(tmp_path):
     bucket = pickle.loads(pickle.dumps(bucket_at(tmp_path)))
     assert bucket.create("a/b", b"first")
     assert not bucket.create("a/b", b"second")
@@ -72,7 +68,7 @@ def test_an_object_is_created_once(tmp_path: Path) -> None:
         bucket.read("a/b", 4)
 
 
-def test_a_release_is_drawn_once(journal: Journal) -> None:
+def test_a_release_is_drawn_once(journal):
     """Begun, drawn, and never back: whoever opens the journal again finds the same."""
     assert journal.digest() is None
     journal.drawn("one")
@@ -90,7 +86,7 @@ def test_a_release_is_drawn_once(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("open_at", [open_store, bucket_at])
-def test_a_file_is_read_by_ranges(tmp_path: Path, open_at: Callable[[Path], Any]) -> None:
+def test_a_file_is_read_by_ranges(tmp_path, open_at):
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "a").write_bytes(bytes(range(200)))
     store = open_at(tmp_path / "index" if open_at is open_store else tmp_path)
@@ -103,7 +99,7 @@ def test_a_file_is_read_by_ranges(tmp_path: Path, open_at: Callable[[Path], Any]
         assert file.read() == b""
 
 
-def test_of_many_attempts_one_is_seen(journal: Journal) -> None:
+def test_of_many_attempts_one_is_seen(journal):
     contents = [bytes([number]) * 100_000 for number in range(16)]
     with ThreadPoolExecutor(16) as pool:
         for name in ("x/1", "x/2", "x/3"):
@@ -112,7 +108,7 @@ def test_of_many_attempts_one_is_seen(journal: Journal) -> None:
             assert journal.get(name, 100_000) == contents[won.index(True)]
 
 
-def test_the_end_of_a_release_stops_whoever_still_runs(tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_end_of_a_release_stops_whoever_still_runs(tmp_path, monkeypatch):
     """An attempt that was stopped just before its file got its name can never give it one."""
     journal, link = journal_at(tmp_path), os.link
     journal.put("segments/0", b"code")
@@ -120,7 +116,7 @@ def test_the_end_of_a_release_stops_whoever_still_runs(tmp_path: Path, monkeypat
     worker.token = journal.token
     target = tmp_path / "index"
 
-    def late(*names: Any, **folders: Any) -> None:
+    def late(*names, **folders):
         monkeypatch.setattr(os, "link", link)
         journal.folder.publish(journal.token, target)
         with journal.held():
@@ -136,7 +132,7 @@ def test_the_end_of_a_release_stops_whoever_still_runs(tmp_path: Path, monkeypat
     assert Folder(target).sizes() == {".lock": 0, "segments/0": 4}
 
 
-def test_f1_a_removed_folder_is_not_made_again(tmp_path: Path) -> None:
+def test_f1_a_removed_folder_is_not_made_again(tmp_path):
     """Not even where another of its name lies in its place."""
     journal = journal_at(tmp_path)
     journal.put("segments/0", b"code")
@@ -150,7 +146,7 @@ def test_f1_a_removed_folder_is_not_made_again(tmp_path: Path) -> None:
     assert Folder(tmp_path / "private").sizes() == {}
 
 
-def test_a_folder_is_published_by_one_rename(tmp_path: Path) -> None:
+def test_a_folder_is_published_by_one_rename(tmp_path):
     journal, target = journal_at(tmp_path), tmp_path / "index"
     journal.put("segments/0", b"code")
     target.mkdir()
@@ -165,7 +161,7 @@ def test_a_folder_is_published_by_one_rename(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
 @pytest.mark.parametrize("umask", [0, 0o077, 0o277])
-def test_a_file_that_is_not_whole_is_private(tmp_path: Path, monkeypatch: Any, umask: int) -> None:
+def test_a_file_that_is_not_whole_is_private(tmp_path, monkeypatch, umask):
     """It lies in the private folder, under any umask, and not in what is published."""
     before = os.umask(umask)
     try:
@@ -173,7 +169,7 @@ def test_a_file_that_is_not_whole_is_private(tmp_path: Path, monkeypatch: Any, u
         private = tmp_path / "private"
         assert stat.S_IMODE(private.stat().st_mode) == 0o700
 
-        def look(source: Any, place: Any, **folders: Any) -> None:
+        def look(source, place, **folders):
             assert (private / source).is_file()
             raise OSError("the process ends here")
 
@@ -187,18 +183,18 @@ def test_a_file_that_is_not_whole_is_private(tmp_path: Path, monkeypatch: Any, u
 
 
 @pytest.fixture
-def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+def bucket(tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "WAITS", (0.0, 0.0))
     return bucket_at(tmp_path)
 
 
 @pytest.mark.parametrize("done", [True, False])
 @pytest.mark.extra
-def test_an_answer_that_was_lost(bucket: Bucket, monkeypatch: Any, done: bool) -> None:
+def test_an_answer_that_was_lost(bucket, monkeypatch, done):
     """A PUT that failed may have been done: what lies there decides."""
     put, tries = bucket.put, []
 
-    def lost(path: str, data: bytes) -> None:
+    def lost(path, data):
         tries.append(data)
         if len(tries) == 1:
             if done:
@@ -213,10 +209,10 @@ def test_an_answer_that_was_lost(bucket: Bucket, monkeypatch: Any, done: bool) -
 
 
 @pytest.mark.extra
-def test_an_answer_that_was_lost_while_another_won(bucket: Bucket, monkeypatch: Any) -> None:
+def test_an_answer_that_was_lost_while_another_won(bucket, monkeypatch):
     put = bucket.put
 
-    def lost(path: str, data: bytes) -> None:
+    def lost(path, data):
         put(path, b"other")
         raise OSError("time-out")
 
@@ -225,8 +221,8 @@ def test_an_answer_that_was_lost_while_another_won(bucket: Bucket, monkeypatch: 
 
 
 @pytest.mark.extra
-def test_a_store_that_stays_away_is_one_sentence(bucket: Bucket, monkeypatch: Any) -> None:
-    def lost(path: str, data: bytes) -> None:
+def test_a_store_that_stays_away_is_one_sentence(bucket, monkeypatch):
+    def lost(path, data):
         raise OSError("no route\nto host")
 
     monkeypatch.setattr(bucket, "put", lost)
@@ -235,12 +231,12 @@ def test_a_store_that_stays_away_is_one_sentence(bucket: Bucket, monkeypatch: An
 
 
 @pytest.mark.extra
-def test_a_store_that_overwrites_is_refused(bucket: Bucket, monkeypatch: Any) -> None:
+def test_a_store_that_overwrites_is_refused(bucket, monkeypatch):
     import obstore
 
     store = obstore.store.from_url(bucket.location)
 
-    def put(path: str, data: bytes) -> None:
+    def put(path, data):
         obstore.put(store, path, data)
 
     monkeypatch.setattr(bucket, "put", put)
@@ -250,7 +246,7 @@ def test_a_store_that_overwrites_is_refused(bucket: Bucket, monkeypatch: Any) ->
 
 
 @pytest.mark.extra
-def test_a_store_that_creates_once_is_taken(bucket: Bucket) -> None:
+def test_a_store_that_creates_once_is_taken(bucket):
     for _ in range(2):
         bucket.create("probe", b"")
         bucket.refuse_overwriting("probe", b"")
@@ -258,11 +254,11 @@ def test_a_store_that_creates_once_is_taken(bucket: Bucket) -> None:
     assert bucket.sizes() == {}
 
 
-def test_a_folder_by_its_url_is_a_folder(tmp_path: Path) -> None:
+def test_a_folder_by_its_url_is_a_folder(tmp_path):
     assert isinstance(open_store(f"file://{tmp_path}"), Folder)
 
 
-def test_wrong_urls() -> None:
+def test_wrong_urls():
     with pytest.raises(InputError, match="holds no keys"):
         open_store("s3://key:secret@bucket/x")
     pytest.importorskip("obstore")

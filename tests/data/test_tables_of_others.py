@@ -1,15 +1,10 @@
 """The same table, whoever hands it over: vectors, ids and payload are equal bit for bit."""
 
-from __future__ import annotations
-
 import uuid
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers.commands import STAIRCASE, Run, fails
+from helpers.commands import STAIRCASE, fails
 from helpers.specs import folded
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,11 +24,11 @@ NAMES = [f"0{row}" for row in range(7)]
 UUIDS = [uuid.UUID(int=row + 1) for row in range(7)]
 
 
-def _lists(kind: Any) -> Any:
+def _lists(kind):
     return pa.array(V.tolist(), kind)
 
 
-def _tensors() -> Any:
+def _tensors():
     flat = pa.FixedSizeListArray.from_arrays(pa.array(V.ravel()), 4)
     return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float64(), [4]), flat)
 
@@ -48,12 +43,12 @@ COLUMNS = {
 }
 
 
-def _read(path: Path | str) -> Any:
+def _read(path):
     with open_vectors(path) as source:
         return source.read()
 
 
-def _write(table: Any, folder: Path) -> list[Path]:
+def _write(table, folder):
     pq.write_table(table, folder / "x.parquet", row_group_size=3)
     with pa.ipc.new_file(folder / "file.arrow", table.schema) as file:
         file.write_table(table, max_chunksize=3)
@@ -66,7 +61,7 @@ def _write(table: Any, folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
-def test_lists_of_any_form_are_vectors(kind: str, tmp_path: Path) -> None:
+def test_lists_of_any_form_are_vectors(kind, tmp_path):
     column = COLUMNS[kind]()
     chunked = pa.chunked_array([column[:3], column[3:3], column[3:]])
     for form in (column, chunked, column[2:], pa.table({"v": chunked})):
@@ -78,7 +73,7 @@ def test_lists_of_any_form_are_vectors(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint16", "int64", "float16", "float32", "bool"])
-def test_numbers_keep_their_type(kind: str, tmp_path: Path) -> None:
+def test_numbers_keep_their_type(kind, tmp_path):
     numbers = (V * 3).astype(kind)
     flat = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), 4)
     wide = pa.table({f"d{i}": numbers[:, i] for i in range(4)})
@@ -91,7 +86,7 @@ def test_numbers_keep_their_type(kind: str, tmp_path: Path) -> None:
         assert np.array_equal(_read(path), numbers)
 
 
-def test_a_column_for_each_coordinate_is_read_by_name(run: Run, tmp_path: Path) -> None:
+def test_a_column_for_each_coordinate_is_read_by_name(run, tmp_path):
     columns = {f"d{i}": V[:, i] for i in range(4)}
     table = pa.table({"id": NAMES, **columns, "other": range(7)})
     for path in _write(table, tmp_path):
@@ -111,7 +106,7 @@ def test_a_column_for_each_coordinate_is_read_by_name(run: Run, tmp_path: Path) 
     fails(run("build", "x.parquet", "no", *STAIRCASE), "0 list columns of numbers", "--columns")
 
 
-def test_an_arrow_file_is_read_by_its_footer(tmp_path: Path) -> None:
+def test_an_arrow_file_is_read_by_its_footer(tmp_path):
     """Polars 2 leaves out the mark and the length before the schema; Arrow reads the footer."""
     table = pa.table({"id": pa.array(NAMES).dictionary_encode(), "v": V.tolist()})
     path = _write(table, tmp_path)[1]
@@ -124,7 +119,7 @@ def test_an_arrow_file_is_read_by_its_footer(tmp_path: Path) -> None:
         _read(path)
 
 
-def test_files_of_polars_are_vectors(tmp_path: Path) -> None:
+def test_files_of_polars_are_vectors(tmp_path):
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame({"id": NAMES, "v": V.tolist()})
     for packing in ("uncompressed", "zstd"):
@@ -133,7 +128,7 @@ def test_files_of_polars_are_vectors(tmp_path: Path) -> None:
         assert read_ids(f"{tmp_path}/x.arrow:id").tolist() == NAMES
 
 
-def test_a_column_of_ids_is_no_coordinate(tmp_path: Path) -> None:
+def test_a_column_of_ids_is_no_coordinate(tmp_path):
     """One that holds 0 and 1 fits into the bounds."""
     pandas = pytest.importorskip("pandas")
     columns = {"id": [0, 1, 0, 1, 0, 1, 0], "d0": V[:, 0], "d1": V[:, 1], "d2": V[:, 2]}
@@ -147,7 +142,7 @@ def test_a_column_of_ids_is_no_coordinate(tmp_path: Path) -> None:
     dpi.PrivateIndex(SPEC).add(named, NAMES)
 
 
-def _pandas() -> dict[str, Any]:
+def _pandas():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(V)
     return {
@@ -162,7 +157,7 @@ def _pandas() -> dict[str, Any]:
     }
 
 
-def test_frames_of_pandas_are_vectors() -> None:
+def test_frames_of_pandas_are_vectors():
     for name, form in _pandas().items():
         assert np.array_equal(as_source(form).read(), V), name
         index = dpi.PrivateIndex(SPEC)
@@ -171,7 +166,7 @@ def test_frames_of_pandas_are_vectors() -> None:
 
 
 @pytest.mark.extra
-def test_frames_of_polars_are_vectors() -> None:
+def test_frames_of_polars_are_vectors():
     polars = pytest.importorskip("polars")
     arrays = polars.Series("v", V, dtype=polars.Array(polars.Float64, 4))
     for form in (polars.DataFrame(V), arrays, arrays.to_frame(), polars.Series(V.tolist())):
@@ -179,7 +174,7 @@ def test_frames_of_polars_are_vectors() -> None:
 
 
 @pytest.mark.extra
-def test_relations_of_duckdb_are_vectors_and_ids() -> None:
+def test_relations_of_duckdb_are_vectors_and_ids():
     duckdb = pytest.importorskip("duckdb")
     table = pa.table({"v": V.tolist(), "id": NAMES})
     with duckdb.connect() as database:
@@ -194,7 +189,7 @@ def test_relations_of_duckdb_are_vectors_and_ids() -> None:
 
 
 @pytest.mark.extra
-def test_a_file_of_duckdb_with_a_null_is_refused_and_explained(tmp_path: Path) -> None:
+def test_a_file_of_duckdb_with_a_null_is_refused_and_explained(tmp_path):
     duckdb = pytest.importorskip("duckdb")
     path = tmp_path / "x.parquet"
     with duckdb.connect() as database:
@@ -223,7 +218,7 @@ IDS = {
 
 
 @pytest.mark.parametrize("kind", IDS)
-def test_ids_are_taken_from_anything_that_holds_text(kind: str, tmp_path: Path) -> None:
+def test_ids_are_taken_from_anything_that_holds_text(kind, tmp_path):
     ids = IDS[kind]()
     index = dpi.PrivateIndex(SPEC)
     index.add(V, ids, payload={"n": range(7)})
@@ -247,7 +242,7 @@ def test_ids_are_taken_from_anything_that_holds_text(kind: str, tmp_path: Path) 
     "form",
     [UUIDS, np.array(UUIDS, object), *([pa.array([one.bytes for one in UUIDS], pa.uuid())])],
 )
-def test_uuids_are_ids(form: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_uuids_are_ids(form, tmp_path_factory):
     texts = [str(one) for one in UUIDS]
     assert id_array(form).tolist() == texts
     assert id_array(UUIDS[0]).tolist() == texts[:1]
@@ -258,7 +253,7 @@ def test_uuids_are_ids(form: Any, tmp_path_factory: pytest.TempPathFactory) -> N
 
 
 @pytest.mark.extra
-def test_what_polars_has_and_arrow_has_not_is_refused_by_name() -> None:
+def test_what_polars_has_and_arrow_has_not_is_refused_by_name():
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame(V)
     with pytest.raises(InputError, match="LazyFrame; collect it first"):
@@ -268,7 +263,7 @@ def test_what_polars_has_and_arrow_has_not_is_refused_by_name() -> None:
 
 
 @pytest.mark.extra
-def test_ids_and_payload_of_polars(tmp_path: Path) -> None:
+def test_ids_and_payload_of_polars(tmp_path):
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame({"id": NAMES, "v": V.tolist(), "tags": [["a"], ["b", "c"]] * 3 + [[]]})
     for kind in (polars.String, polars.Categorical, polars.Enum(NAMES)):
@@ -294,18 +289,18 @@ def test_ids_and_payload_of_polars(tmp_path: Path) -> None:
         (np.array(["a", None], np.dtypes.StringDType(na_object=None)), "row 1 is NoneType"),
     ],
 )
-def test_ids_that_are_missing_or_no_ids_are_refused(ids: Any, match: str) -> None:
+def test_ids_that_are_missing_or_no_ids_are_refused(ids, match):
     with pytest.raises(InputError, match=match):
         id_array(ids)
 
 
-def test_a_list_of_dicts_takes_all_keys() -> None:
+def test_a_list_of_dicts_takes_all_keys():
     rows = [{"a": 1}, {"a": 2, "b": "two"}, {"b": "three"}]
     table = Payload().checked(rows, 3)
     assert table.to_pydict() == {"a": [1, 2, None], "b": [None, "two", "three"]}
 
 
-def test_a_payload_whose_index_holds_the_ids_in_another_order_is_refused() -> None:
+def test_a_payload_whose_index_holds_the_ids_in_another_order_is_refused():
     pandas = pytest.importorskip("pandas")
     for ids in (NAMES, range(7)):
         frame = pandas.DataFrame({"a": range(7)}, index=list(ids)[::-1])
@@ -317,7 +312,7 @@ def test_a_payload_whose_index_holds_the_ids_in_another_order_is_refused() -> No
         assert index.payload["a"].to_pylist() == list(range(7))
 
 
-def test_what_has_its_own_ids_is_joined_by_them() -> None:
+def test_what_has_its_own_ids_is_joined_by_them():
     pandas = pytest.importorskip("pandas")
     ids, order = np.array(NAMES), np.array([3, 1, 6, 0, 2, 5, 4])
     index = dpi.PrivateIndex(SPEC)
@@ -344,7 +339,7 @@ def test_what_has_its_own_ids_is_joined_by_them() -> None:
     assert third.ids.tolist() == ids[order].tolist()
 
 
-def test_a_payload_file_with_ids_is_joined_by_them(run: Run, tmp_path: Path) -> None:
+def test_a_payload_file_with_ids_is_joined_by_them(run, tmp_path):
     np.save(tmp_path / "x.npy", V[:3])
     (tmp_path / "ids.txt").write_text("a\nb\nc\n")
     (tmp_path / "p.csv").write_text("id,zip\nc,00003\na,00001\nb,00002\n")
@@ -355,7 +350,7 @@ def test_a_payload_file_with_ids_is_joined_by_them(run: Run, tmp_path: Path) -> 
     fails(run("build", "x.npy", "iy", *build[3:]), "column 'id' of the payload names other rows")
 
 
-def test_integers_of_a_payload_stay_exact_in_pandas() -> None:
+def test_integers_of_a_payload_stay_exact_in_pandas():
     pandas = pytest.importorskip("pandas")
     index = dpi.PrivateIndex(SPEC)
     index.add(V[:3], payload={"n": [9007199254740993, None, 1], "ok": [True, None, False]})
@@ -365,7 +360,7 @@ def test_integers_of_a_payload_stay_exact_in_pandas() -> None:
     assert frame["ok"].tolist() == [True, pandas.NA, False]
 
 
-def test_one_sparse_row_is_one_query() -> None:
+def test_one_sparse_row_is_one_query():
     sparse = pytest.importorskip("scipy.sparse")
     index = dpi.PrivateIndex(SPEC)
     index.add(V)
@@ -376,7 +371,7 @@ def test_one_sparse_row_is_one_query() -> None:
 @pytest.mark.parametrize(
     ("suffix", "kind"), [("fbin", "<f4"), ("u8bin", "u1"), ("i8bin", "i1"), ("ibin", "<i4")]
 )
-def test_files_of_big_ann_benchmarks(suffix: str, kind: str, tmp_path: Path) -> None:
+def test_files_of_big_ann_benchmarks(suffix, kind, tmp_path):
     vectors = (V * 100).astype(kind) if suffix != "u8bin" else (V * 100 % 200).astype("u1")
     header = np.array(vectors.shape, "<u4").tobytes()
     path = tmp_path / f"x.{suffix}"
@@ -389,7 +384,7 @@ def test_files_of_big_ann_benchmarks(suffix: str, kind: str, tmp_path: Path) -> 
             open_vectors(path)
 
 
-def test_sparse_sets_of_ann_benchmarks(tmp_path: Path) -> None:
+def test_sparse_sets_of_ann_benchmarks(tmp_path):
     h5py = pytest.importorskip("h5py")
     sets = [[0, 5], [], [2, 3, 9], [9, 9]]
     with h5py.File(tmp_path / "x.hdf5", "w") as file:
@@ -413,31 +408,31 @@ def test_sparse_sets_of_ann_benchmarks(tmp_path: Path) -> None:
 # One table by every way that there is
 
 
-def _by_polars(table: Any, _: Path) -> Any:
+def _by_polars(table, _):
     return pytest.importorskip("polars").from_arrow(table)
 
 
-def _by_duckdb(table: Any, _: Path) -> Any:
+def _by_duckdb(table, _):
     duckdb = pytest.importorskip("duckdb")
     database = duckdb.connect()
     database.register("t", table)
     return database.sql("select * from t")
 
 
-def _by_pandas(table: Any, _: Path) -> Any:
+def _by_pandas(table, _):
     import pandas
 
     return table.to_pandas(types_mapper=pandas.ArrowDtype)
 
 
-def _by_file(number: int) -> Callable[[Any, Path], Any]:
-    def way(table: Any, folder: Path) -> Any:
+def _by_file(number):
+    def way(table, folder):
         return read_tables([_write(table, folder)[number]])
 
     return way
 
 
-WAYS: dict[str, Callable[[Any, Path], Any]] = {
+WAYS = {
     "pyarrow": lambda table, _: table,
     "batches": lambda table, _: pa.Table.from_batches(table.to_batches(max_chunksize=2)),
     "pandas": _by_pandas,
@@ -452,7 +447,7 @@ _NUMBERS = st.sampled_from(["int8", "int64", "uint64", "float32", "float64"])
 _TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
 
 
-def _one_table(data: Any) -> Any:
+def _one_table(data):
     count = data.draw(st.integers(1, 6))
     kind = np.dtype(data.draw(_NUMBERS))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -474,14 +469,14 @@ def _one_table(data: Any) -> Any:
     )
 
 
-def _picked(form: Any, *names: str) -> Any:
+def _picked(form, *names):
     for pick in ("project", "select"):  # of DuckDB, and of Arrow and polars
         if hasattr(form, pick):
             return getattr(form, pick)(*(names if pick == "project" else [list(names)]))
     return form[list(names)]
 
 
-def _handed_over(form: Any) -> tuple[Any, Any, Any]:
+def _handed_over(form):
     ids = id_array(_picked(form, "id"))
     payload = Payload().checked(_picked(form, "n", "t"), len(ids))
     return as_source(_picked(form, "v")).read(), ids, payload
@@ -492,9 +487,7 @@ def _handed_over(form: Any) -> tuple[Any, Any, Any]:
 )
 @given(data=st.data())
 @settings(max_examples=25, database=None)
-def test_every_way_hands_over_the_same(
-    way: str, data: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_every_way_hands_over_the_same(way, data, tmp_path_factory):
     table = _one_table(data)
     wanted = _handed_over(table)
     form = WAYS[way](table, tmp_path_factory.mktemp("way"))

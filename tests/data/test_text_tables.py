@@ -1,13 +1,8 @@
 """Tables of text as people save them: a vector is never lost, and no cell changes or is shown."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-from helpers.commands import STAIRCASE, Run, fails
+from helpers.commands import STAIRCASE, fails
 from helpers.specs import folded
 
 from dpindex.base.errors import InputError
@@ -17,7 +12,7 @@ ROWS = "0.5,0.25\n-0.5,0.75\n0.125,-1\n"
 VECTORS = [[0.5, 0.25], [-0.5, 0.75], [0.125, -1.0]]
 
 
-def _read(path: Path | str) -> Any:
+def _read(path):
     with open_vectors(path) as source:
         return source.read().tolist()
 
@@ -53,9 +48,7 @@ def _read(path: Path | str) -> Any:
         ('"",d0', "row index"),
     ],
 )
-def test_a_first_line_that_may_be_either_is_refused(
-    first: str, match: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_first_line_that_may_be_either_is_refused(first, match, tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "x.csv"
     path.write_text(f"{first}\n{ROWS}")
     with pytest.raises(InputError, match=match):
@@ -73,16 +66,14 @@ def test_a_first_line_that_may_be_either_is_refused(
         ("", VECTORS),
     ],
 )
-def test_names_and_vectors_are_told_apart(
-    first: str, vectors: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_names_and_vectors_are_told_apart(first, vectors, tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
     (folder / "x.csv").write_text(first + ROWS)
     (folder / "x.tsv").write_text((first + ROWS).replace(",", "\t"))
     assert _read(folder / "x.csv") == _read(folder / "x.tsv") == vectors
 
 
-def test_header_says_what_an_unclear_first_line_is(run: Run, tmp_path: Path) -> None:
+def test_header_says_what_an_unclear_first_line_is(run, tmp_path):
     (tmp_path / "x.csv").write_text(f"0,1\n{ROWS}")
     build = ("build", "x.csv", "ix", *STAIRCASE)
     fails(run(*build), "x.csv: line 1 is a run of whole numbers", "--header yes", "--header no")
@@ -95,7 +86,7 @@ def test_header_says_what_an_unclear_first_line_is(run: Run, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("head", ["index,d0,d1\n", ""])
-def test_a_column_that_counts_the_rows_is_no_coordinate(head: str, tmp_path: Path) -> None:
+def test_a_column_that_counts_the_rows_is_no_coordinate(head, tmp_path):
     lines = [f"{row},{line}" for row, line in enumerate(ROWS.splitlines())]
     (tmp_path / "x.csv").write_text(head + "\n".join(lines) + "\n")
     with pytest.raises(InputError, match="counts the rows from 0: it is the row index"):
@@ -103,14 +94,14 @@ def test_a_column_that_counts_the_rows_is_no_coordinate(head: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("head", ["id,d0,d1", "d0,ID,d1"])
-def test_a_column_of_ids_is_no_coordinate(head: str, tmp_path: Path) -> None:
+def test_a_column_of_ids_is_no_coordinate(head, tmp_path):
     (tmp_path / "x.csv").write_text(f"{head}\n1,.5,0\n0,.25,1\n")
     for key in ("", ":header=yes"):
         with pytest.raises(InputError, match=r"x\.csv.*names rows, and is no coordinate"):
             open_vectors(f"{tmp_path}/x.csv{key}")
 
 
-def test_pandas_frames_by_default_are_refused_and_not_shifted(tmp_path: Path) -> None:
+def test_pandas_frames_by_default_are_refused_and_not_shifted(tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(VECTORS)
     for name, options in (("i", {"index": False}), ("h", {"header": False}), ("d", {})):
@@ -140,7 +131,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
-def test_cells_of_a_payload_keep_what_they_say(suffix: str, tmp_path: Path) -> None:
+def test_cells_of_a_payload_keep_what_they_say(suffix, tmp_path):
     pytest.importorskip("pyarrow")
     delimiter = {"csv": ",", "tsv": "\t"}[suffix]
     rows = [list(CELLS), *zip(*(cells for cells, _ in CELLS.values()), strict=True)]
@@ -152,7 +143,7 @@ def test_cells_of_a_payload_keep_what_they_say(suffix: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("ids", [["001", "010"], ["1", "020"], ["3e2", "300"], ["a", "a "]])
-def test_ids_of_text_are_these_texts(ids: list[str], tmp_path: Path) -> None:
+def test_ids_of_text_are_these_texts(ids, tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "x.txt").write_text("\n".join(ids) + "\n")
     (tmp_path / "x.csv").write_text("id\n" + "\n".join(ids) + "\n")
@@ -180,7 +171,7 @@ JSON = [
 
 
 @pytest.mark.parametrize("case", TABLES)
-def test_no_message_about_a_table_repeats_a_cell(case: str, tmp_path: Path) -> None:
+def test_no_message_about_a_table_repeats_a_cell(case, tmp_path):
     pytest.importorskip("pyarrow")
     delimiter, text = TABLES[case]
     path = tmp_path / {",": "x.csv", "\t": "x.tsv"}[delimiter]
@@ -188,12 +179,12 @@ def test_no_message_about_a_table_repeats_a_cell(case: str, tmp_path: Path) -> N
     for read in (read_payload, _read):
         with pytest.raises(InputError) as caught:
             read(path)
-        error: BaseException | None = caught.value
+        error = caught.value
         assert MARK not in str(error)
 
 
 @pytest.mark.parametrize("text", JSON)
-def test_no_message_about_json_lines_repeats_a_value(text: str, tmp_path: Path) -> None:
+def test_no_message_about_json_lines_repeats_a_value(text, tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "x.jsonl").write_text(text)
     with pytest.raises(InputError) as caught:
@@ -201,7 +192,7 @@ def test_no_message_about_json_lines_repeats_a_value(text: str, tmp_path: Path) 
     assert MARK not in str(caught.value)
 
 
-def test_another_encoding_is_named_with_its_line(tmp_path: Path) -> None:
+def test_another_encoding_is_named_with_its_line(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "x.csv").write_bytes(b"a,b\nx,1\n\xe9,2\n")
     for read in (read_payload, _read):
@@ -212,7 +203,7 @@ def test_another_encoding_is_named_with_its_line(tmp_path: Path) -> None:
         read_ids(tmp_path / "ids.txt")
 
 
-def test_another_separator_is_named(tmp_path: Path) -> None:
+def test_another_separator_is_named(tmp_path):
     for name, text in {"x.csv": "1.5;2\n3;4\n", "y.csv": "a\tb\n1\t2\n", "x.tsv": "1,2\n"}.items():
         (tmp_path / name).write_text(text)
         with pytest.raises(InputError, match=r"line 1 has '.+' and no '.+'; separate numbers by"):

@@ -1,19 +1,13 @@
 """Vector files: every format reads back what was written, in any chunking, or says why not."""
 
-from __future__ import annotations
-
 import os
 import struct
 import tracemalloc
 import zipfile
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,45 +16,43 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpindex.base.errors import InputError
-from dpindex.data import VectorSource, as_source, open_vectors, read_ids
+from dpindex.data import as_source, open_vectors, read_ids
 
-Matrix = npt.NDArray[Any]
 ROWS, COLUMNS = 23, 5
 
 
-def _matrix(dtype: str = "f4") -> Matrix:
+def _matrix(dtype="f4"):
     return np.random.default_rng(0).integers(0, 100, (ROWS, COLUMNS)).astype(dtype)
 
 
-def _sparse() -> scipy.sparse.csr_matrix:
+def _sparse():
     return scipy.sparse.random(ROWS, COLUMNS, density=0.3, random_state=0, format="csr")
 
 
-def _write_vecs(path: Path, matrix: Matrix) -> None:
+def _write_vecs(path, matrix):
     prefixes = np.full((len(matrix), 1), matrix.shape[1], "<i4").view(np.uint8)
     values = np.ascontiguousarray(matrix).view(np.uint8).reshape(len(matrix), -1)
     np.hstack([prefixes, values]).tofile(path)
 
 
-def _write_hdf5(path: Path, **datasets: Any) -> None:
+def _write_hdf5(path, **datasets):
     with h5py.File(path, "w") as file:
         for key, value in datasets.items():
             file[key] = value
 
 
-def _write_chunked(path: Path, matrix: Matrix) -> None:
+def _write_chunked(path, matrix):
     with h5py.File(path, "w") as file:
         file.create_dataset("train", data=matrix, chunks=(7, 3), compression="gzip")
 
 
-def _write_parquet(path: Path, matrix: Matrix, size: int = -1, groups: int = 6) -> None:
+def _write_parquet(path, matrix, size=-1, groups=6):
     kind = pa.list_(pa.from_numpy_dtype(matrix.dtype), size)
     table = pa.table({"id": range(len(matrix)), "v": pa.array(list(matrix), kind)})
     pq.write_table(table, path, row_group_size=groups)
 
 
-Writer = Callable[[Path, Any], object]
-DENSE: dict[str, tuple[str, str, Writer]] = {
+DENSE = {
     "npy": ("f4", ".npy", np.save),
     "npy-fortran": ("f4", ".npy", lambda p, m: np.save(p, np.asfortranarray(m))),
     "npy-big-endian": ("f8", ".npy", lambda p, m: np.save(p, m.astype(">f8"))),
@@ -79,11 +71,11 @@ DENSE: dict[str, tuple[str, str, Writer]] = {
     "parquet-fixed": ("f8", ".parquet", lambda p, m: _write_parquet(p, m, size=COLUMNS)),
     "parquet-bool": ("?", ".parquet", _write_parquet),
 }
-SPARSE: dict[str, Writer] = {
+SPARSE = {
     "csr": scipy.sparse.save_npz,
     "csc": lambda p, m: scipy.sparse.save_npz(p, m.tocsc(), compressed=False),
 }
-IDS: dict[str, tuple[str, str, Writer]] = {
+IDS = {
     "npy": (".npy", "", np.save),
     "npz": (".npz", ":ids", lambda p, ids: np.savez(p, ids=ids, other=ids[:1])),
     "txt": (".txt", "", lambda p, ids: p.write_text("\n".join(map(str, ids)) + "\n", "utf-8")),
@@ -94,15 +86,15 @@ STRINGS = np.array(["é1", "007", "中", "d"])
 INTEGERS = np.array([3, -1, 2**62, 0])
 
 
-def _for_hdf5(ids: Matrix) -> Matrix:
+def _for_hdf5(ids):
     return ids.astype(object) if ids.dtype.kind == "U" else ids
 
 
-def _dense(source: VectorSource, chunk: Any) -> Matrix:
+def _dense(source, chunk):
     return np.asarray(chunk.toarray() if source.is_sparse else chunk)
 
 
-def _check_source(source: VectorSource, expected: Matrix) -> None:
+def _check_source(source, expected):
     """The whole, every chunking, and two passes at once all agree with what was written."""
     assert source.shape == expected.shape
     assert source.dtype.isnative
@@ -122,7 +114,7 @@ def _check_source(source: VectorSource, expected: Matrix) -> None:
 
 
 @pytest.mark.parametrize("kind", DENSE)
-def test_dense_round_trip(kind: str, tmp_path: Path) -> None:
+def test_dense_round_trip(kind, tmp_path):
     dtype, suffix, write = DENSE[kind]
     path = tmp_path / f"x{suffix}"
     write(path, _matrix(dtype))
@@ -135,7 +127,7 @@ def test_dense_round_trip(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", SPARSE)
-def test_sparse_round_trip(kind: str, tmp_path: Path) -> None:
+def test_sparse_round_trip(kind, tmp_path):
     path = tmp_path / "x.npz"
     SPARSE[kind](path, _sparse())
     with open_vectors(path) as source:
@@ -156,13 +148,13 @@ def test_sparse_round_trip(kind: str, tmp_path: Path) -> None:
         scipy.sparse.csc_array(_sparse()),
     ],
 )
-def test_in_memory(matrix: Any) -> None:
+def test_in_memory(matrix):
     source = as_source(matrix)
     expected = matrix.toarray() if scipy.sparse.issparse(matrix) else np.asarray(matrix)
     _check_source(source, expected)
 
 
-def test_in_memory_chunks_leave_the_array_alone() -> None:
+def test_in_memory_chunks_leave_the_array_alone():
     matrix = _matrix()
     with pytest.raises(ValueError, match="read-only"):
         next(as_source(matrix).chunks(2))[1][0, 0] = 1
@@ -171,7 +163,7 @@ def test_in_memory_chunks_leave_the_array_alone() -> None:
     assert twice.data.tolist() == [1.0, 1.0]
 
 
-def test_sparse_duplicates_are_summed(tmp_path: Path) -> None:
+def test_sparse_duplicates_are_summed(tmp_path):
     parts = (np.ones(3), np.array([2, 0, 2]), np.array([0, 3, 3]))
     scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csr_matrix(parts, shape=(2, 3)))
     chunk = open_vectors(tmp_path / "x.npz").read()
@@ -189,7 +181,7 @@ def test_sparse_duplicates_are_summed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_keys(suffix: str, write: Any, tmp_path: Path) -> None:
+def test_keys(suffix, write, tmp_path):
     path = tmp_path / f"with:colon{suffix}"
     write(path, _matrix(), _matrix() + 1)
     for key, shift in (("a", 0), ("b", 1)):
@@ -203,7 +195,7 @@ def test_keys(suffix: str, write: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", IDS)
 @pytest.mark.parametrize("ids", [STRINGS, INTEGERS], ids=["strings", "integers"])
-def test_ids_round_trip(kind: str, ids: Matrix, tmp_path: Path) -> None:
+def test_ids_round_trip(kind, ids, tmp_path):
     suffix, key, write = IDS[kind]
     path = tmp_path / f"ids{suffix}"
     write(path, ids)
@@ -212,7 +204,7 @@ def test_ids_round_trip(kind: str, ids: Matrix, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, ids)
 
 
-def test_ids_text_lines(tmp_path: Path) -> None:
+def test_ids_text_lines(tmp_path):
     path = tmp_path / "ids.txt"
     path.write_bytes("\ufeff7\r\n-12\r\n9223372036854775807".encode())
     assert read_ids(path).tolist() == [7, -12, 2**63 - 1]
@@ -226,7 +218,7 @@ def test_ids_text_lines(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["npy", "npy-fortran", "fvecs", "parquet"])
-def test_memory_is_bounded_by_the_chunk(kind: str, tmp_path: Path) -> None:
+def test_memory_is_bounded_by_the_chunk(kind, tmp_path):
     """Counts numpy's and Python's own memory; Arrow's is counted by Arrow."""
     dtype, suffix, write = DENSE[kind]
     path = tmp_path / f"x{suffix}"
@@ -250,7 +242,7 @@ def test_memory_is_bounded_by_the_chunk(kind: str, tmp_path: Path) -> None:
 # ---- whatever is wrong is one sentence
 
 
-def _refused(location: Any, match: str) -> None:
+def _refused(location, match):
     with pytest.raises(InputError, match=match) as caught, open_vectors(location) as source:
         source.read()
     message = str(caught.value)
@@ -258,7 +250,7 @@ def _refused(location: Any, match: str) -> None:
     assert "\n" not in message
 
 
-def test_wrong_paths(tmp_path: Path) -> None:
+def test_wrong_paths(tmp_path):
     _refused(tmp_path / "none.npy", "No such file")
     _refused(f"{tmp_path}/none.npz:key", "No such file")
     _refused(tmp_path, "directory")
@@ -272,7 +264,7 @@ def test_wrong_paths(tmp_path: Path) -> None:
     _refused(f"{tmp_path / 'x.npy'}:key", "no keys")
 
 
-def test_permission(tmp_path: Path) -> None:
+def test_permission(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, _matrix())
     path.chmod(0)
@@ -281,7 +273,7 @@ def test_permission(tmp_path: Path) -> None:
     _refused(path, "permission denied")
 
 
-def test_an_array_of_one_dimension_is_one_vector(tmp_path: Path) -> None:
+def test_an_array_of_one_dimension_is_one_vector(tmp_path):
     np.save(tmp_path / "me.npy", np.arange(3.0))
     with open_vectors(tmp_path / "me.npy") as source:
         assert source.shape == (1, 3)
@@ -289,7 +281,7 @@ def test_an_array_of_one_dimension_is_one_vector(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".fvecs", ".h5", ".parquet"])
-def test_empty_and_foreign_files(suffix: str, tmp_path: Path) -> None:
+def test_empty_and_foreign_files(suffix, tmp_path):
     path = tmp_path / f"x{suffix}"
     path.touch()
     _refused(path, "empty")
@@ -314,7 +306,7 @@ def test_empty_and_foreign_files(suffix: str, tmp_path: Path) -> None:
         (np.zeros((2, 2), np.longdouble), "float128|longdouble|float64"),
     ],
 )
-def test_wrong_arrays(array: Matrix, match: str, tmp_path: Path) -> None:
+def test_wrong_arrays(array, match, tmp_path):
     if array.dtype == np.longdouble and array.dtype.itemsize == 8:
         pytest.skip("long double is double here")
     np.save(tmp_path / "x.npy", array)
@@ -337,19 +329,19 @@ def test_wrong_arrays(array: Matrix, match: str, tmp_path: Path) -> None:
         scipy.sparse.csr_matrix(_matrix("c8")),
     ],
 )
-def test_wrong_objects(matrix: Any) -> None:
+def test_wrong_objects(matrix):
     with pytest.raises(InputError, match=r"^mine: "):
         as_source(matrix, "mine")
 
 
-def test_wrong_sparse_in_memory() -> None:
+def test_wrong_sparse_in_memory():
     matrix = _sparse()
     matrix.indices[0] = 10_000
     with pytest.raises(InputError, match=r"^array: "):
         as_source(matrix)
 
 
-def test_wrong_ranges() -> None:
+def test_wrong_ranges():
     source = as_source(_matrix())
     with pytest.raises(InputError, match="at least one row"):
         source.chunks(0)
@@ -362,13 +354,13 @@ def test_wrong_ranges() -> None:
         source.read()
 
 
-def _npy_header(shape: str) -> bytes:
+def _npy_header(shape):
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}\n".encode()
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
 
 
 @pytest.mark.parametrize("shape", ["(1000000000000, 1000)", "(-2, -2)", "(3, 2)"])
-def test_declared_shapes_are_not_believed(shape: str, tmp_path: Path) -> None:
+def test_declared_shapes_are_not_believed(shape, tmp_path):
     data = _npy_header(shape) + bytes(16)
     (tmp_path / "x.npy").write_bytes(data)
     _refused(tmp_path / "x.npy", "greater than file size|negative dimensions")
@@ -377,12 +369,12 @@ def test_declared_shapes_are_not_believed(shape: str, tmp_path: Path) -> None:
     _refused(tmp_path / "x.npz", "not enough memory|cannot be read")
 
 
-def test_surplus_bytes_are_damage(tmp_path: Path) -> None:
+def test_surplus_bytes_are_damage(tmp_path):
     (tmp_path / "x.npy").write_bytes(_npy_header("(2, 2)") + bytes(20))
     _refused(tmp_path / "x.npy", "declares shape .* 20 bytes follow")
 
 
-def test_hdf5_declared_but_never_written(tmp_path: Path) -> None:
+def test_hdf5_declared_but_never_written(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("train", shape=(10**9, 10**3), dtype="f4")
         file.create_dataset("chunked", (10**9, 10**3), "f4", chunks=(1, 1000), compression="gzip")
@@ -390,7 +382,7 @@ def test_hdf5_declared_but_never_written(tmp_path: Path) -> None:
     _refused(f"{tmp_path / 'x.h5'}:chunked", "never written")
 
 
-def test_hdf5_never_leaves_its_file(tmp_path: Path) -> None:
+def test_hdf5_never_leaves_its_file(tmp_path):
     _write_hdf5(tmp_path / "other.h5", train=_matrix())
     _matrix().tofile(tmp_path / "raw")
     with h5py.File(tmp_path / "x.h5", "w") as file:
@@ -406,7 +398,7 @@ def test_hdf5_never_leaves_its_file(tmp_path: Path) -> None:
     _refused(f"{tmp_path / 'x.h5'}:group", "no dataset 'group'")
 
 
-def test_hdf5_lists_are_no_ids(tmp_path: Path) -> None:
+def test_hdf5_lists_are_no_ids(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         lists = file.create_dataset("lists", (2,), h5py.vlen_dtype(np.int32))
         lists[:] = [np.arange(2), np.arange(3)]
@@ -416,7 +408,7 @@ def test_hdf5_lists_are_no_ids(tmp_path: Path) -> None:
             read_ids(f"{tmp_path / 'x.h5'}:{key}")
 
 
-def test_vecs_name_the_row(tmp_path: Path) -> None:
+def test_vecs_name_the_row(tmp_path):
     path = tmp_path / "x.fvecs"
     _write_vecs(path, _matrix("<f4"))
     whole = path.read_bytes()
@@ -448,12 +440,12 @@ def test_vecs_name_the_row(tmp_path: Path) -> None:
         ([[], []], pa.list_(pa.int32()), "2 x 0"),
     ],
 )
-def test_parquet_names_the_row(rows: Any, kind: Any, match: str, tmp_path: Path) -> None:
+def test_parquet_names_the_row(rows, kind, match, tmp_path):
     pq.write_table(pa.table({"v": pa.array(rows, kind)}), tmp_path / "x.parquet")
     _refused(tmp_path / "x.parquet", match)
 
 
-def test_parquet_empty_row_groups(tmp_path: Path) -> None:
+def test_parquet_empty_row_groups(tmp_path):
     kind = pa.list_(pa.int32())
     schema = pa.schema([("v", kind)])
     with pq.ParquetWriter(tmp_path / "x.parquet", schema) as file:
@@ -463,7 +455,7 @@ def test_parquet_empty_row_groups(tmp_path: Path) -> None:
         assert source.read().tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
-def test_parquet_row_numbers_count_from_the_start_of_the_file(tmp_path: Path) -> None:
+def test_parquet_row_numbers_count_from_the_start_of_the_file(tmp_path):
     matrix = np.zeros((20_000, 50), "f4").tolist()
     matrix[17_000] = [1.0]
     pq.write_table(pa.table({"v": matrix}), tmp_path / "x.parquet", row_group_size=6_000)
@@ -495,7 +487,7 @@ def test_parquet_row_numbers_count_from_the_start_of_the_file(tmp_path: Path) ->
         ({"format": np.array(b"csc"), "shape": np.array([2**40, 3])}, "more than it can hold"),
     ],
 )
-def test_sparse_structure_is_checked(change: dict[str, Matrix], match: str, tmp_path: Path) -> None:
+def test_sparse_structure_is_checked(change, match, tmp_path):
     members = {
         "format": np.array(b"csr"),
         "shape": np.array([3, 4]),
@@ -503,17 +495,17 @@ def test_sparse_structure_is_checked(change: dict[str, Matrix], match: str, tmp_
         "indices": np.array([0, 1, 3]),
         "indptr": np.array([0, 1, 2, 3]),
     }
-    np.savez(tmp_path / "x.npz", **(members | change))  # type: ignore[arg-type]
+    np.savez(tmp_path / "x.npz", **(members | change))
     _refused(tmp_path / "x.npz", match)
 
 
-def test_other_sparse_formats_are_refused(tmp_path: Path) -> None:
+def test_other_sparse_formats_are_refused(tmp_path):
     scipy.sparse.save_npz(tmp_path / "x.npz", _sparse().tocoo())
     _refused(tmp_path / "x.npz", "'coo'; save it as CSR")
 
 
 @pytest.mark.parametrize("module", ["h5py", "pyarrow.parquet"])
-def test_missing_extras(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extras(module, tmp_path, monkeypatch):
     path = tmp_path / {"h5py": "x.h5", "pyarrow.parquet": "x.parquet"}[module]
     path.write_bytes(b"any")
     monkeypatch.setitem(__import__("sys").modules, module, None)
@@ -532,7 +524,7 @@ def test_missing_extras(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         (b"a\n\x00\n", "ends with a NUL"),
     ],
 )
-def test_wrong_id_lines(text: bytes, match: str, tmp_path: Path) -> None:
+def test_wrong_id_lines(text, match, tmp_path):
     (tmp_path / "ids.txt").write_bytes(text)
     with pytest.raises(InputError, match=match):
         read_ids(tmp_path / "ids.txt")
@@ -550,13 +542,13 @@ def test_wrong_id_lines(text: bytes, match: str, tmp_path: Path) -> None:
         (np.array(["ab", "c"], object), "objects"),
     ],
 )
-def test_wrong_id_arrays(ids: Matrix, match: str, tmp_path: Path) -> None:
+def test_wrong_id_arrays(ids, match, tmp_path):
     np.save(tmp_path / "ids.npy", ids)
     with pytest.raises(InputError, match=match):
         read_ids(tmp_path / "ids.npy")
 
 
-def test_wrong_id_files(tmp_path: Path) -> None:
+def test_wrong_id_files(tmp_path):
     pq.write_table(pa.table({"a": ["x", None], "b": [1.0, 2.0]}), tmp_path / "x.parquet")
     for key, match in (
         ("", "PATH:KEY"),
@@ -574,16 +566,13 @@ def test_wrong_id_files(tmp_path: Path) -> None:
 # ---- damaged bytes: an InputError or a reading, never anything else
 
 
-Damage = tuple[list[tuple[int, int]], int]
-
-
-def _damages(size: int) -> st.SearchStrategy[Damage]:
+def _damages(size):
     """Up to four bytes to change, and where to cut: more often than not at the end, so nowhere."""
     flips = st.lists(st.tuples(st.integers(0, size - 1), st.integers(0, 255)), max_size=4)
     return st.tuples(flips, st.just(size) | st.just(size) | st.integers(0, size))
 
 
-def _damaged(data: bytes, damage: Damage) -> bytes:
+def _damaged(data, damage):
     flips, cut = damage
     changed = bytearray(data)
     for place, value in flips:
@@ -591,7 +580,7 @@ def _damaged(data: bytes, damage: Damage) -> bytes:
     return bytes(changed[:cut])
 
 
-FUZZED: dict[str, tuple[str, Any, Writer]] = {
+FUZZED = {
     **{kind: (suffix, _matrix(dtype), write) for kind, (dtype, suffix, write) in DENSE.items()},
     **{kind: (".npz", _sparse(), write) for kind, write in SPARSE.items()},
 }
@@ -599,7 +588,7 @@ FUZZED: dict[str, tuple[str, Any, Writer]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FUZZED)
-def test_damaged_vectors(kind: str, tmp_path: Path) -> None:
+def test_damaged_vectors(kind, tmp_path):
     suffix, matrix, write = FUZZED[kind]
     path = tmp_path / f"x{suffix}"
     write(path, matrix)
@@ -607,7 +596,7 @@ def test_damaged_vectors(kind: str, tmp_path: Path) -> None:
 
     @settings(max_examples=100, suppress_health_check=list(HealthCheck))
     @given(_damages(len(whole)))
-    def check(damage: Damage) -> None:
+    def check(damage):
         path.write_bytes(_damaged(whole, damage))
         with suppress(InputError), open_vectors(path) as source:
             for _, chunk in source.chunks(10):
@@ -625,7 +614,7 @@ def test_damaged_vectors(kind: str, tmp_path: Path) -> None:
         *(pytest.param(kind, STRINGS, id=f"strings-{kind}") for kind in IDS if kind != "hdf5"),
     ],
 )
-def test_damaged_ids(kind: str, ids: Matrix, tmp_path: Path) -> None:
+def test_damaged_ids(kind, ids, tmp_path):
     suffix, key, write = IDS[kind]
     path = tmp_path / f"ids{suffix}"
     write(path, ids)
@@ -633,7 +622,7 @@ def test_damaged_ids(kind: str, ids: Matrix, tmp_path: Path) -> None:
 
     @settings(max_examples=100, suppress_health_check=list(HealthCheck))
     @given(_damages(len(whole)))
-    def check(damage: Damage) -> None:
+    def check(damage):
         path.write_bytes(_damaged(whole, damage))
         with suppress(InputError):
             assert read_ids(f"{path}{key}").ndim == 1
@@ -641,7 +630,7 @@ def test_damaged_ids(kind: str, ids: Matrix, tmp_path: Path) -> None:
     check()
 
 
-def test_hdf5_strings_behind_a_user_block_and_in_chunks(tmp_path: Path) -> None:
+def test_hdf5_strings_behind_a_user_block_and_in_chunks(tmp_path):
     path = tmp_path / "ids.h5"
     names = [f"name {i} of some length é" for i in range(500)] + [""]
     with h5py.File(path, "w", userblock_size=512) as file:
@@ -653,7 +642,7 @@ def test_hdf5_strings_behind_a_user_block_and_in_chunks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_low_a_compressed_array_takes_bounded_memory(tmp_path: Path) -> None:
+def test_low_a_compressed_array_takes_bounded_memory(tmp_path):
     """300 MB of zeros, in a file of 300 kB."""
     path = tmp_path / "x.npz"
     rows = 300_000
@@ -675,6 +664,6 @@ def test_low_a_compressed_array_takes_bounded_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", ["1.0,,3.0", ",2,3", "nan, ,1"])
-def test_low_a_first_row_with_a_gap_is_no_header(first: str, tmp_path: Path) -> None:
+def test_low_a_first_row_with_a_gap_is_no_header(first, tmp_path):
     (tmp_path / "x.csv").write_text(f"{first}\n1,2,3\n")
     _refused(tmp_path / "x.csv", r"line 1, column \d is empty or marks a missing value")

@@ -1,13 +1,7 @@
 """Coverage: codes of vectors unlike the codebook crowd on few codewords, and the user is told."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-from helpers.commands import Run as Command
 
 import dpindex as dpi
 from dpindex.decode.crowding import crowding
@@ -18,14 +12,14 @@ DIM = 16
 CENTRES = np.random.default_rng(0).normal(size=(40, DIM))
 
 
-def topics(rows: int, seed: int, first: int = 0, last: int = 40) -> Any:
+def topics(rows, seed, first=0, last=40):
     """Vectors about some of forty centres."""
     rng = np.random.default_rng(seed)
     x = CENTRES[rng.integers(first, last, rows)] + 0.4 * rng.normal(size=(rows, DIM))
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
-def spec(epsilon: float, subset: int, words: Any) -> dpi.Spec:
+def spec(epsilon, subset, words):
     book = dpi.Codebook(words)
     return dpi.Spec(
         "record-codebook", DIM, epsilon=epsilon, adjacency=dpi.record(), codebook=book,
@@ -34,7 +28,7 @@ def spec(epsilon: float, subset: int, words: Any) -> dpi.Spec:
 
 
 @pytest.mark.parametrize(("epsilon", "subset"), [(6.0, 10), (9.0, 3), (14.0, 1)])
-def test_what_resembles_the_codebook_does_not_crowd(epsilon: float, subset: int) -> None:
+def test_what_resembles_the_codebook_does_not_crowd(epsilon, subset):
     made = spec(epsilon, subset, topics(800, 1))
     privatizer = dpi.Privatizer(made)
     assert crowding(privatizer.privatize(topics(4000, 2)), made.law) < 1.0
@@ -42,7 +36,7 @@ def test_what_resembles_the_codebook_does_not_crowd(epsilon: float, subset: int)
     assert crowding(others, made.law) > 1.3
 
 
-def test_few_codewords_tell_own_topics_from_others() -> None:
+def test_few_codewords_tell_own_topics_from_others():
     """A plan recommends some hundred centroids, and their halves hold few pairs to compare with."""
     for seed in range(8):
         made = spec(8.0, 2, topics(150, 100 + seed))
@@ -54,7 +48,7 @@ def test_few_codewords_tell_own_topics_from_others() -> None:
 
 
 @pytest.mark.slow
-def test_the_noise_is_taken_out() -> None:
+def test_the_noise_is_taken_out():
     """Codes with noise and codes without it crowd alike; the codes themselves do not."""
     words, vectors = topics(600, 1), topics(200_000, 2, last=10)
     loud, silent = spec(5.0, 3, words), spec(40.0, 3, words)
@@ -67,7 +61,7 @@ def test_the_noise_is_taken_out() -> None:
 
 @pytest.mark.parametrize("mode", ["exact", "private"])
 @pytest.mark.parametrize("kind", ["own", "foreign collection", "foreign queries"])
-def test_errors_hold_for_what_is_unlike_the_codebook(kind: str, mode: Any) -> None:
+def test_errors_hold_for_what_is_unlike_the_codebook(kind, mode):
     """Few similarities lie outside of two of their errors."""
     own = {"last": 20}
     foreign = {"first": 10}
@@ -91,7 +85,7 @@ def test_errors_hold_for_what_is_unlike_the_codebook(kind: str, mode: Any) -> No
         assert hits.stderr[stated].mean() > 1.5 * hits.unbiased_stderr[stated].mean()
 
 
-def test_the_holder_is_told(run: Command, tmp_path: Path) -> None:
+def test_the_holder_is_told(run, tmp_path):
     for name, x in (
         ("own", topics(3000, 2, last=10)),
         ("other", topics(3000, 3, first=10)),

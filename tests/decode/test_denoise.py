@@ -1,14 +1,9 @@
 """Denoising: the laws seen from the code's side, what is learned, and that only codes are seen."""
 
-from __future__ import annotations
-
 import inspect
-from collections.abc import Callable, Iterator
-from typing import Any
 from unittest import mock
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.made_datasets import low_rank, photographs
 from helpers.streams import Seeded
@@ -28,24 +23,22 @@ from dpindex.decode.fit import fit_denoiser
 from dpindex.decode.mixture import SCALES, Mixture, signal_directions, spiked
 from dpindex.mechanism.spec import Projector
 
-Doubles = npt.NDArray[np.float64]
-
 DIM = 24
 
 
-def made(spec: Spec, x: Any, seed: int) -> Any:
+def made(spec, x, seed):
     """Codes with reproducible noise."""
     stream = Seeded(seed)
     with mock.patch("dpindex.mechanism.privatizer.secret_stream", return_value=stream):
         return Privatizer(spec, allow_unprotected=True).privatize(x, threads=1)
 
 
-def spec_of(method: str, epsilon: float = 3.0, dim: int = DIM, **more: Any) -> Spec:
+def spec_of(method, epsilon=3.0, dim=DIM, **more):
     bounds = {"adjacency": attribute(1.0), "bounds": (0.0, 1.0)}
     return Spec(method=method, dim=dim, epsilon=epsilon, seed=5, **{**bounds, **more})
 
 
-def error(a: Any, b: Any) -> float:
+def error(a, b):
     return float(np.mean((np.asarray(a, dtype=np.float64) - b) ** 2))
 
 
@@ -61,7 +54,7 @@ LAWS = [
 
 @pytest.mark.parametrize("spec", LAWS, ids=lambda s: f"{s.method}-{s.epsilon:g}")
 class TestChannel:
-    def test_noise_is_unbiased(self, spec: Spec) -> None:
+    def test_noise_is_unbiased(self, spec):
         # 60 000 codes of each of three values; mean and variance within 6 standard errors of what
         # the decoder says: false alarm below 1e-8 each.
         channel = Channel(spec)
@@ -73,7 +66,7 @@ class TestChannel:
             assert abs(y.mean() - value) < 6 * y.std() / np.sqrt(y.size) + 1e-3
             assert abs(seen - claimed) < 8 * spread
 
-    def test_score_is_the_posterior_mean(self, spec: Spec) -> None:
+    def test_score_is_the_posterior_mean(self, spec):
         """``m + v·g`` against a simulation that knows x: calibrated in every part of its range.
 
         In each of 20 parts with 20 000 draws the mean error is within 6 standard errors.
@@ -96,7 +89,7 @@ class TestChannel:
             allowed = 6 * off.std() / np.sqrt(len(off))
             assert abs(off.mean()) < allowed + 0.05 * grid_error + 0.002
 
-    def test_information_is_that_of_the_scores(self, spec: Spec) -> None:
+    def test_information_is_that_of_the_scores(self, spec):
         channel = Channel(spec)
         table = ScoreTable(channel.likelihood, 1.0)
         rng = np.random.default_rng(4)
@@ -111,13 +104,13 @@ class TestChannel:
         assert np.mean(score**2) == pytest.approx(table.information[row[0]], rel=0.03)
 
 
-def spec_of_dim(spec: Spec, dim: int) -> Spec:
+def spec_of_dim(spec, dim):
     from dataclasses import replace
 
     return replace(spec, dim=dim, k=dim)
 
 
-def test_gaussian_score_is_linear() -> None:
+def test_gaussian_score_is_linear():
     """For Gaussian noise the score is linear, and reading a code again changes nothing."""
     spec = spec_of("raw-gaussian", delta=1e-6)
     channel = Channel(spec)
@@ -130,10 +123,10 @@ def test_gaussian_score_is_linear() -> None:
     assert table.equivalent_noise(row)[0] == pytest.approx(sigma2, rel=0.02)
 
 
-def test_square_wave_score_by_hand() -> None:
+def test_square_wave_score_by_hand():
     """Window and floor convolved with a normal density, from the definition of Li et al. 2020."""
     spec = spec_of("raw-square-wave", 2.0)
-    law: Any = spec.law
+    law = spec.law
     channel, cell = Channel(spec), 2.0**-7
     table = ScoreTable(channel.likelihood, 1.0)
     row = table.row(np.array([0.01]))
@@ -151,7 +144,7 @@ def test_square_wave_score_by_hand() -> None:
 
 class TestSpectrum:
     @pytest.mark.slow
-    def test_spikes_are_unbiased(self) -> None:
+    def test_spikes_are_unbiased(self):
         """Sample eigenvalues of known spikes map back to them (2 % at 20 000 rows, k/n = 0.02)."""
         rng = np.random.default_rng(0)
         k, n, strength = 400, 20_000, np.array([20.0, 5.0, 1.0])
@@ -163,19 +156,19 @@ class TestSpectrum:
         assert np.all(signal[3:] < 0.25)
         assert 0.9 < trust[2] < 1.0
 
-    def test_noise_alone_has_no_directions(self) -> None:
+    def test_noise_alone_has_no_directions(self):
         x = np.random.default_rng(1).normal(size=(4000, 200))
         basis, strength = signal_directions(x.T @ x / 4000, 4000, 50)
         assert basis.shape[1] == len(strength) <= 1
 
 
-def sizes(z: Any) -> Mixture:
+def sizes(z):
     """One Gaussian in several sizes, from rows whose coordinates are independent."""
     return Mixture.of_scales(z, np.maximum(z.var(axis=0, dtype=np.float64) - 1, 0))
 
 
 class TestMixture:
-    def test_two_kinds_are_told_apart(self) -> None:
+    def test_two_kinds_are_told_apart(self):
         rng = np.random.default_rng(2)
         kind = rng.integers(0, 2, 6000)
         x = np.where(kind[:, None] == 0, 3.0, -3.0) * np.ones(8) + 0.3 * rng.normal(size=(6000, 8))
@@ -186,7 +179,7 @@ class TestMixture:
         assert error(double.posterior(z)[0], x) < 0.9 * error(linear, x)
         assert double.weight.sum() == pytest.approx(1.0, abs=1e-3)
 
-    def test_covariance_is_that_of_the_signal(self) -> None:
+    def test_covariance_is_that_of_the_signal(self):
         rng = np.random.default_rng(3)
         x = rng.normal(size=(30_000, 6)) * np.array([3, 2, 1.5, 1, 1, 1])
         z = x + rng.normal(size=x.shape)
@@ -194,7 +187,7 @@ class TestMixture:
         found = basis @ Mixture.gaussian(signal).covariance() @ basis.T
         assert np.diag(found) == pytest.approx([9, 4, 2.25, 1, 1, 1], rel=0.1)
 
-    def test_leverage_is_that_of_the_filter(self) -> None:
+    def test_leverage_is_that_of_the_filter(self):
         rng = np.random.default_rng(4)
         basis = np.linalg.qr(rng.normal(size=(9, 6)))[0].astype(np.float32)
         mixture = Mixture.gaussian(rng.uniform(1, 5, 6))
@@ -205,7 +198,7 @@ class TestMixture:
         assert mixture.leverage(basis)[0] == pytest.approx(wanted, abs=1e-4)
 
     @pytest.mark.parametrize("fit", [lambda z: Mixture.fit(z, 3), sizes])
-    def test_derivative_of_the_posterior_mean(self, fit: Any) -> None:
+    def test_derivative_of_the_posterior_mean(self, fit):
         """The sum of both kinds of leverage, against differences of the posterior mean."""
         rng = np.random.default_rng(5)
         z = np.where(rng.integers(0, 2, (4000, 1)), 1.2, -1.2) + rng.normal(size=(4000, 5)) * 1.2
@@ -224,14 +217,14 @@ class TestMixture:
 class TestSizes:
     """One Gaussian in several sizes."""
 
-    def rows(self, count: int) -> tuple[Doubles, Doubles]:
+    def rows(self, count):
         """Vectors of two sizes, and what is seen of them through unit noise."""
         rng = np.random.default_rng(6)
         sizes = np.where(rng.random((count, 1)) < 0.3, 2.0, 0.5)
         x = sizes * rng.normal(size=(count, 40)) * np.geomspace(3, 0.3, 40)
         return x, x + rng.normal(size=x.shape)
 
-    def test_near_the_best_that_knows_the_sizes_there_are(self) -> None:
+    def test_near_the_best_that_knows_the_sizes_there_are(self):
         """Against the Bayes estimate of the two true sizes, by hand; one size loses a tenth."""
         x, z = self.rows(12_000)
         spread = np.geomspace(3, 0.3, 40) ** 2 * np.array([[0.25], [4.0]])
@@ -244,14 +237,14 @@ class TestSizes:
         assert found < 1.03 * best
         assert found < 0.9 * error(Mixture.gaussian(single.var(axis=0) - 1).posterior(single)[0], x)
 
-    def test_weights_and_covariance_are_those_of_the_collection(self) -> None:
+    def test_weights_and_covariance_are_those_of_the_collection(self):
         x, z = self.rows(12_000)
         mixture = sizes(z.astype(np.float32))
         assert mixture.weight.sum() == pytest.approx(1.0, abs=1e-3)
         assert mixture.weight @ SCALES == pytest.approx(1.0, abs=0.1)
         assert np.diag(mixture.covariance()) == pytest.approx((x**2).mean(axis=0), rel=0.1, abs=0.1)
 
-    def test_claims_the_error_that_it_makes(self) -> None:
+    def test_claims_the_error_that_it_makes(self):
         """Posterior variance by size, on average and vector by vector."""
         x, z = self.rows(12_000)
         single = z.astype(np.float32)
@@ -264,18 +257,18 @@ class TestSizes:
 
 
 @pytest.fixture(scope="module")
-def learned() -> Callable[[str, float, str], tuple[Doubles, Any, Denoiser]]:
+def learned():
     """Vectors, codes and a denoiser of each law, made once."""
-    kept: dict[tuple[str, float, str], tuple[Doubles, Any, Denoiser]] = {}
+    kept = {}
 
-    def get(method: str, epsilon: float, kind: str) -> tuple[Doubles, Any, Denoiser]:
+    def get(method, epsilon, kind):
         key = (method, epsilon, kind)
         if key not in kept:
             delta = 1e-6 if "gaussian" in method else 0.0
             spec = spec_of(method, epsilon, delta=delta)
             x = low_rank(6000)
             codes = made(spec, x, 7)
-            kept[key] = x, codes, fit_denoiser(codes, spec, kind)  # type: ignore[arg-type]
+            kept[key] = x, codes, fit_denoiser(codes, spec, kind)
         return kept[key]
 
     return get
@@ -286,9 +279,7 @@ class TestFit:
         ("method", "epsilon"),
         [("raw-staircase", 3.0), ("raw-square-wave", 3.0), ("raw-gaussian", 12.0)],
     )
-    def test_linear_is_near_the_best_linear(
-        self, learned: Any, method: str, epsilon: float
-    ) -> None:
+    def test_linear_is_near_the_best_linear(self, learned, method, epsilon):
         """Within 5 % of the Wiener filter that knows the vectors' own covariance."""
         x, codes, denoiser = learned(method, epsilon, "linear")
         y = codes.to_float().astype(np.float64)
@@ -301,39 +292,39 @@ class TestFit:
         ("method", "share"),
         [("raw-staircase", 0.8), ("raw-square-wave", 0.8), ("raw-laplace", 0.9)],
     )
-    def test_score_beats_linear(self, learned: Any, method: str, share: float) -> None:
+    def test_score_beats_linear(self, learned, method, share):
         x, codes, linear = learned(method, 3.0, "linear")
         _, _, score = learned(method, 3.0, "score")
         assert score.error < linear.error
         assert error(score(codes), x) < share * error(linear(codes), x)
 
-    def test_score_is_linear_for_gaussian_noise(self, learned: Any) -> None:
+    def test_score_is_linear_for_gaussian_noise(self, learned):
         x, codes, linear = learned("raw-gaussian", 12.0, "linear")
         _, _, score = learned("raw-gaussian", 12.0, "score")
         assert error(score(codes), x) < 1.03 * error(linear(codes), x)
 
     @pytest.mark.parametrize("method", ["raw-staircase", "raw-square-wave"])
     @pytest.mark.parametrize("epsilon", [1.0, 1.5, 3.0, 6.0])
-    def test_auto_is_never_worse(self, learned: Any, method: str, epsilon: float) -> None:
+    def test_auto_is_never_worse(self, learned, method, epsilon):
         """Chosen from codes alone; the vectors say whether rightly (within 2 %)."""
         x, codes, linear = learned(method, epsilon, "linear")
         _, _, auto = learned(method, epsilon, "auto")
         assert error(auto(codes), x) < 1.02 * error(linear(codes), x)
 
-    def test_error_is_what_the_vectors_say(self, learned: Any) -> None:
+    def test_error_is_what_the_vectors_say(self, learned):
         """The held-out error against the true one, within 5 standard errors of 18 000 squares."""
         x, codes, linear = learned("raw-staircase", 3.0, "linear")
         prediction, _, _ = linear.linear.predict(codes.to_float())
         noise = Channel(linear.spec).noise(codes.to_float()).mean()
         assert linear.error == pytest.approx(error(prediction, x) / noise, abs=0.08)
 
-    def test_holds_for_new_codes(self, learned: Any) -> None:
+    def test_holds_for_new_codes(self, learned):
         x, codes, score = learned("raw-staircase", 3.0, "score")
         later = low_rank(2000, seed=50)
         fresh = made(score.spec, later, 51)
         assert error(score(fresh), later) < 1.1 * error(score(codes), x)
 
-    def test_other_budgets_go_through_a_linear_filter(self, learned: Any) -> None:
+    def test_other_budgets_go_through_a_linear_filter(self, learned):
         _, _, score = learned("raw-staircase", 3.0, "score")
         other = score.spec.with_epsilon(2.0)
         later = low_rank(2000, seed=60)
@@ -344,7 +335,7 @@ class TestFit:
         with pytest.raises(InputError, match="more than epsilon"):
             score(codes, strange)
 
-    def test_signs(self) -> None:
+    def test_signs(self):
         x = low_rank(6000, dim=48) - 0.5
         spec = Spec(method="dp-signoporp-rr", dim=48, k=48, epsilon=2.0, adjacency=attribute(1.0))
         codes = made(spec, x, 9)
@@ -356,7 +347,7 @@ class TestFit:
         with pytest.raises(InputError, match="linear denoiser only"):
             fit_denoiser(codes, spec, "score")
 
-    def test_wide_laws(self) -> None:
+    def test_wide_laws(self):
         x = low_rank(3000)
         spec = Spec(
             method="dp-rp-l", dim=DIM, k=16, epsilon=60.0, bounds=(0, 1), adjacency=attribute(1.0)
@@ -365,14 +356,14 @@ class TestFit:
         truth = Privatizer(spec, allow_unprotected=True).project(x) * spec.step
         assert error(fit_denoiser(codes, spec)(codes), truth) < error(codes.to_float(), truth)
 
-    def test_same_codes_same_denoiser(self, learned: Any) -> None:
+    def test_same_codes_same_denoiser(self, learned):
         _, codes, score = learned("raw-staircase", 3.0, "score")
         again = fit_denoiser(codes, score.spec, "score")
         assert np.abs(again(codes) - score(codes)).max() < 1e-3
 
 
 @pytest.fixture(scope="module")
-def sized() -> tuple[Doubles, Any, Denoiser]:
+def sized():
     """A denoiser that was made to tell sizes, whether or not that is clearly better."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "MIN_Z_OF_PRIORS", {"scales": -1e9, "mixture": 1e9})
@@ -383,7 +374,7 @@ def sized() -> tuple[Doubles, Any, Denoiser]:
 
 
 class TestRanking:
-    def test_without_sizes_by_cosine(self, learned: Any) -> None:
+    def test_without_sizes_by_cosine(self, learned):
         _, codes, denoiser = learned("raw-staircase", 3.0, "score")
         assert denoiser.error_variance.size == 0
         estimate = denoiser(codes)
@@ -391,7 +382,7 @@ class TestRanking:
         assert np.abs(denoiser.to_rank(codes) - unit).max() < 1e-6
 
     @pytest.mark.slow
-    def test_with_sizes_by_what_the_error_is_too(self, sized: Any) -> None:
+    def test_with_sizes_by_what_the_error_is_too(self, sized):
         """The norm divided by is that of the estimate and of its error, as the filter claims it.
 
         Filters overrate themselves: what counts is which vectors they are surer of.
@@ -408,12 +399,12 @@ class TestRanking:
         assert np.corrcoef(claimed, really)[0, 1] > 0.5
 
     @pytest.mark.slow
-    def test_finds_more_true_neighbours(self, sized: Any) -> None:
+    def test_finds_more_true_neighbours(self, sized):
         x, codes, denoiser = sized
         asked = photographs(300, 1)
         true = np.argsort(-asked @ (x / np.linalg.norm(x, axis=1, keepdims=True)).T)[:, :50]
 
-        def precision(ranked: Any) -> float:
+        def precision(ranked):
             found = np.argsort(-asked @ ranked.T)[:, :10]
             return float(np.mean([np.isin(a, b).mean() for a, b in zip(found, true, strict=True)]))
 
@@ -422,7 +413,7 @@ class TestRanking:
         assert precision(denoiser.to_rank(codes)) > precision(unit)
 
     @pytest.mark.slow
-    def test_chosen_where_by_far_better(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_chosen_where_by_far_better(self, monkeypatch):
         """And dropped where, at the end, it clearly is not."""
         spec = spec_of("raw-square-wave", 4.0, dim=96)
         codes = made(spec, photographs(20_000, 0), 8)
@@ -434,12 +425,12 @@ class TestRanking:
 
 
 class TestDeclines:
-    def test_too_few(self) -> None:
+    def test_too_few(self):
         spec = spec_of("raw-staircase")
         with pytest.raises(InputError, match="400 codes are too few"):
             fit_denoiser(made(spec, low_rank(400), 1), spec)
 
-    def test_nothing_but_noise(self) -> None:
+    def test_nothing_but_noise(self):
         spec = spec_of("raw-staircase", 0.05)
         x = np.full((3000, DIM), 0.5)
         with pytest.raises(InputError, match="nothing stands out of the noise"):
@@ -454,21 +445,21 @@ class TestDeclines:
         ],
         ids=lambda spec: f"{spec.method}",
     )
-    def test_hardly_any_noise(self, spec: Spec) -> None:
+    def test_hardly_any_noise(self, spec):
         with pytest.raises(InputError, match="hardly any noise"):
             fit_denoiser(made(spec, low_rank(1000) * spec.bounds[1], 1), spec)
 
-    def test_no_noise(self) -> None:
+    def test_no_noise(self):
         spec = Spec(method="none-oporp", dim=DIM, k=8, bounds=(0, 1), adjacency=attribute(1.0))
         with pytest.raises(InputError, match="nothing to denoise"):
             fit_denoiser(made(spec, low_rank(1000), 1), spec)
 
-    def test_kind(self, learned: Any) -> None:
+    def test_kind(self, learned):
         _, codes, linear = learned("raw-staircase", 3.0, "linear")
         with pytest.raises(InputError, match="kind must be one of"):
-            fit_denoiser(codes, linear.spec, "best")  # type: ignore[arg-type]
+            fit_denoiser(codes, linear.spec, "best")
 
-    def test_other_codes(self, learned: Any) -> None:
+    def test_other_codes(self, learned):
         _, codes, linear = learned("raw-staircase", 3.0, "linear")
         with pytest.raises(InputError, match="another spec"):
             fit_denoiser(codes, spec_of("raw-laplace"))
@@ -480,20 +471,18 @@ class TestOnlyCodes:
     """Post-processing: what is learned is a function of codes and public parameters."""
 
     @pytest.mark.parametrize("array", [low_rank(600), low_rank(600).astype(np.float32)])
-    def test_vectors_are_refused(self, learned: Any, array: Any) -> None:
+    def test_vectors_are_refused(self, learned, array):
         _, _, linear = learned("raw-staircase", 3.0, "linear")
         for call in (lambda: fit_denoiser(array, linear.spec), lambda: linear(array)):
             with pytest.raises(InputError, match="never vectors"):
                 call()
 
-    def test_nothing_else_comes_in(self) -> None:
+    def test_nothing_else_comes_in(self):
         """The only data parameter is the codes, whose arrays are integers."""
         assert list(inspect.signature(fit_denoiser).parameters) == ["codes", "spec", "kind"]
         assert list(inspect.signature(PrivateIndex.fit_denoiser).parameters) == ["self", "kind"]
 
-    def test_an_index_keeps_no_vector_to_learn_from(
-        self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_index_keeps_no_vector_to_learn_from(self, tmp_path, monkeypatch):
         """Learned the same by the index that saw the vectors and by one that opened the codes.
 
         While it learns, nothing may project, round or privatize.
@@ -504,7 +493,7 @@ class TestOnlyCodes:
         index.save(tmp_path / "index")
         opened = PrivateIndex.open(tmp_path / "index")
 
-        def forbidden(*_: Any, **__: Any) -> Any:
+        def forbidden(*_, **__):
             raise AssertionError("a vector was read")
 
         monkeypatch.setattr(Privatizer, "privatize", forbidden)
@@ -514,7 +503,7 @@ class TestOnlyCodes:
         monkeypatch.undo()
         assert np.abs(mine(index.codes) - theirs(index.codes)).max() < 1e-3
 
-    def test_the_module_imports_no_reader(self) -> None:
+    def test_the_module_imports_no_reader(self):
         """Vector files, the index and secret noise are out of reach of the denoiser's modules."""
         modules = inspect.getmembers(decode, inspect.ismodule)
         assert len(modules) >= 3
@@ -526,12 +515,12 @@ class TestOnlyCodes:
                 assert f"dpindex.{name}" not in source
 
 
-def refused(data: bytes, spec: Spec) -> None:
+def refused(data, spec):
     with pytest.raises(InputError, match="no denoiser of this index"):
         denoiser_from_bytes(data, spec)
 
 
-def changed_arrays(arrays: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def changed_arrays(arrays):
     """Every array in turn missing, cut, of other dimensions or another type, or not finite."""
     for name, array in arrays.items():
         wrong = [array[:-1], array[None], array.ravel()[:0], array.astype("<i4")]
@@ -547,7 +536,7 @@ def changed_arrays(arrays: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 class TestBytes:
     @pytest.mark.parametrize("kind", ["linear", "score"])
-    def test_round_trip(self, learned: Any, kind: str) -> None:
+    def test_round_trip(self, learned, kind):
         _, codes, denoiser = learned("raw-staircase", 3.0, kind)
         data = denoiser_to_bytes(denoiser)
         again = denoiser_from_bytes(data, denoiser.spec)
@@ -555,13 +544,13 @@ class TestBytes:
         assert (again.kind, again.error, again.rows) == (kind, denoiser.error, denoiser.rows)
         assert denoiser_to_bytes(again) == data
 
-    def test_scales_round_trip(self, sized: Any) -> None:
+    def test_scales_round_trip(self, sized):
         _, codes, denoiser = sized
         again = denoiser_from_bytes(denoiser_to_bytes(denoiser), denoiser.spec)
         assert np.array_equal(again.to_rank(codes), denoiser.to_rank(codes))
 
     @pytest.mark.slow
-    def test_damage_is_refused(self, learned: Any) -> None:
+    def test_damage_is_refused(self, learned):
         _, _, denoiser = learned("raw-staircase", 3.0, "score")
         data = denoiser_to_bytes(denoiser)
         facts, arrays = unpack(data, "denoiser")
@@ -591,9 +580,9 @@ class TestBytes:
         refused(denoiser_to_bytes(denoiser), spec_of("raw-staircase", dim=DIM + 1))
 
 
-def test_no_error_is_said_to_be_negative() -> None:
+def test_no_error_is_said_to_be_negative():
     """The unbiased estimate of an error that is nearly zero may be."""
     spec = Spec("raw-laplace", 4, epsilon=1.0, adjacency=attribute(1.0))
-    linear: Any = None  # not looked at
+    linear = None  # not looked at
     assert Denoiser(spec, -0.389, 600, linear).error_in_words == "too small to be measured"
     assert Denoiser(spec, 0.25, 600, linear).error_in_words == "0.25 of the noise variance"

@@ -1,10 +1,5 @@
 """An index that ranks with what it learned from its own codes."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.made_datasets import low_rank, photographs
@@ -18,19 +13,19 @@ DIM = 24
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 
-def spec_of(method: str = "raw-staircase", epsilon: float = 3.0, **more: Any) -> Spec:
+def spec_of(method="raw-staircase", epsilon=3.0, **more):
     terms = {"adjacency": attribute(1.0), "bounds": (0, 1), "seed": 5, **more}
     return Spec(method=method, dim=DIM, epsilon=epsilon, **terms)
 
 
-def filled(spec: Spec | None = None, **options: Any) -> tuple[PrivateIndex, Any]:
+def filled(spec=None, **options):
     base = low_rank(2000)
     index = PrivateIndex(spec or spec_of(), **options)
     index.add(base)
     return index, base
 
 
-def precision(hits: Any, base: Any, queries: Any) -> float:
+def precision(hits, base, queries):
     """Share of the ten found among the true fifty by cosine."""
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries, base)]
     true = np.argsort(-(unit[0] @ unit[1].T), axis=1)[:, :50]
@@ -40,7 +35,7 @@ def precision(hits: Any, base: Any, queries: Any) -> float:
 
 @pytest.mark.parametrize("query", ["exact", "private"])
 @pytest.mark.parametrize("metric", ["cosine", "l2", "ip"])
-def test_finds_more(query: Any, metric: Any) -> None:
+def test_finds_more(query, metric):
     """More true neighbours at the same epsilon; nothing about the codes changes."""
     index, base = filled(metric=metric)
     before, codes = index.search(base[:200], query=query), index.codes
@@ -55,7 +50,7 @@ def test_finds_more(query: Any, metric: Any) -> None:
     assert np.all(np.diff(after.scores, axis=1) <= 1e-6)
 
 
-def test_few_columns_get_the_linear_filter() -> None:
+def test_few_columns_get_the_linear_filter():
     """Three columns say little about each other: the score predicts better and finds less."""
     rng = np.random.default_rng(3)
     kinds = rng.random((2, 3))[rng.integers(2, size=6000)]
@@ -64,7 +59,7 @@ def test_few_columns_get_the_linear_filter() -> None:
     index = PrivateIndex(spec)
     index.add(base)
 
-    def found() -> float:
+    def found():
         return precision(index.search(base[:200]), base, base[:200])
 
     plain = found()
@@ -74,7 +69,7 @@ def test_few_columns_get_the_linear_filter() -> None:
     assert found() < plain - 0.06
 
 
-def test_similarities_are_those_of_the_codes() -> None:
+def test_similarities_are_those_of_the_codes():
     """The estimate of a pair does not depend on the ranking that found it."""
     index, base = filled()
     plain = index.search(base[:5], k=2000)
@@ -89,7 +84,7 @@ def test_similarities_are_those_of_the_codes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("index_type", ["f32", "f16"])
-def test_ranks_by_what_is_uncertain_too(index_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_by_what_is_uncertain_too(index_type, monkeypatch):
     """Where sizes are told apart: found and scored as by hand."""
     monkeypatch.setattr(fitting, "MIN_Z_OF_PRIORS", {"scales": -1e9, "mixture": 1e9})
     spec = Spec(
@@ -116,7 +111,7 @@ def test_ranks_by_what_is_uncertain_too(index_type: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_signs() -> None:
+def test_signs():
     base = low_rank(3000, dim=48) - 0.5
     spec = Spec(
         method="dp-signoporp-rr", dim=48, k=48, epsilon=2.0, seed=3, adjacency=attribute(1.0)
@@ -135,11 +130,11 @@ def test_signs() -> None:
 
 
 class _Ids:
-    def __init__(self, ids: Any) -> None:
+    def __init__(self, ids):
         self.ids = ids
 
 
-def test_later_codes_removal_and_another_query_budget() -> None:
+def test_later_codes_removal_and_another_query_budget():
     index, base = filled(query_epsilon=6.0)
     index.fit_denoiser()
     index.search(base[:3])
@@ -154,7 +149,7 @@ def test_later_codes_removal_and_another_query_budget() -> None:
     assert all(np.all(hits.similarity >= 0.9) for hits in found)
 
 
-def test_declines_and_stays_as_it_was() -> None:
+def test_declines_and_stays_as_it_was():
     index = PrivateIndex(spec_of())
     index.add(low_rank(100))
     with pytest.raises(InputError, match="too few to learn"):
@@ -164,7 +159,7 @@ def test_declines_and_stays_as_it_was() -> None:
 
 
 class TestOnDisk:
-    def test_round_trip(self, tmp_path: Path) -> None:
+    def test_round_trip(self, tmp_path):
         index, base = filled()
         denoiser = index.fit_denoiser("score")
         index.save(tmp_path / "index")
@@ -175,13 +170,13 @@ class TestOnDisk:
         assert np.array_equal(mine.ids, theirs.ids)
         assert mine.scores == pytest.approx(theirs.scores, abs=1e-6)
 
-    def test_fitted_after_saving_and_again(self, tmp_path: Path) -> None:
+    def test_fitted_after_saving_and_again(self, tmp_path):
         index, _ = filled()
         index.save(tmp_path / "index")
         assert not (tmp_path / "index" / "denoiser").exists()
         names = []
         for kind in ("linear", "score"):
-            index.fit_denoiser(kind)  # type: ignore[arg-type]
+            index.fit_denoiser(kind)
             index.save(tmp_path / "index")
             (model,) = (tmp_path / "index" / "denoiser").iterdir()
             names.append(model.name)
@@ -199,7 +194,7 @@ class TestOnDisk:
         again.save(tmp_path / "index")
         assert PrivateIndex.open(tmp_path / "index").denoiser is not None
 
-    def test_damage_is_refused(self, tmp_path: Path) -> None:
+    def test_damage_is_refused(self, tmp_path):
         index, _ = filled()
         index.fit_denoiser("linear")
         index.save(tmp_path / "index")

@@ -1,9 +1,5 @@
 """Cosines of denoised codes against known truths."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -16,14 +12,14 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 DIM = 24
 
 
-def _rows(count: int, seed: int) -> Any:
+def _rows(count, seed):
     """Non-negative combinations of four parts, in [0, 1]."""
     parts = np.random.default_rng(0).random((4, DIM)) ** 4
     weights = np.random.default_rng(seed).random((count, 4)) ** 2
     return np.clip(weights @ parts, 0, 1)
 
 
-def _index(epsilon: float, rows: int, **facts: Any) -> PrivateIndex:
+def _index(epsilon, rows, **facts):
     index = PrivateIndex(
         Spec(
             "raw-staircase", dim=DIM, epsilon=epsilon, bounds=(0.0, 1.0), adjacency=attribute(1.0)
@@ -36,7 +32,7 @@ def _index(epsilon: float, rows: int, **facts: Any) -> PrivateIndex:
     return index
 
 
-def _truth(base: Any, asked: Any, ids: Any) -> Any:
+def _truth(base, asked, ids):
     sizes = np.linalg.norm(base[ids], axis=2) * np.linalg.norm(asked, axis=1)[:, None]
     return np.einsum("qkd,qd->qk", base[ids], asked) / sizes
 
@@ -44,10 +40,10 @@ def _truth(base: Any, asked: Any, ids: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["exact", "private", "cheaper"])
 @pytest.mark.parametrize("epsilon", [3.0, 6.0])
-def test_the_ten_best_are_stated_as_they_are(epsilon: float, mode: str) -> None:
+def test_the_ten_best_are_stated_as_they_are(epsilon, mode):
     index = _index(epsilon, 6000, query_epsilon=2.0 if mode == "cheaper" else None)
     base, asked = _rows(6000, 1), _rows(200, 2)
-    query: Any = "exact" if mode == "exact" else "private"
+    query = "exact" if mode == "exact" else "private"
     hits = index.search(asked, k=10, query=query)
     truth = _truth(base, asked, hits.ids)
     stated = np.isfinite(hits.stderr)
@@ -59,7 +55,7 @@ def test_the_ten_best_are_stated_as_they_are(epsilon: float, mode: str) -> None:
     assert np.mean(np.abs(off) <= 1.96 * hits.stderr[stated]) >= 0.9
 
 
-def test_found_or_all_the_same_is_stated() -> None:
+def test_found_or_all_the_same_is_stated():
     index = _index(4.0, 600)
     assert index.denoiser is not None
     assert index.calibration is not None
@@ -79,7 +75,7 @@ def test_found_or_all_the_same_is_stated() -> None:
         assert (everything[1] > 0).all()
 
 
-def test_a_vector_of_zeros_is_answered() -> None:
+def test_a_vector_of_zeros_is_answered():
     hits = _index(4.0, 600).search(np.zeros((1, DIM)), k=3)
     assert np.isfinite(hits.similarity).all()
     assert np.isfinite(hits.stderr).all()

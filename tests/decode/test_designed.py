@@ -1,10 +1,5 @@
 """Codes of designs are compared as the original vectors are, with errors that hold."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.streams import seed_noise
@@ -20,17 +15,17 @@ CAUSES = RNG.normal(size=(5, DIM)) / 4
 MEAN = RNG.normal(size=DIM) / 8
 
 
-def drawn(count: int) -> Any:
+def drawn(count):
     return MEAN + RNG.normal(size=(count, 5)) @ CAUSES + 0.02 * RNG.normal(size=(count, DIM))
 
 
 PUBLIC, BASE, QUERIES = drawn(600), drawn(3000), drawn(20)
 
 
-def index_of(method: str, epsilon: float, metric: Any = "cosine") -> dpi.PrivateIndex:
+def index_of(method, epsilon, metric="cosine"):
     signs = "signdesigned" in method
     design = dpi.design(PUBLIC, epsilon=epsilon, code_length=24, signs=signs)
-    terms: dict[str, Any] = {
+    terms = {
         "adjacency": dpi.attribute(1.0),
         "bounds": (-9.0, 9.0),
         "design": design,
@@ -41,7 +36,7 @@ def index_of(method: str, epsilon: float, metric: Any = "cosine") -> dpi.Private
 
 
 @pytest.mark.parametrize("method", ["dp-designed-laplace", "dp-signdesigned-geometric"])
-def test_estimates_are_as_near_as_the_decoder_says(method: str) -> None:
+def test_estimates_are_as_near_as_the_decoder_says(method):
     """Mean squared error within B, against the energy that posterior means lack."""
     index = index_of(method, 3.0)
     truth = exact_coordinates(BASE, index.spec)
@@ -59,7 +54,7 @@ def test_estimates_are_as_near_as_the_decoder_says(method: str) -> None:
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 @pytest.mark.parametrize("query", ["exact", "private"])
-def test_stated_errors_hold(metric: Any, query: Any) -> None:
+def test_stated_errors_hold(metric, query):
     index = index_of("dp-designed-laplace", 3.0, metric)
     hits = index.search(QUERIES, k=50, query=query)
     true = np.stack([exact_similarities(q, BASE, metric) for q in QUERIES])
@@ -71,23 +66,23 @@ def test_stated_errors_hold(metric: Any, query: Any) -> None:
     assert (hits.unbiased_stderr > 0).all()
 
 
-def test_it_finds_twice_what_oporp_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_finds_twice_what_oporp_finds(monkeypatch):
     """The reason for all of it."""
     seed_noise(monkeypatch)  # fresh noise would fail one run in 20 000
     near = np.argsort(-np.stack([exact_similarities(q, BASE, "cosine") for q in QUERIES]))[:, :50]
 
-    def found(index: dpi.PrivateIndex) -> float:
+    def found(index):
         ids = index.search(QUERIES, 50, query="exact").ids
         return float(np.mean([len({*i} & {*n}) / 50 for i, n in zip(ids, near, strict=True)]))
 
-    terms: dict[str, Any] = {"adjacency": dpi.attribute(1.0), "bounds": (-9.0, 9.0)}
+    terms = {"adjacency": dpi.attribute(1.0), "bounds": (-9.0, 9.0)}
     plain = dpi.Spec("dp-oporp-staircase", DIM, epsilon=1.0, **terms)
     oporp = dpi.PrivateIndex(plain)
     oporp.add(BASE)
     assert found(index_of("dp-designed-laplace", 1.0)) > 2 * found(oporp)
 
 
-def test_an_index_keeps_its_design(tmp_path: Path) -> None:
+def test_an_index_keeps_its_design(tmp_path):
     index = index_of("dp-designed-laplace", 3.0)
     index.fit_denoiser()
     index.save(tmp_path / "index")

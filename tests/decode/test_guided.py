@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-from helpers.commands import Run, fails
+from helpers.commands import fails
 
 import dpindex as dpi
 from dpindex.base.errors import DamagedError, InputError
@@ -20,7 +17,7 @@ RNG = np.random.default_rng(11)
 TOPICS = RNG.normal(size=(30, 24))
 
 
-def vectors(count: int, spread: float = 0.6) -> Any:
+def vectors(count, spread=0.6):
     """Vectors of topics that lie near each other in part."""
     rows = TOPICS[RNG.integers(0, 30, count)] + spread * RNG.normal(size=(count, 24))
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
@@ -31,37 +28,37 @@ PRIVATE = vectors(4000)
 QUERIES = vectors(300)
 
 
-def index(epsilon: float = 7.0, size: int = 60) -> dpi.PrivateIndex:
+def index(epsilon=7.0, size=60):
     book = dpi.fit_codebook(PUBLIC, size)
-    terms: dict[str, Any] = {"epsilon": epsilon, "adjacency": dpi.record(), "subset": 1}
+    terms = {"epsilon": epsilon, "adjacency": dpi.record(), "subset": 1}
     made = dpi.PrivateIndex(dpi.Spec("record-codebook", 24, codebook=book, **terms))
     made.add(PRIVATE)
     return made
 
 
 @pytest.fixture(scope="module")
-def searched() -> dpi.PrivateIndex:
+def searched():
     return index()
 
 
 class Counting:
     """An owner of the vectors, as a function of ids, who counts what each query asks for."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.asked: list[int] = []
 
-    def __call__(self, query: Any, ids: Any) -> Any:
+    def __call__(self, query, ids):
         self.asked.append(len(ids))
         return PRIVATE[np.asarray(ids, int)] @ query
 
 
-def counts_of(index: dpi.PrivateIndex, query: Any, candidates: Any) -> Any:
+def counts_of(index, query, candidates):
     owner = Counting()
     index.search(QUERIES, k=10, query=query, candidates=candidates, rerank=dpi.Answers(owner))
     return np.array(owner.asked)
 
 
-def recall(index: dpi.PrivateIndex, query: Any, candidates: Any) -> float:
+def recall(index, query, candidates):
     truth = np.argsort(-QUERIES @ PRIVATE.T, axis=1)[:, :10]
     hits = index.search(QUERIES, k=10, query=query, candidates=candidates, rerank=PRIVATE)
     found = [np.isin(a, b).mean() for a, b in zip(np.asarray(hits.ids, int), truth, strict=True)]
@@ -69,35 +66,33 @@ def recall(index: dpi.PrivateIndex, query: Any, candidates: Any) -> float:
 
 
 @pytest.mark.parametrize("query", ["exact", "private"])
-def test_a_share_is_a_mean_with_a_cap_of_twice_as_many(
-    searched: dpi.PrivateIndex, query: Any
-) -> None:
+def test_a_share_is_a_mean_with_a_cap_of_twice_as_many(searched, query):
     counts = counts_of(searched, query, "5%")
     assert counts.max() <= 400
     assert len(set(counts.tolist())) > 2
     assert 0.7 * 200 < counts.mean() < 1.2 * 200
 
 
-def test_a_number_stays_a_number(searched: dpi.PrivateIndex) -> None:
+def test_a_number_stays_a_number(searched):
     assert set(counts_of(searched, "exact", 200).tolist()) == {200}
 
 
-def test_more_is_found_among_as_many(searched: dpi.PrivateIndex) -> None:
+def test_more_is_found_among_as_many(searched):
     counts = counts_of(searched, "exact", "5%")
     fixed = recall(searched, "exact", round(counts.mean()))
     assert recall(searched, "exact", "5%") > fixed + 0.005
 
 
-def test_a_codebook_without_a_guide_gives_each_query_its_share() -> None:
+def test_a_codebook_without_a_guide_gives_each_query_its_share():
     book = dpi.Codebook(dpi.fit_codebook(PUBLIC, 60).stated)
-    terms: dict[str, Any] = {"epsilon": 7.0, "adjacency": dpi.record(), "subset": 1}
+    terms = {"epsilon": 7.0, "adjacency": dpi.record(), "subset": 1}
     made = dpi.PrivateIndex(dpi.Spec("record-codebook", 24, codebook=book, **terms))
     made.add(PRIVATE)
     assert set(counts_of(made, "exact", "5%").tolist()) == {200}
 
 
 @pytest.mark.parametrize("query", ["exact", "private"])
-def test_how_many_candidates_depends_on_the_query_and_public_things_alone(query: Any) -> None:
+def test_how_many_candidates_depends_on_the_query_and_public_things_alone(query):
     """Two collections with the same codes, of other vectors: the counts are the same."""
     made = index()
     other = dpi.PrivateIndex(made.spec)
@@ -106,7 +101,7 @@ def test_how_many_candidates_depends_on_the_query_and_public_things_alone(query:
         assert (counts_of(made, query, "5%") == counts_of(other, query, "5%")).all()
         return
     codes = dpi.Privatizer(made.spec).privatize(QUERIES)
-    counts: dict[int, set[int]] = {}
+    counts = {}
     worth = worth_of(
         made.spec,
         PrivateQueries(codes, made.spec),
@@ -121,14 +116,14 @@ def test_how_many_candidates_depends_on_the_query_and_public_things_alone(query:
 
 
 def test_a_cap_that_is_a_function_of_a_private_vector_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """The test above fails for a count that follows how many vectors are near the query."""
     made = index()
     public = counts_of(made, "exact", "5%")
     crowded = (QUERIES @ PRIVATE.T > 0.5).sum(axis=1, keepdims=True)
 
-    def near(*arguments: Any) -> Worth:
+    def near(*arguments):
         found = worth_of(*arguments)
         assert found is not None
         return Worth(found.scores * (1 + crowded), found.least)
@@ -138,12 +133,12 @@ def test_a_cap_that_is_a_function_of_a_private_vector_is_noticed(
 
 
 @pytest.mark.parametrize("wrong", ["", "5", "0%", "101%", "-1%", "nan%", "five%", "5 %%", "1e3"])
-def test_other_texts_are_refused(searched: dpi.PrivateIndex, wrong: str) -> None:
+def test_other_texts_are_refused(searched, wrong):
     with pytest.raises(InputError, match="candidates must be a whole number or a share"):
         searched.search(QUERIES[:2], candidates=wrong, rerank=PRIVATE)
 
 
-def test_a_filter_keeps_its_share(searched: dpi.PrivateIndex) -> None:
+def test_a_filter_keeps_its_share(searched):
     owner = Counting()
     kept = list(range(0, 4000, 2))
     hits = searched.search(QUERIES, k=5, candidates="5%", rerank=dpi.Answers(owner), filter=kept)
@@ -151,9 +146,7 @@ def test_a_filter_keeps_its_share(searched: dpi.PrivateIndex) -> None:
     assert max(owner.asked) <= 400
 
 
-def test_the_guide_travels_with_the_codebook(
-    tmp_path: Path, searched: dpi.PrivateIndex, run: Run
-) -> None:
+def test_the_guide_travels_with_the_codebook(tmp_path, searched, run):
     searched.save(tmp_path / "index")
     again = dpi.PrivateIndex.open(tmp_path / "index")
     assert (counts_of(again, "exact", "5%") == counts_of(searched, "exact", "5%")).all()
@@ -186,7 +179,7 @@ def test_the_guide_travels_with_the_codebook(
     ],
     ids=str,
 )
-def test_a_guide_of_a_stranger_is_read_carefully(changes: dict[str, Any]) -> None:
+def test_a_guide_of_a_stranger_is_read_carefully(changes):
     facts, arrays = unpack(dpi.fit_codebook(PUBLIC, 20).to_bytes(), "codebook")
     facts |= {name: value for name, value in changes.items() if name == "temperature"}
     arrays |= {name: value for name, value in changes.items() if name != "temperature"}

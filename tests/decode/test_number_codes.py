@@ -9,13 +9,9 @@ are below 0.6 of one, so a test of one mean fails by chance less than 1 time in 
 standard deviation of 0.5 % and must lie within 68.3 ± 5 %.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from dpindex.decode.number_moments import (
@@ -31,27 +27,26 @@ from dpindex.privacy import attribute
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
-Array = npt.NDArray[Any]
 PAIRS = 10_000
 NORM = 8.0
 
 
-def _pairs(dim: int, rho: float, seed: int) -> tuple[Array, Array]:
+def _pairs(dim, rho, seed):
     """Dense vectors of norm 8 with cosines scattered about rho."""
     rng = np.random.default_rng(seed)
     u, w = rng.standard_normal((2, PAIRS, dim))
     v = rho * u + np.sqrt(1 - rho**2) * w
-    return tuple(NORM * x / np.linalg.norm(x, axis=1, keepdims=True) for x in (u, v))  # type: ignore[return-value]
+    return tuple(NORM * x / np.linalg.norm(x, axis=1, keepdims=True) for x in (u, v))
 
 
-def _images(dim: int, rho: float, seed: int) -> tuple[Array, Array]:
+def _images(dim, rho, seed):
     """Mostly empty vectors in [0, 1], as images are; a share rho of the pixels is common."""
     rng = np.random.default_rng(seed)
     u, w = (rng.random((2, PAIRS, dim)) < 0.2) * rng.random((2, PAIRS, dim))
     return u, np.where(rng.random((PAIRS, dim)) < rho, u, w)
 
 
-def _sides(method: str, epsilon: float, dim: int, k: int | None, rho: float) -> dict[str, Any]:
+def _sides(method, epsilon, dim, k, rho):
     images = method == "raw-square-wave"
     u, v = (_images if images else _pairs)(dim, rho, seed=int(100 * rho))
     delta = 1e-6 if method in ("dp-oporp", "raw-gaussian") else 0.0
@@ -104,7 +99,7 @@ CASES += [("raw-square-wave", e, 512, None, rho) for e in (3.0, 5.0) for rho in 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_estimates_are_unbiased_and_their_errors_cover(case: tuple[Any, ...]) -> None:
+def test_estimates_are_unbiased_and_their_errors_cover(case):
     """Of all that is estimated from the same pairs, which take a second to make."""
     data = _sides(*case)
     for query in ("private", "exact"):
@@ -119,14 +114,14 @@ def test_estimates_are_unbiased_and_their_errors_cover(case: tuple[Any, ...]) ->
         assert abs(error.mean()) < 5.5 * error.std() / np.sqrt(PAIRS)
 
 
-def _check(error: Array, stderr: Array, what: str) -> None:
+def _check(error, stderr, what):
     standard_errors = error.mean() / (error.std() / np.sqrt(len(error)))
     assert abs(standard_errors) < 5.5, f"{what}: bias of {standard_errors:.1f} standard errors"
     covered = np.mean(np.abs(error) <= stderr)
     assert abs(covered - 0.6827) < 0.05, f"{what}: the error bars cover {covered:.3f}"
 
 
-def _check_declared_norms(data: dict[str, Any], query: str) -> None:
+def _check_declared_norms(data, query):
     """They sharpen the cosine."""
     y, ip = data[query]
     truth = data["truth"][cosine]
@@ -141,7 +136,7 @@ def _check_declared_norms(data: dict[str, Any], query: str) -> None:
 
 @pytest.mark.parametrize("share", [0.002, 0.02])
 @pytest.mark.parametrize("k", [32, 256])
-def test_inverse_norm_against_integration(share: float, k: int) -> None:
+def test_inverse_norm_against_integration(share, k):
     """``E[⟨x̃, x⟩·h]`` must be the norm: x̃ = x + n in the direction of x, and χ² elsewhere."""
     rng = np.random.default_rng(0)
     along = 1 + np.sqrt(share) * rng.standard_normal(400_000)
@@ -154,7 +149,7 @@ def test_inverse_norm_against_integration(share: float, k: int) -> None:
     assert error < 1.5 * third + 5 * np.std(along * h) / np.sqrt(4e5)
 
 
-def test_without_noise_and_projection_everything_is_exact() -> None:
+def test_without_noise_and_projection_everything_is_exact():
     u, v = np.random.default_rng(3).normal(size=(2, 50, 9))
     x, y = (NoisyVectorStats.of(part) for part in (u, v))
     ip = (u * v).sum(axis=1)
@@ -172,7 +167,7 @@ def test_without_noise_and_projection_everything_is_exact() -> None:
     np.testing.assert_allclose(value, 0.25)
 
 
-def test_vectors_of_nothing_give_no_warning_and_wide_errors() -> None:
+def test_vectors_of_nothing_give_no_warning_and_wide_errors():
     law = NoiseMoments.additive(1.0, 6.0)
     nothing = NoisyVectorStats(np.zeros(3), np.array([0.0, 5.0, 10.0]), 10, law)
     value, stderr = cosine(np.array([0.0, 5.0, -5.0]), nothing, nothing, 0.1)

@@ -1,9 +1,6 @@
 """What float codes tell: the variances of Li & Li's theorems, and distances with honest errors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +25,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("name", ["raw-gaussian", "dp-rp-g-opt-b", "dp-oporp"])
-def test_inner_product_variance_of_theorems_3_8_to_3_10(name: str) -> None:
+def test_inner_product_variance_of_theorems_3_8_to_3_10(name):
     """20 000 draws of projection and noise, both sides private: mean, and variance within 5 %.
 
     Its standard error is 1.2 % or so; seeds and words are fixed, so it passes always or never.
@@ -37,7 +34,7 @@ def test_inner_product_variance_of_theorems_3_8_to_3_10(name: str) -> None:
     rng = np.random.default_rng(1)
     u, v = rng.uniform(-1, 1, (2, dim))
     v = 0.7 * u + 0.3 * v
-    common: dict[str, Any] = {
+    common = {
         "adjacency": dpi.attribute(1.0),
         "dim": dim,
         "k": k,
@@ -67,7 +64,7 @@ def test_inner_product_variance_of_theorems_3_8_to_3_10(name: str) -> None:
     assert products.var() == pytest.approx(variance, rel=0.05)
 
 
-def _seeded(spec: dpi.Spec, seed: int) -> dpi.Spec:
+def _seeded(spec, seed):
     """The same spec with another seed, without checking everything again."""
     copy = object.__new__(dpi.Spec)
     copy.__dict__.update(spec.__dict__, seed=seed)
@@ -79,9 +76,7 @@ def _seeded(spec: dpi.Spec, seed: int) -> dpi.Spec:
     ("row", "variant"),
     [shape for shape in SHAPES if shape.values[0].family.public is None],
 )
-def test_distances_are_unbiased_with_honest_errors(
-    row: Any, variant: dpi.Dense, known_noise: None
-) -> None:
+def test_distances_are_unbiased_with_honest_errors(row, variant, known_noise):
     """Squared distances of the l2 index: 10 projections × 5 queries × 60 vectors, either mode.
 
     The mean error is within 12 of its own standard errors of 0, taken over projections, as vectors
@@ -91,12 +86,12 @@ def test_distances_are_unbiased_with_honest_errors(
     """
     rng = np.random.default_rng(0)
     dim, high = 48, 1.0 if "attribute" in row.adjacencies else 0.3
-    changes: dict[str, Any] = {"dim": dim, "epsilon": 6.0, "variant": variant}
+    changes = {"dim": dim, "epsilon": 6.0, "variant": variant}
     changes["k"] = dim if row.family.keeps_all else 24
     if variant.entries == "very-sparse":
         changes["variant"] = replace(variant, sparsity=3)
-    errors: dict[Any, list[Any]] = {"exact": [], "private": []}
-    claimed: dict[Any, list[Any]] = {"exact": [], "private": []}
+    errors = {"exact": [], "private": []}
+    claimed = {"exact": [], "private": []}
     for seed in range(10):
         x, q = rng.uniform(0, high, (60, dim)), rng.uniform(0, high, (5, dim))
         index = PrivateIndex(dpi.Spec(**{**needed(row), **changes, "seed": seed}), metric="l2")
@@ -114,7 +109,7 @@ def test_distances_are_unbiased_with_honest_errors(
 
 
 @pytest.mark.parametrize(("name", "delta"), [("dp-sjlt-laplace", 0.0), ("dp-sjlt-gaussian", 1e-6)])
-def test_private_sparse_jl_distance_variance(name: str, delta: float) -> None:
+def test_private_sparse_jl_distance_variance(name, delta):
     """Stausholm's estimator ``‖x̃−ỹ‖² − 2kσ²``: 20 000 draws against its variance, within 5 %.
 
     With independent symmetric noise of variance σ² and fourth moment m₄ on either side, e the

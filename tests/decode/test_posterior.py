@@ -1,17 +1,12 @@
 """Calibration: the prior, its table, laws of observations, whole indexes against the truth."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import dpindex as dpi
-from dpindex.decode.base import ExactQueries, PrivateQueries, Queries
+from dpindex.decode.base import ExactQueries, PrivateQueries
 from dpindex.decode.calibration import (
     GRID,
     ObservationLaw,
@@ -30,34 +25,33 @@ from dpindex.mechanism.spec import Projector
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
-Array = npt.NDArray[np.float64]
 DIM = 96
-SIGNS: dict[str, Any] = {"method": "dp-signoporp-geometric", "k": 32, "norm": 1.0}
-FLOATS: dict[str, Any] = {"method": "dp-oporp-staircase", "k": 48, "norm": 1.0}
-UNDECLARED: dict[str, Any] = {**FLOATS, "norm": None}
+SIGNS = {"method": "dp-signoporp-geometric", "k": 32, "norm": 1.0}
+FLOATS = {"method": "dp-oporp-staircase", "k": 48, "norm": 1.0}
+UNDECLARED = {**FLOATS, "norm": None}
 
 
-def law(deviation: float) -> ObservationLaw:
+def law(deviation):
     return ObservationLaw(GRID, np.full(len(GRID), deviation**2))
 
 
-def truths(count: int, seed: int) -> Array:
+def truths(count, seed):
     """Most about 0.1, one in a hundred a near neighbour about 0.6."""
     rng = np.random.default_rng(seed)
     near = rng.random(count) < 0.01
     return np.where(near, rng.normal(0.6, 0.1, count), rng.normal(0.1, 0.1, count)).clip(-1, 1)
 
 
-def table(density: Array, deviation: float) -> PosteriorTable:
+def table(density, deviation):
     return PosteriorTable(SimilarityCalibration(1, density=density), law(deviation))
 
 
-def stated(density: Array, deviation: float, z: Array) -> tuple[Array, Array]:
+def stated(density, deviation, z):
     return table(density, deviation)(z, np.zeros_like(z), np.zeros_like(z))
 
 
 @pytest.mark.slow
-def test_the_prior_is_recovered() -> None:
+def test_the_prior_is_recovered():
     """Deconvolved: the share of near neighbours, and the width of the others."""
     truth = truths(400_000, 4)
     z = truth + 0.15 * np.random.default_rng(5).normal(size=truth.shape)
@@ -69,7 +63,7 @@ def test_the_prior_is_recovered() -> None:
 
 
 @pytest.mark.parametrize("deviation", [0.05, 0.15, 0.3])
-def test_the_best_of_many_are_stated_as_they_are(deviation: float) -> None:
+def test_the_best_of_many_are_stated_as_they_are(deviation):
     """The ten best of each of 100 times 5000: unbiased ones are far too high."""
     rng = np.random.default_rng(1)
     z = truths(400_000, 2)
@@ -86,7 +80,7 @@ def test_the_best_of_many_are_stated_as_they_are(deviation: float) -> None:
     assert (np.diff(mean, axis=1) <= 1e-9).all()
 
 
-def test_without_information_the_default_is_stated() -> None:
+def test_without_information_the_default_is_stated():
     z = 30.0 * np.random.default_rng(6).normal(size=200_000)
     density = fitted_prior(z, np.zeros_like(z), np.zeros_like(z), law(30.0), 1000)
     mean, error = stated(density, 30.0, np.array([[1.0]]))
@@ -94,7 +88,7 @@ def test_without_information_the_default_is_stated() -> None:
     assert error[0, 0] > 0.1
 
 
-def test_without_noise_observations_are_the_truth() -> None:
+def test_without_noise_observations_are_the_truth():
     truth = np.linspace(-0.99, 0.99, 501)[None]
     seen = truths(1000, 7)
     density = fitted_prior(seen, np.zeros_like(seen), np.zeros_like(seen), law(1e-6), 1000)
@@ -104,7 +98,7 @@ def test_without_noise_observations_are_the_truth() -> None:
 
 
 @pytest.mark.parametrize("s", [0.03, 0.1, 0.4])
-def test_the_table_is_a_quadrature(s: float) -> None:
+def test_the_table_is_a_quadrature(s):
     """A fine grid in place of the table, for noise that depends on pair and truth."""
     seen = truths(20_000, 8)
     density = fitted_prior(seen, np.zeros_like(seen), np.zeros_like(seen), law(0.01), 20_000)
@@ -125,7 +119,7 @@ def test_the_table_is_a_quadrature(s: float) -> None:
 
 
 @pytest.mark.parametrize("deviation", [0.05, 0.8])
-def test_energies_are_recovered(deviation: float) -> None:
+def test_energies_are_recovered(deviation):
     """Lognormal energies, estimated with an error of half of the mean."""
     rng = np.random.default_rng(3)
     energy = rng.lognormal(0.0, deviation, 4000)
@@ -137,7 +131,7 @@ def test_energies_are_recovered(deviation: float) -> None:
     assert np.sqrt(chances @ (log - mean) ** 2) == pytest.approx(deviation, abs=0.15)
 
 
-def clustered(count: int, seed: int) -> Any:
+def clustered(count, seed):
     """Unit vectors about 60 centres: few are near each other."""
     rng = np.random.default_rng(seed)
     centres = np.random.default_rng(0).normal(size=(60, DIM))
@@ -145,11 +139,11 @@ def clustered(count: int, seed: int) -> Any:
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
-def spec_of(epsilon: float, **facts: Any) -> dpi.Spec:
+def spec_of(epsilon, **facts):
     return dpi.Spec(dim=DIM, epsilon=epsilon, adjacency=dpi.attribute(0.5), **facts)
 
 
-def sides(spec: dpi.Spec, base: Any, asked: Any, kind: str) -> tuple[Any, Queries]:
+def sides(spec, base, asked, kind):
     codes = dpi.Privatizer(spec).privatize(base)
     if kind == "exact":
         return codes, ExactQueries(Projector(spec).project(asked), spec)
@@ -161,7 +155,7 @@ def sides(spec: dpi.Spec, base: Any, asked: Any, kind: str) -> tuple[Any, Querie
 @pytest.mark.parametrize(
     ("facts", "shortest"), [(SIGNS, 1.0), (FLOATS, 1.0), (UNDECLARED, 1.0), (UNDECLARED, 0.5)]
 )
-def test_observations_follow_their_law(facts: dict[str, Any], shortest: float, kind: str) -> None:
+def test_observations_follow_their_law(facts, shortest, kind):
     """300 000 pairs: standardised by their law they have mean 0, and at most a variance of 1."""
     base, asked = clustered(3000, 1), clustered(100, 2)
     spec = spec_of(8.0, **facts)
@@ -184,7 +178,7 @@ def test_observations_follow_their_law(facts: dict[str, Any], shortest: float, k
     assert 0.75 < z.std() < 1.08
 
 
-def holds(hits: dpi.Hits, truth: Any) -> None:
+def holds(hits, truth):
     """Most of what is stated is true within its error, and right on average; or nothing is."""
     stated = np.isfinite(hits.stderr)
     assert stated.all() or "errors would be above 0.2" in hits.unstated
@@ -208,7 +202,7 @@ def holds(hits: dpi.Hits, truth: Any) -> None:
         (UNDECLARED, 8.0, "exact"),
     ],
 )
-def test_the_ten_best_are_covered(facts: dict[str, Any], epsilon: float, mode: Any) -> None:
+def test_the_ten_best_are_covered(facts, epsilon, mode):
     base, asked = clustered(8000, 1), clustered(200, 2)
     index = dpi.PrivateIndex(spec_of(epsilon, **facts))
     index.add(base)
@@ -219,7 +213,7 @@ def test_the_ten_best_are_covered(facts: dict[str, Any], epsilon: float, mode: A
     holds(hits, truth)
 
 
-def active(count: int, seed: int) -> Any:
+def active(count, seed):
     """Counts by people of lognormal activity."""
     rng = np.random.default_rng(seed)
     tastes = np.random.default_rng(0).dirichlet(np.full(100, 0.1), 12)
@@ -235,9 +229,7 @@ def active(count: int, seed: int) -> Any:
     ("method", "epsilon", "k"),
     [("raw-square-wave", 5.0, None), ("dp-oporp-staircase", 8.0, 50), ("raw-staircase", 3.0, None)],
 )
-def test_errors_hold_where_norms_differ(
-    method: str, epsilon: float, k: int | None, mode: Any
-) -> None:
+def test_errors_hold_where_norms_differ(method, epsilon, k, mode):
     """The hostile reader's E2: 16 to 64 of 100 held where 95 were stated."""
     base, asked = active(4000, 1), active(200, 2)
     spec = dpi.Spec(
@@ -254,9 +246,7 @@ def test_errors_hold_where_norms_differ(
 
 
 @pytest.mark.parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
-def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(
-    facts: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(facts, tmp_path):
     spec = spec_of(4.0, **facts)
     codes = dpi.Privatizer(spec).privatize(clustered(700, 1))
     index = dpi.PrivateIndex(spec)
@@ -282,7 +272,7 @@ def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(
     assert (tmp_path / "index" / "calibration").is_dir()
 
 
-def test_foreign_bytes_are_no_calibration() -> None:
+def test_foreign_bytes_are_no_calibration():
     learned = SimilarityCalibration(5, denoised_energy=2.0, density=np.full(128, 1 / 128))
     assert calibration_from_bytes(learned.to_bytes()).rows == 5
     for wrong in (
@@ -304,7 +294,7 @@ def test_foreign_bytes_are_no_calibration() -> None:
             calibration_from_bytes(wrong.to_bytes())
 
 
-def test_a_calibration_of_other_codes_is_named() -> None:
+def test_a_calibration_of_other_codes_is_named():
     """It ended in an IndexError, from an index of a stranger."""
     index = dpi.PrivateIndex(spec_of(8.0, **UNDECLARED))
     index.add(clustered(600, 1))
@@ -320,8 +310,8 @@ def test_a_calibration_of_other_codes_is_named() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [None, 192])
 def test_a_query_and_a_code_with_a_jump_in_one_place_are_not_stated_to_be_alike(
-    k: int | None,
-) -> None:
+    k,
+):
     """The noise of a large epsilon moves one coordinate in a hundred, by up to beta.
 
     The mean over the best was .66 for .55, within errors of .13 for the root of mean squares .33.
@@ -350,7 +340,7 @@ def test_a_query_and_a_code_with_a_jump_in_one_place_are_not_stated_to_be_alike(
         assert (np.abs(off) <= 1.96 * hits.stderr).mean() > 0.9
 
 
-def test_large_coordinates_of_vectors_are_no_jumps() -> None:
+def test_large_coordinates_of_vectors_are_no_jumps():
     """Most of the energy of counts lies in few coordinates, as far out as jumps are."""
     rng = np.random.default_rng(4)
     x = np.minimum(rng.poisson(rng.gamma(0.1, 10.0, (2000, 100))), 10)
@@ -365,7 +355,7 @@ def test_large_coordinates_of_vectors_are_no_jumps() -> None:
 
 
 @pytest.mark.parametrize("facts", [FLOATS, {"method": "raw-staircase", "norm": 1.0}])
-def test_codes_of_next_to_no_noise(facts: dict[str, Any]) -> None:
+def test_codes_of_next_to_no_noise(facts):
     index = dpi.PrivateIndex(spec_of(64.0, **facts))
     index.add(base := clustered(700, 1))
     index.calibrate()
@@ -376,9 +366,7 @@ def test_codes_of_next_to_no_noise(facts: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 99, 100, 130])
 @pytest.mark.parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
-def test_few_codes_state_no_similarity_and_say_how_many_would(
-    rows: int, facts: dict[str, Any], tmp_path: Path
-) -> None:
+def test_few_codes_state_no_similarity_and_say_how_many_would(rows, facts, tmp_path):
     """It stated 1.000 without an error where the truth was .05."""
     index = dpi.PrivateIndex(spec_of(20.0, **facts))
     index.add(clustered(rows, 1))
@@ -386,7 +374,7 @@ def test_few_codes_state_no_similarity_and_say_how_many_would(
     asked = clustered(rows, 1)
     for opened in (index, dpi.PrivateIndex.open(tmp_path / "index")):
         for mode in ("exact", "private"):
-            hits = opened.search(asked, k=1, query=mode)  # type: ignore[arg-type]
+            hits = opened.search(asked, k=1, query=mode)
             if rows < 100:
                 assert np.isnan([hits.similarity, hits.stderr]).all()
                 assert hits.to_list()[0][0]["similarity"] is None
@@ -402,7 +390,7 @@ def test_few_codes_state_no_similarity_and_say_how_many_would(
 
 
 @pytest.mark.parametrize("metric", ["ip", "l2"])
-def test_what_no_calibration_holds_for_is_not_stated(metric: Any) -> None:
+def test_what_no_calibration_holds_for_is_not_stated(metric):
     """Errors that counted the choice of the best held in 0 to 90 of 100 cases, for 95 stated."""
     base, asked = clustered(1000, 1), clustered(20, 2)
     index = dpi.PrivateIndex(spec_of(8.0, **FLOATS), metric=metric)
@@ -417,7 +405,7 @@ def test_what_no_calibration_holds_for_is_not_stated(metric: Any) -> None:
     assert near.unstated == hits.unstated
 
 
-def test_signs_whose_flips_depend_on_norms_ask_for_one() -> None:
+def test_signs_whose_flips_depend_on_norms_ask_for_one():
     signs = dpi.PrivateIndex(spec_of(4.0, **{**SIGNS, "norm": None}))
     signs.add(clustered(150, 1))
     assert signs.calibrate() is None
@@ -427,7 +415,7 @@ def test_signs_whose_flips_depend_on_norms_ask_for_one() -> None:
 
 
 @pytest.mark.parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
-def test_an_index_that_grows_learns_again_by_itself(facts: dict[str, Any], tmp_path: Path) -> None:
+def test_an_index_that_grows_learns_again_by_itself(facts, tmp_path):
     """By vectors, codes and removals, and after it was opened."""
     index = dpi.PrivateIndex(spec_of(8.0, **facts))
     learned = []
@@ -448,18 +436,18 @@ def test_an_index_that_grows_learns_again_by_itself(facts: dict[str, Any], tmp_p
     assert again.calibration.rows == 650
 
 
-def test_vectors_of_zeros_are_answered() -> None:
+def test_vectors_of_zeros_are_answered():
     index = dpi.PrivateIndex(spec_of(4.0, **UNDECLARED))
     index.add(np.zeros((140, DIM)))
     index.calibrate()
     for mode in ("exact", "private"):
-        hits = index.search(np.zeros((5, DIM)), query=mode)  # type: ignore[arg-type]
+        hits = index.search(np.zeros((5, DIM)), query=mode)
         assert np.array_equal(np.isfinite(hits.similarity), np.isfinite(hits.stderr))
         assert "errors would be above" in hits.unstated or np.isfinite(hits.similarity).all()
 
 
 @pytest.mark.parametrize("mode", ["exact", "private"])
-def test_noise_that_hides_a_table_of_categories_is_no_prior(mode: Any) -> None:
+def test_noise_that_hides_a_table_of_categories_is_no_prior(mode):
     """Few coordinates, of which noise is not quite normal: no near neighbours are read from it."""
     rng = np.random.default_rng(1)
     tastes = rng.normal(size=(3100, 3)) @ rng.normal(size=(3, 32)) + rng.gumbel(size=(3100, 32))

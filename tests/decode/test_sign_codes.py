@@ -5,14 +5,10 @@ compared at 5.5 standard errors (false alarm below 1e-6 each); coverage over 800
 standard deviation of 0.5 % and must lie within 68.3 ± 5 %.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.streams import Seeded
 
@@ -24,7 +20,6 @@ from dpindex.decode.sign_agreement import (
     signal_kept,
 )
 from dpindex.mechanism.grid import GRID_BITS
-from dpindex.mechanism.noise.base import SignLaw
 from dpindex.mechanism.noise.signs import (
     IndividualFlips,
     NoFlips,
@@ -36,8 +31,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute
 
-Array = npt.NDArray[Any]
-LAWS: dict[str, tuple[SignLaw, float]] = {
+LAWS = {
     "smooth": (smooth_flips(0.7), 2.5),
     "smooth, wide": (smooth_flips(0.05), 30.0),
     "geometric": (geometric_flips(1.0), 1.5),
@@ -46,25 +40,25 @@ LAWS: dict[str, tuple[SignLaw, float]] = {
 }
 
 
-def _normal_pairs(n: int, k: int, rho: float) -> tuple[Array, Array]:
+def _normal_pairs(n, k, rho):
     rng = np.random.default_rng([n, k, int(1000 * abs(rho))])
     a, b = rng.standard_normal((2, n, k))
     return a, rho * a + math.sqrt(1 - rho**2) * b
 
 
-def _flipped(law: SignLaw, x: Array, rms: float, seed: int = 1) -> Array:
+def _flipped(law, x, rms, seed=1):
     """Signs as the mechanism itself makes them, of coordinates in standard deviations."""
     grid = np.rint(x * rms * 2**GRID_BITS).astype(np.float32)
     return np.where(law.perturb(grid, Seeded(seed)), 1.0, -1.0)
 
 
-def _close(sample: Array, expected: float, slack: float = 0.0) -> None:
+def _close(sample, expected, slack=0.0):
     error = abs(float(sample.mean()) - expected)
     assert error < 5 * sample.std() / math.sqrt(sample.size) + slack
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-def test_uniform_flips_have_the_closed_form(epsilon: float) -> None:
+def test_uniform_flips_have_the_closed_form(epsilon):
     """Li & Li 2023, Thm 4.6: (1−2q₁)(1−2q₂)·(2/π)·arcsin ρ, with tanh(ε/2) = 1 − 2q."""
     curve = agreement_curve(randomized_response(epsilon), 1.0, randomized_response(2.0), 1.0)
     dilution = math.tanh(epsilon / 2) * math.tanh(1.0)
@@ -75,7 +69,7 @@ def test_uniform_flips_have_the_closed_form(epsilon: float) -> None:
     np.testing.assert_allclose(value, rho, atol=1e-5)
 
 
-def test_closed_form_against_simulation() -> None:
+def test_closed_form_against_simulation():
     law = randomized_response(1.5)
     for rho in (-0.8, 0.0, 0.5, 0.95):
         x, y = _normal_pairs(200_000, 2, rho)
@@ -86,7 +80,7 @@ def test_closed_form_against_simulation() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
-def test_numeric_curves_against_simulation(name: str) -> None:
+def test_numeric_curves_against_simulation(name):
     law, rms = LAWS[name]
     # How many flips iDP makes depends on the other coordinates; the curve takes their mean number.
     k, slack = (128, 2e-3) if name == "individual" else (128, 0.0)
@@ -100,7 +94,7 @@ def test_numeric_curves_against_simulation(name: str) -> None:
         _close(agreement.mean(axis=1), expected, slack + 1e-4)
 
 
-def test_two_different_laws_and_deviations() -> None:
+def test_two_different_laws_and_deviations():
     pair = (smooth_flips(0.5), 3.0), (geometric_flips(1.5), 1.2)
     curve = agreement_curve(*pair[0], *pair[1])
     x, y = _normal_pairs(200_000, 2, 0.6)
@@ -108,14 +102,14 @@ def test_two_different_laws_and_deviations() -> None:
     _close(agreement, float(np.interp(math.asin(0.6), curve.angles, curve.agreement)), 1e-4)
 
 
-def _args(law: tuple[SignLaw, float], x: Array) -> tuple[SignLaw, Array, float]:
+def _args(law, x):
     return law[0], x, law[1]
 
 
 @pytest.mark.parametrize("name", ["none", "uniform", *LAWS])
 @pytest.mark.parametrize("power", [1, 3])
-def test_signal_kept_against_simulation(name: str, power: int) -> None:
-    extra: dict[str, tuple[SignLaw, float]] = {
+def test_signal_kept_against_simulation(name, power):
+    extra = {
         "none": (NoFlips(), 1.0),
         "uniform": (randomized_response(1.0), 1.0),
     }
@@ -147,9 +141,9 @@ CASES = {
 
 
 @cache
-def _coded(name: str, rho: float) -> tuple[Spec, Array, Array, Array, Array, float]:
+def _coded(name, rho):
     """Spec, signs of u, signs of v, exact projection of v, true cosines; fresh vectors each."""
-    terms: Any = {"adjacency": attribute(1.0), **CASES[name]}
+    terms = {"adjacency": attribute(1.0), **CASES[name]}
     spec = Spec(norm=NORM, bounds=(-4.0, 4.0), seed=3, **terms)
     u, v = _normal_pairs(PAIRS, spec.dim, rho)
     u, v = (NORM * part / np.linalg.norm(part, axis=1, keepdims=True) for part in (u, v))
@@ -164,9 +158,9 @@ def _coded(name: str, rho: float) -> tuple[Spec, Array, Array, Array, Array, flo
 @pytest.mark.parametrize("query", ["private", "exact"])
 @pytest.mark.parametrize("rho", [0.0, 0.7])
 @pytest.mark.parametrize("name", CASES)
-def test_cosines_are_unbiased_and_their_errors_cover(name: str, rho: float, query: str) -> None:
+def test_cosines_are_unbiased_and_their_errors_cover(name, rho, query):
     spec, x, t, y, truth, rms = _coded(name, rho)
-    law: Any = spec.law
+    law = spec.law
     factor = spec.projection.inner_product_factor
     if query == "private":
         curve = agreement_curve(law, rms, law, rms)
@@ -183,7 +177,7 @@ def test_cosines_are_unbiased_and_their_errors_cover(name: str, rho: float, quer
     assert abs(covered - 0.6827) < 0.05, f"the error bars cover {covered:.3f}"
 
 
-def test_the_ends_of_the_range_are_calm() -> None:
+def test_the_ends_of_the_range_are_calm():
     curve = agreement_curve(smooth_flips(1.0), 3.0, smooth_flips(1.0), 3.0)
     for agreement in (-1.0, 0.0, 1.0):
         value, stderr = cosine_from_agreement(np.array([agreement]), 64, curve, 1 / 64)

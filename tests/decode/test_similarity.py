@@ -1,16 +1,11 @@
 """Similarities come from the codes alone, whatever found them, and their errors are honest."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.specs import folded
 
 from dpindex import PrivateIndex, attribute
-from dpindex.decode.base import ExactQueries, Metric, PrivateQueries, Queries
+from dpindex.decode.base import ExactQueries, PrivateQueries
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.number_moments import (
     NoisyVectorStats,
@@ -18,24 +13,22 @@ from dpindex.decode.number_moments import (
     inner_product,
     squared_distance,
 )
-from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 
-Array = npt.NDArray[Any]
-ESTIMATORS: dict[Metric, Any] = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}
+ESTIMATORS = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}
 NQ, COUNT = 5, 12
 
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 
-def _vectors(n: int, seed: int = 0, norm: float | None = None) -> Array:
+def _vectors(n, seed=0, norm=None):
     x = np.random.default_rng(seed).uniform(-0.5, 0.5, (n, 32))
     return x if norm is None else x * (norm / np.linalg.norm(x, axis=1, keepdims=True))
 
 
-def _queries(kind: str, spec: Spec, norm: float | None = None, nq: int = NQ) -> Queries:
+def _queries(kind, spec, norm=None, nq=NQ):
     """Exact ones, private ones, and private ones under another budget."""
     asked = _vectors(nq, 1, norm)
     if kind == "exact":
@@ -44,20 +37,20 @@ def _queries(kind: str, spec: Spec, norm: float | None = None, nq: int = NQ) -> 
     return PrivateQueries(Privatizer(spec, allow_unprotected=True).privatize(asked), spec)
 
 
-def _decoded(queries: Queries) -> Array:
+def _decoded(queries):
     if isinstance(queries, PrivateQueries):
         return np.asarray(queries.codes.to_float(), dtype=np.float64)
     return np.asarray(queries.projections, dtype=np.float64) * queries.spec.step
 
 
-def _pairs(codes: Codes, rows: Array) -> Codes:
+def _pairs(codes, rows):
     return codes.take(rows.ravel())
 
 
 @folded("metric", ESTIMATORS)
 @folded("norm", [None, 1.5])
 @folded("kind", ["exact", "private", "cheaper"])
-def test_numbers(metric: Metric, norm: float | None, kind: str) -> None:
+def test_numbers(metric, norm, kind):
     spec = Spec(
         method="dp-oporp-staircase", dim=32, k=16, epsilon=4.0, norm=norm, adjacency=attribute(1.0)
     )
@@ -82,7 +75,7 @@ def test_numbers(metric: Metric, norm: float | None, kind: str) -> None:
 
 @pytest.mark.parametrize("method", ["none-signrp", "dp-signoporp-rr", "dp-signoporp-geometric"])
 @pytest.mark.parametrize("kind", ["exact", "private"])
-def test_signs(method: str, kind: str) -> None:
+def test_signs(method, kind):
     """Near the truth by a few standard errors, which depend on the pair."""
     epsilon = None if "none" in method else 6.0
     spec = Spec(method=method, dim=32, k=32, epsilon=epsilon, norm=1.5, adjacency=attribute(1.0))
@@ -97,7 +90,7 @@ def test_signs(method: str, kind: str) -> None:
 @folded("metric", ESTIMATORS)
 @folded("kind", ["exact", "private"])
 @folded("method", ["dp-oporp-staircase", "dp-signoporp-rr"])
-def test_all_pairs_and_found_pairs_agree(method: str, metric: Metric, kind: str) -> None:
+def test_all_pairs_and_found_pairs_agree(method, metric, kind):
     spec = Spec(method=method, dim=32, k=16, epsilon=4.0, adjacency=attribute(1.0))
     if metric not in spec.format.metrics:
         return
@@ -119,7 +112,7 @@ def test_all_pairs_and_found_pairs_agree(method: str, metric: Metric, kind: str)
     "method", ["dp-signoporp-rr-smooth", "dp-signoporp-geometric", "idp-signrp-rr"]
 )
 @pytest.mark.parametrize("kind", ["exact", "private"])
-def test_flips_that_depend_on_size_need_declared_norms(method: str, kind: str) -> None:
+def test_flips_that_depend_on_size_need_declared_norms(method, kind):
     for norm in (None, 1.5):
         spec = Spec(method=method, dim=32, k=16, epsilon=3.0, norm=norm, adjacency=attribute(1.0))
         codes = Privatizer(spec, allow_unprotected=True).privatize(_vectors(20, 0, norm))
@@ -134,7 +127,7 @@ ROWS, DIM = 10_000, 48
 LOSSY = ["f32", "SQ4", "SQ8", "PQ8", "IVF16,PQ8"]
 
 
-def _known(method: str, **facts: Any) -> tuple[Spec, Array, Array]:
+def _known(method, **facts):
     """A spec, 10 000 vectors around a direction that a query points to, and the query."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (ROWS, DIM)) + np.linspace(0, 1, DIM)
@@ -146,7 +139,7 @@ def _known(method: str, **facts: Any) -> tuple[Spec, Array, Array]:
     )
 
 
-def _true(metric: Metric, x: Array, query: Array) -> Array:
+def _true(metric, x, query):
     if metric == "l2":
         return np.asarray(((x - query) ** 2).sum(axis=1))
     ip = x @ query[0]
@@ -158,7 +151,7 @@ def _true(metric: Metric, x: Array, query: Array) -> Array:
 @pytest.mark.slow
 @pytest.mark.parametrize("index_type", LOSSY)
 @pytest.mark.parametrize("metric", ESTIMATORS)
-def test_errors_are_honest_whatever_the_index_type(metric: Metric, index_type: str) -> None:
+def test_errors_are_honest_whatever_the_index_type(metric, index_type):
     """10 000 pairs of an exact query, whose noise is independent: the mean error lies within three
     of its standard errors of zero, and the stated errors cover 68 ± 5 %.
 
@@ -179,7 +172,7 @@ def test_errors_are_honest_whatever_the_index_type(metric: Metric, index_type: s
     "index_type", ["f32", "SQ4", pytest.param("PQ8x4", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("metric", ESTIMATORS)
-def test_without_noise_there_is_no_error(metric: Metric, index_type: str) -> None:
+def test_without_noise_there_is_no_error(metric, index_type):
     """PQ8x4 was wrong by 0.123 on average, and stated an error of 0.0000."""
     spec, x, query = _known("none-oporp", k=DIM)
     index = PrivateIndex(spec, metric=metric, index_type=index_type)
@@ -193,7 +186,7 @@ def test_without_noise_there_is_no_error(metric: Metric, index_type: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", ESTIMATORS)
-def test_ranges_are_read_off_the_codes_too(metric: Metric) -> None:
+def test_ranges_are_read_off_the_codes_too(metric):
     """The same pairs and the same numbers as a search for all rows, cut at the threshold."""
     spec, x, query = _known("raw-staircase", epsilon=5.0)
     index = PrivateIndex(spec, metric=metric, index_type="PQ8")

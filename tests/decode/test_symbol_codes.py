@@ -1,12 +1,10 @@
 """Similarities of symbol codes: calibrated on public vectors, right for others of their kind."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from dpindex import Codebook, Privatizer, Spec, record
-from dpindex.decode.base import ExactQueries, PrivateQueries, Queries
+from dpindex.decode.base import ExactQueries, PrivateQueries
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.symbols import pair_curve
 from dpindex.mechanism.noise.symbols import CodebookResponse
@@ -18,25 +16,25 @@ DIM = 32
 CENTRES = np.random.default_rng(0).normal(size=(40, DIM))
 
 
-def _public(count: int, seed: int) -> np.ndarray:  # type: ignore[type-arg]
+def _public(count, seed):
     rng = np.random.default_rng(seed)
     return CENTRES[rng.integers(0, len(CENTRES), count)] + 0.6 * rng.normal(size=(count, DIM))
 
 
-def _unit(x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _unit(x):
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 5.0, 10.0])
 @pytest.mark.parametrize("private", [False, True])
-def test_estimates_are_calibrated(epsilon: float, private: bool) -> None:
+def test_estimates_are_calibrated(epsilon, private):
     """Of other vectors of the same kind: no bias worth mention, and errors as large as said."""
     book = Codebook(_public(600, 1))
     spec = Spec("record-codebook", DIM, epsilon=epsilon, adjacency=record(), codebook=book)
     x, q = _public(1500, 2), _public(300, 3)
     privatizer = Privatizer(spec)
     codes = privatizer.privatize(x)
-    queries: Queries = ExactQueries(Projector(spec).project(q), spec)
+    queries = ExactQueries(Projector(spec).project(q), spec)
     if private:
         queries = PrivateQueries(privatizer.privatize(q), spec)
     estimates, errors = decoder_of(spec, "cosine").estimates(codes, queries, 1)
@@ -55,7 +53,7 @@ def test_estimates_are_calibrated(epsilon: float, private: bool) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 10, 17, 700])
-def test_codebooks_of_any_size_have_a_curve(size: int) -> None:
+def test_codebooks_of_any_size_have_a_curve(size):
     book = Codebook(_public(size, 4))
     for subset in sorted({1, size // 2, size - 1}):
         exact = pair_curve(CodebookResponse(book, subset, int(0.3 * 2**64)))
@@ -68,7 +66,7 @@ def test_codebooks_of_any_size_have_a_curve(size: int) -> None:
             assert estimate.shape == error.shape == (1, 3)
 
 
-def test_the_curve_is_public_and_does_not_change() -> None:
+def test_the_curve_is_public_and_does_not_change():
     book = Codebook(_public(300, 5))
     one = pair_curve(CodebookResponse(book, 3, 1 << 63))
     pair_curve.cache_clear()
@@ -77,7 +75,7 @@ def test_the_curve_is_public_and_does_not_change() -> None:
     np.testing.assert_array_equal(one.deviation, again.deviation)
 
 
-def test_what_is_reported_by_chance_says_little() -> None:
+def test_what_is_reported_by_chance_says_little():
     book = Codebook(_public(600, 1))
     spread = []
     for uniform in (0.99, 0.5, 0.001):

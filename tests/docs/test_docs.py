@@ -1,13 +1,8 @@
 """The documents: their code runs, their commands and links exist, their numbers are right."""
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Callable
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,16 +24,14 @@ COOKBOOK, TUTORIAL = "docs/cookbook.md", "docs/tutorial.md"
 
 OTHER_TOOLS = ("curl ", "pip ", "python ", "ruff ")
 
-Call = Callable[[str], str]
 
-
-def _anchors(text: str) -> set[str]:
+def _anchors(text):
     heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
 @folded("page", PAGES)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if target.startswith("https://"):
@@ -49,12 +42,12 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in _anchors(place.read_text(encoding="utf-8")), target
 
 
-def _python(text: str) -> list[str]:
+def _python(text):
     return [block.text for block in blocks(text) if block.language == "python"]
 
 
 @pytest.mark.slow
-def test_python_runs(tmp_path: Path) -> None:
+def test_python_runs(tmp_path):
     """Each block by itself; the other pages have tests of their own."""
     tested = ("README.md", COOKBOOK, TUTORIAL, "docs/race.md")
     others = [text for name, text in TEXT.items() if name not in tested]
@@ -65,7 +58,7 @@ def test_python_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_tutorial_runs(call: Call, tmp_path: Path) -> None:
+def test_the_tutorial_runs(call, tmp_path):
     """Every block in order, in one folder; the plan recommends what the tutorial says."""
     said = paste(TEXT[TUTORIAL], tmp_path, call)
     assert "1290 vectors (1290 privatized now)" in said
@@ -81,7 +74,7 @@ RECIPES = dict(re.findall(r"^## (.*?)$(.*?)(?=^## |\Z)", TEXT[COOKBOOK], re.MULT
 @pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_recipes_run(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recipes_run(recipe, capsys):
     """Each by itself, as it is pasted, and it shows something."""
     (block,) = _python(RECIPES[recipe])
     exec(compile(block, recipe, "exec"), {"__name__": "__main__"})
@@ -90,13 +83,13 @@ def test_recipes_run(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
-def test_the_classifier_is_as_good_as_it_says() -> None:
+def test_the_classifier_is_as_good_as_it_says():
     """Held-out accuracy beside that of the majority; fit warns of nothing."""
     (block,) = _python(TEXT["docs/race.md"])
     figures = re.search(r"# about (0\.\d+); always False: (0\.\d+)", block)
     assert figures
     said, majority = map(float, figures.groups())
-    names: dict[str, Any] = {}
+    names = {}
     exec(block, names)
     held_out = names["x"][20_000:], names["y"][20_000:]
     assert names["model"].score(*held_out) == pytest.approx(said, abs=0.015)
@@ -105,7 +98,7 @@ def test_the_classifier_is_as_good_as_it_says() -> None:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> None:
+def files(tmp_path):
     """The files that the how-to pages name."""
     rng = np.random.default_rng(0)
     # A few directions explain these vectors, as they do real ones: there is something to denoise.
@@ -118,12 +111,12 @@ def files(tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("".join(f"person {i}\n" for i in range(3000)))
 
 
-def _commands(page: str) -> list[str]:
+def _commands(page):
     return [command for block in blocks(TEXT[page]) for command in block.commands()]
 
 
 @pytest.mark.usefixtures("files")
-def test_build_and_info(call: Call) -> None:
+def test_build_and_info(call):
     build, info = _commands("docs/building.md")
     assert "3000 vectors" in call(build)
     said = call(info)
@@ -134,7 +127,7 @@ def test_build_and_info(call: Call) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("files")
-def test_denoise(call: Call) -> None:
+def test_denoise(call):
     build, denoise = _commands("docs/denoising.md")
     assert "denoise" in call(build).lower() + call("dpindex info my-index")
     assert "denoise" in call(denoise).lower() + call("dpindex info my-index")
@@ -142,7 +135,7 @@ def test_denoise(call: Call) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("files")
-def test_plan_and_evaluate(call: Call, tmp_path: Path) -> None:
+def test_plan_and_evaluate(call, tmp_path):
     plan, evaluate = _commands("docs/measuring.md")
     assert "recommend" in call(f"{plan} --methods dp-oporp-staircase,raw-staircase").lower()
     call(f"{evaluate} --runs 1 --neighbours 20")
@@ -152,14 +145,14 @@ def test_plan_and_evaluate(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_ledger(call: Call) -> None:
+def test_ledger(call):
     build, ledger = _commands("docs/ledger.md")
     call(build)
     assert "3000 ids, 1 release each" in call(ledger)
 
 
 @pytest.mark.usefixtures("files")
-def test_device_and_holder(call: Call, tmp_path: Path) -> None:
+def test_device_and_holder(call, tmp_path):
     (privatize,) = _commands("docs/devices.md")
     spec = call("dpindex spec --method dp-oporp-staircase --dim 24 --beta 1 --epsilon 3")
     (tmp_path / "spec.json").write_text(spec)
@@ -170,7 +163,7 @@ def test_device_and_holder(call: Call, tmp_path: Path) -> None:
     call("dpindex query my-index queries.npy --query private")
 
 
-def test_the_rooms_are_all_listed() -> None:
+def test_the_rooms_are_all_listed():
     """The table "Where things are" has every folder of the package, and no other."""
     text = TEXT["CONTRIBUTING.md"]
     section = text[text.index("## Where things are") : text.index("## The path of a release")]
@@ -179,13 +172,13 @@ def test_the_rooms_are_all_listed() -> None:
     assert listed == rooms
 
 
-def test_files_that_contributing_names_exist() -> None:
+def test_files_that_contributing_names_exist():
     for code in inline_code(TEXT["CONTRIBUTING.md"]):
         if re.fullmatch(r"(?:dpindex|tests|bench|docs|examples)/[\w./]*", code):
             assert (ROOT / code).exists(), code
 
 
-def test_words_stand_once_and_in_order() -> None:
+def test_words_stand_once_and_in_order():
     text = TEXT["CONTRIBUTING.md"]
     rows = re.findall(r"^\| ([^|]+) \|", text[text.index("## Words") :], re.MULTILINE)
     words = [row.strip().lower().replace("`", "") for row in rows[1:]]
@@ -194,12 +187,12 @@ def test_words_stand_once_and_in_order() -> None:
 
 
 @cache
-def _help(command: str) -> str:
+def _help(command):
     return typer.testing.CliRunner().invoke(app, [*command.split(), "--help"]).output
 
 
 @folded("name", TEXT)
-def test_methods_commands_and_options_exist(name: str) -> None:
+def test_methods_commands_and_options_exist(name):
     known = {row.name for row in dpi.methods()}
     helps = "".join(map(_help, COMMANDS))
     commands = [command for command in _commands(name) if command.startswith("dpindex ")]
@@ -217,7 +210,7 @@ def test_methods_commands_and_options_exist(name: str) -> None:
             assert command[1] in _help(""), code
 
 
-def test_the_table_of_certainties() -> None:
+def test_the_table_of_certainties():
     rows = [line for line in TEXT["docs/choosing.md"].splitlines() if line.startswith("| ")]
     epsilons = next(row for row in rows if row.startswith("| epsilon | 0.1"))
     most = next(row for row in rows if row.startswith("| at most"))
@@ -228,13 +221,13 @@ def test_the_table_of_certainties() -> None:
         assert float(shown) == round(sure, digits)
 
 
-def test_every_private_method_has_a_statement() -> None:
+def test_every_private_method_has_a_statement():
     text = TEXT["docs/guarantees.md"]
     for row in dpi.methods():
         assert f"`{row.name}`" in text or row.name.startswith(("idp-", "none-")), row.name
 
 
-def test_the_limits_that_are_stated() -> None:
+def test_the_limits_that_are_stated():
     from dpindex.base import checks
     from dpindex.data import source
     from dpindex.race import sketch

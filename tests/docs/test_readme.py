@@ -1,10 +1,6 @@
 """What the README says is what happens: its blocks run, its commands work, its names exist."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,15 +12,13 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = blocks(TEXT)
 COMMANDS = [command for block in BLOCKS for command in block.commands()]
 
-Call = Callable[[str], str]
 
-
-def test_it_is_short() -> None:
+def test_it_is_short():
     assert len(TEXT.splitlines()) <= 120
 
 
 @pytest.mark.slow
-def test_every_block_runs(call: Call, tmp_path: Path) -> None:
+def test_every_block_runs(call, tmp_path):
     """From top to bottom, in one folder."""
     printed = paste(TEXT, tmp_path, call)
     assert "epsilon = 3 (pure DP) under attribute(beta=1)" in printed
@@ -40,7 +34,7 @@ def test_every_block_runs(call: Call, tmp_path: Path) -> None:
     assert len(call("dpindex query my-index queries.parquet --query private").splitlines()) > 5
 
 
-def test_every_command_and_option_named_exists(call: Call) -> None:
+def test_every_command_and_option_named_exists(call):
     code = [*inline_code(TEXT), *COMMANDS]
     names = set(re.findall(r"\bdpindex ([a-z]+)\b", "\n".join(code)))
     assert {"build", "query", "info", "audit"} <= names
@@ -52,7 +46,7 @@ def test_every_command_and_option_named_exists(call: Call) -> None:
             assert any(option in text for text in texts), f"{option} in {line!r}"
 
 
-def test_every_method_named_exists() -> None:
+def test_every_method_named_exists():
     names = {method.name for method in dpi.methods()}
     code = "\n".join([*inline_code(TEXT), *(block.text for block in BLOCKS)])
     named = set(re.findall(r"\b(?:dp|idp|raw|none|record|row)-(?:[a-z]+-?)+\b", code))
@@ -60,7 +54,7 @@ def test_every_method_named_exists() -> None:
     assert named <= names
 
 
-def test_every_file_named_exists() -> None:
+def test_every_file_named_exists():
     for code in inline_code(TEXT):
         is_path = re.fullmatch(r"[\w.-]+/[\w./-]*|[\w-]+\.(?:py|toml|md)", code)
         if is_path and not code.startswith("dpindex-demo/"):  # which the demo writes
@@ -69,11 +63,11 @@ def test_every_file_named_exists() -> None:
         assert (ROOT / target).exists(), target
 
 
-def test_the_license() -> None:
+def test_the_license():
     assert "Apache" in (ROOT / "LICENSE").read_text(encoding="utf-8")
 
 
-def test_ci_finds_the_test_command() -> None:
+def test_ci_finds_the_test_command():
     """CI runs what stands below the mark, so there is one such block."""
     (command,) = re.findall(r"^<!-- tests -->\n```sh\n(.*)\n```$", TEXT, re.MULTILINE)
     assert "pytest" in command

@@ -4,18 +4,14 @@ What is public is in the ``__all__`` of the modules that the navigation of the s
 defined there under a public name.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.specs import folded
@@ -32,7 +28,7 @@ TOO_LONG = {
 """Names whose example takes a minute, and the tests that run them instead."""
 
 
-def _names() -> Iterator[tuple[str, Any]]:
+def _names():
     for module in MODULES:
         own = vars(import_module(module))
         public = own.get("__all__", [name for name in own if not name.startswith("_")])
@@ -48,7 +44,7 @@ def _names() -> Iterator[tuple[str, Any]]:
 PUBLIC = dict(_names())
 
 
-def _functions() -> Iterator[tuple[str, Any]]:
+def _functions():
     """Every public function, and every public method of a public class."""
     for name, value in PUBLIC.items():
         if not inspect.isclass(value):
@@ -65,18 +61,18 @@ def _functions() -> Iterator[tuple[str, Any]]:
 FUNCTIONS = dict(_functions())
 
 
-def _parameters(function: Callable[..., Any]) -> list[str]:
+def _parameters(function):
     return [name for name in inspect.signature(function).parameters if name not in CLOSE]
 
 
-def _raises(function: Callable[..., Any]) -> bool:
+def _raises(function):
     """Whether the function itself, and not only what it calls, raises InputError."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     raised = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc]
     return any(isinstance(e, ast.Call) and ast.unparse(e.func) == "InputError" for e in raised)
 
 
-def test_the_navigation_has_what_users_import() -> None:
+def test_the_navigation_has_what_users_import():
     assert {"dpindex", "dpindex.device", "dpindex.audit", "dpindex.data"} <= set(MODULES)
     assert {"dpindex.study", "dpindex.study.planner"} <= set(MODULES)
     assert {"dpindex.race", "dpindex.integrations.sklearn", "dpindex.integrations.dask"} <= set(
@@ -86,7 +82,7 @@ def test_the_navigation_has_what_users_import() -> None:
 
 
 @folded("name", PUBLIC)
-def test_every_name_has_an_example(name: str) -> None:
+def test_every_name_has_an_example(name):
     """A doctest, which the suite runs: of a name itself, or of one of its methods."""
     if name in TOO_LONG:
         assert (ROOT / TOO_LONG[name]).exists()
@@ -97,7 +93,7 @@ def test_every_name_has_an_example(name: str) -> None:
 
 
 @folded("name", [name for name in PUBLIC if inspect.isclass(PUBLIC[name])])
-def test_every_class_says_what_it_is_made_of(name: str) -> None:
+def test_every_class_says_what_it_is_made_of(name):
     text = inspect.getdoc(PUBLIC[name]) or ""
     protocol = getattr(PUBLIC[name], "_is_protocol", False)  # which is never made
     own = None if protocol else PUBLIC[name].__dict__.get("__init__")
@@ -106,7 +102,7 @@ def test_every_class_says_what_it_is_made_of(name: str) -> None:
 
 
 @folded("name", FUNCTIONS)
-def test_every_parameter_is_described(name: str) -> None:
+def test_every_parameter_is_described(name):
     """In a section of its own or in the text."""
     text = inspect.getdoc(FUNCTIONS[name]) or ""
     assert text, name
@@ -115,11 +111,11 @@ def test_every_parameter_is_described(name: str) -> None:
 
 
 @folded("name", [name for name in FUNCTIONS if _raises(FUNCTIONS[name])])
-def test_errors_are_described(name: str) -> None:
+def test_errors_are_described(name):
     assert "InputError" in (inspect.getdoc(FUNCTIONS[name]) or ""), name
 
 
-def test_editors_complete_every_keyword() -> None:
+def test_editors_complete_every_keyword():
     """No name of the face hides its keywords in ``**options``, and each has a type."""
     for name in dpi.__all__:
         value = getattr(dpi, name)
@@ -132,7 +128,7 @@ def test_editors_complete_every_keyword() -> None:
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_the_checker_of_an_editor_knows_the_keywords(tmp_path: Path) -> None:
+def test_the_checker_of_an_editor_knows_the_keywords(tmp_path):
     pytest.importorskip("mypy", reason="needs pip install mypy")
     file = tmp_path / "snippet.py"
     file.write_text("""

@@ -21,14 +21,14 @@ pytestmark = pytest.mark.slow
 class _Page(html.parser.HTMLParser):
     """What a page links to, what it loads, and its anchors."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         super().__init__()
         self.links: list[str] = []
         self.loads: list[str] = []
         self.anchors: set[str] = set()
         self.feed(path.read_text(encoding="utf-8"))
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         given = {name: value or "" for name, value in attrs}
         self.anchors |= {given[name] for name in ("id", "name") if given.get(name)}
         if tag == "a" and "href" in given:
@@ -40,7 +40,7 @@ class _Page(html.parser.HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     for library in ("mkdocs", "mkdocstrings_handlers.python"):
         pytest.importorskip(library, reason="the site needs pip install 'dpindex[docs]'")
     folder = tmp_path_factory.mktemp("site")
@@ -58,11 +58,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pages(site: Path) -> dict[Path, _Page]:
+def pages(site):
     return {path: _Page(path) for path in sorted(site.rglob("*.html"))}
 
 
-def test_links_and_anchors_exist(pages: dict[Path, _Page]) -> None:
+def test_links_and_anchors_exist(pages):
     assert len(pages) > 25
     for path, page in pages.items():
         if path.name == "404.html":  # its links are absolute: a server shows it anywhere
@@ -78,7 +78,7 @@ def test_links_and_anchors_exist(pages: dict[Path, _Page]) -> None:
                 assert anchor in pages[place].anchors, f"{path.name}: {link}"
 
 
-def test_nothing_is_loaded_from_the_network(site: Path, pages: dict[Path, _Page]) -> None:
+def test_nothing_is_loaded_from_the_network(site, pages):
     for path, page in pages.items():
         for source in page.loads:
             assert not re.match(r"(\w+:)?//", source), f"{path.name} loads {source}"
@@ -87,7 +87,7 @@ def test_nothing_is_loaded_from_the_network(site: Path, pages: dict[Path, _Page]
         assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", text), sheet.name
 
 
-def test_wide_tables_scroll(pages: dict[Path, _Page]) -> None:
+def test_wide_tables_scroll(pages):
     """Each table of a document is in a frame, so that a narrow screen cuts nothing off.
 
     The theme's own table, a help text for the keyboard, has a class.
@@ -101,7 +101,7 @@ def test_wide_tables_scroll(pages: dict[Path, _Page]) -> None:
 
 @needs_chromium
 @pytest.mark.extra
-def test_pages_work_on_a_phone_and_from_a_disk(site: Path, pages: dict[Path, _Page]) -> None:
+def test_pages_work_on_a_phone_and_from_a_disk(site, pages):
     """No page is wider than the screen; tables and code scroll in frames of their own."""
     reason = "needs pip install playwright"
     sync_api = pytest.importorskip("playwright.sync_api", reason=reason)
@@ -130,7 +130,7 @@ def test_pages_work_on_a_phone_and_from_a_disk(site: Path, pages: dict[Path, _Pa
         browser.close()
 
 
-def test_every_public_name_has_an_entry(site: Path, pages: dict[Path, _Page]) -> None:
+def test_every_public_name_has_an_entry(site, pages):
     """Of the class or function itself: some share their name with a file."""
     for name, value in PUBLIC.items():
         path = site / "reference" / f"{name.rpartition('.')[0]}.html"
@@ -138,7 +138,7 @@ def test_every_public_name_has_an_entry(site: Path, pages: dict[Path, _Page]) ->
         assert "doc-symbol-module" not in path.read_text(encoding="utf-8"), path.name
 
 
-def test_no_markup_of_docstrings_is_left(site: Path) -> None:
+def test_no_markup_of_docstrings_is_left(site):
     for path in (site / "reference").glob("*.html"):
         text = re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8"))
         left = re.search(r":(?:class|func|meth|mod):|^-{4,}$|^Returns\n-", text, re.MULTILINE)

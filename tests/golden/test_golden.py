@@ -4,14 +4,11 @@
 cannot be drawn twice. A failure here means that published indexes can no longer be read.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,11 +37,11 @@ PLAIN = ["bits", "numbers", "wide", "names"]
 _made = importlib.util.spec_from_file_location("golden_make", GOLDEN / "make.py")
 assert _made is not None
 assert _made.loader is not None
-make: Any = importlib.util.module_from_spec(_made)
+make = importlib.util.module_from_spec(_made)
 _made.loader.exec_module(make)
 
 
-def _same_answers(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _same_answers(found, wanted):
     """Scores agree; ids agree except among those whose scores tie with the last one."""
     scores = np.array(wanted["scores"])
     tolerance = 1e-3 * np.abs(scores).max()
@@ -54,13 +51,13 @@ def _same_answers(found: dict[str, Any], wanted: dict[str, Any]) -> None:
         assert clear <= set(now)
 
 
-def _files(folder: Path) -> dict[Path, bytes]:
+def _files(folder):
     """Segments and ids, which are never changed."""
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("0*")}
 
 
 @every_index
-def test_an_index_opens_and_answers(name: str, number: int, tmp_path: Path) -> None:
+def test_an_index_opens_and_answers(name, number, tmp_path):
     place, facts = tmp_path / name, FACTS[number][name]
     shutil.copytree(FORMATS[number] / name, place)
     index = PrivateIndex.open(place)
@@ -87,7 +84,7 @@ def test_an_index_opens_and_answers(name: str, number: int, tmp_path: Path) -> N
 
 
 @every_index
-def test_codes_and_specs_are_read(name: str, number: int) -> None:
+def test_codes_and_specs_are_read(name, number):
     folder, facts = FORMATS[number], FACTS[number][name]
     spec = Spec.read(folder / f"{name}.json")
     assert spec == make.SPECS[name]
@@ -109,7 +106,7 @@ def test_codes_and_specs_are_read(name: str, number: int) -> None:
 
 
 @every_format
-def test_published_codes_rank_as_they_did(number: int) -> None:
+def test_published_codes_rank_as_they_did(number):
     """Score by score and id by id, up to the order of scores that are equal but for rounding."""
     wanted = json.loads((FORMATS[number] / "rankings.json").read_text())
     found = make.rankings(FORMATS[number])
@@ -128,7 +125,7 @@ def test_published_codes_rank_as_they_did(number: int) -> None:
 
 
 @every_format
-def test_an_index_with_a_denoiser_opens_and_answers(number: int) -> None:
+def test_an_index_with_a_denoiser_opens_and_answers(number):
     facts = json.loads((FORMATS[number] / "denoised.json").read_text())
     index = PrivateIndex.open(FORMATS[number] / "denoised")
     assert make.digest(index) == facts["stored"]
@@ -140,7 +137,7 @@ def test_an_index_with_a_denoiser_opens_and_answers(number: int) -> None:
 
 
 @every_format
-def test_every_width_is_there(number: int) -> None:
+def test_every_width_is_there(number):
     """Signs, and numbers of one, two and four bytes."""
     paths = [path for name in PLAIN for path in FORMATS[number].glob(f"{name}*/**/*.codes")]
     paths += [FORMATS[number] / f"{name}.codes" for name in PLAIN]
@@ -151,7 +148,7 @@ def test_every_width_is_there(number: int) -> None:
 
 
 @every_format
-def test_a_sketch_opens_and_answers(number: int) -> None:
+def test_a_sketch_opens_and_answers(number):
     facts, path = FACTS[number]["race"], FORMATS[number] / "race.sketch"
     data = path.read_bytes()
     assert hashlib.sha256(data).hexdigest() == facts["file"]

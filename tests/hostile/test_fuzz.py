@@ -4,13 +4,10 @@ The same seeds, repairs and readers as ``bench/fuzz``, without the guidance by c
 that finds gets a test of its own beside the reader.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import random
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,11 +19,11 @@ _PATH = Path(__file__).resolve().parents[2] / "bench" / "fuzz" / "targets.py"
 _found = importlib.util.spec_from_file_location("fuzz_targets", _PATH)
 assert _found is not None
 assert _found.loader is not None
-fuzz: Any = importlib.util.module_from_spec(_found)
+fuzz = importlib.util.module_from_spec(_found)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
+def _loaded(tmp_path_factory):
     import sys
     import tempfile
 
@@ -43,13 +40,13 @@ NAMES = [
     "ids .hdf5", "ids .parquet", ".arrow", ".fbin", ".csv", ".tsv", "table .csv", "table .jsonl",
     "table .parquet", "table .arrow", "ids .arrow",
 ]  # fmt: skip
-_SEEDS: dict[str, list[bytes]] = {}
+_SEEDS = {}
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(number=st.integers(0, 2**32), changes=st.integers(0, 4), repaired=st.booleans())
 @settings(max_examples=40, database=None)
-def test_read_or_refused(name: str, number: int, changes: int, repaired: bool) -> None:
+def test_read_or_refused(name, number, changes, repaired):
     target = fuzz.TARGETS[name]
     if name not in _SEEDS:
         _SEEDS[name] = list(target.seeds())
@@ -79,5 +76,5 @@ def test_read_or_refused(name: str, number: int, changes: int, repaired: bool) -
     assert len(said) < 1000
 
 
-def test_every_target_is_tried() -> None:
+def test_every_target_is_tried():
     assert set(NAMES) == set(fuzz.TARGETS)

@@ -4,18 +4,14 @@ What every reader does with damaged bytes is tested beside it (test_codes, test_
 test_directory, test_vectors, test_race_sketch); here are the things that a forger can get right.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import pickle
 import sys
 import tracemalloc
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +25,7 @@ from dpindex.base.ids import check_id_lengths
 from dpindex.cli import main
 from dpindex.cli.shared import print_facts
 from dpindex.index.private_index import PrivateIndex
-from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat
+from dpindex.mechanism.codes import NumberFormat, SignFormat
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.ids import Ids
@@ -39,10 +35,8 @@ SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0, adjacency=attr
 HUGE = 2**31 - 1
 MB = 1 << 20
 
-Spend = Callable[[], object]
 
-
-def _peak(action: Spend) -> int:
+def _peak(action):
     """Bytes allocated at once by Python and NumPy while the action runs."""
     tracemalloc.start()
     try:
@@ -52,7 +46,7 @@ def _peak(action: Spend) -> int:
         tracemalloc.stop()
 
 
-def _forged(path: Path, spec: Spec, codes: Codes, ids: Any = (1, 2)) -> Path:
+def _forged(path, spec, codes, ids=(1, 2)):
     """An index whose hashes are all right, and which claims to be of ``spec``."""
     write_index_by_hand(path, Settings(spec), [(codes, ids)])
     return path
@@ -77,12 +71,12 @@ def _forged(path: Path, spec: Spec, codes: Codes, ids: Any = (1, 2)) -> Path:
         {"method": "row-rp-g-opt", "delta": 1e-6, "adjacency": l2(1.0)},
     ],
 )
-def test_no_spec_makes_a_projection_that_is_too_large(fields: dict[str, Any]) -> None:
+def test_no_spec_makes_a_projection_that_is_too_large(fields):
     spec = Spec.from_json(
         Spec(**{"adjacency": attribute(1.0), "dim": HUGE, "epsilon": 1.0, **fields}).to_json()
     )
 
-    def make() -> None:
+    def make():
         with pytest.raises(InputError, match=r"1 GB|2\^31 entries"):
             Privatizer(spec)
 
@@ -112,7 +106,7 @@ def test_no_spec_makes_a_projection_that_is_too_large(fields: dict[str, Any]) ->
         ),
     ],
 )
-def test_no_spec_makes_a_table_that_is_too_large(fields: dict[str, Any], words: str) -> None:
+def test_no_spec_makes_a_table_that_is_too_large(fields, words):
     """Without these limits each of them works for minutes before it is refused."""
     with pytest.raises(InputError, match=words):
         Privatizer(
@@ -120,7 +114,7 @@ def test_no_spec_makes_a_table_that_is_too_large(fields: dict[str, Any], words: 
         )
 
 
-def test_large_projections_that_are_meant_still_pass() -> None:
+def test_large_projections_that_are_meant_still_pass():
     for fields in ({"k": 64}, {"method": "dp-sjlt-laplace", "k": 64, "variant": Blocks(1)}):
         spec = Spec(
             **{
@@ -134,27 +128,27 @@ def test_large_projections_that_are_meant_still_pass() -> None:
         assert spec.projection.dim == 2**20
 
 
-def test_a_norm_that_takes_too_long_is_refused() -> None:
+def test_a_norm_that_takes_too_long_is_refused():
     from dpindex.mechanism.projections.dense import operator_norm
 
     with pytest.raises(InputError, match="too long to bound"):
         operator_norm(np.broadcast_to(np.int8(1), (1 << 14, 1 << 14)))
 
 
-def test_an_index_is_read_before_its_projection_is_made(tmp_path: Path) -> None:
+def test_an_index_is_read_before_its_projection_is_made(tmp_path):
     """What the manifest declares costs nothing while the codes do not bear it out."""
     other = replace(SPEC, dim=2**26)
     codes = Privatizer(SPEC).privatize(np.zeros((2, 6)))
     index = _forged(tmp_path / "i", other, codes)
 
-    def refuse() -> None:
+    def refuse():
         with pytest.raises(InputError, match="another spec"):
             PrivateIndex.open(index)
 
     assert _peak(refuse) < 8 * MB
 
 
-def _numbers(k: int, mark: bytes) -> NumberFormat:
+def _numbers(k, mark):
     return NumberFormat(k, mark, 1.0, 0.0)
 
 
@@ -166,15 +160,13 @@ def _numbers(k: int, mark: bytes) -> NumberFormat:
         (lambda mark: _numbers(3, mark).codes(np.zeros((1, 3), np.int8)), "rows it should"),
     ],
 )
-def test_codes_with_a_copied_fingerprint(
-    tmp_path: Path, codes: Callable[[bytes], Codes], words: str
-) -> None:
+def test_codes_with_a_copied_fingerprint(tmp_path, codes, words):
     """Every hash and the fingerprint are right; only the form is wrong."""
     with pytest.raises(InputError, match=words):
         PrivateIndex.open(_forged(tmp_path / "i", SPEC, codes(SPEC.fingerprint)))
 
 
-def test_a_manifest_of_another_index(tmp_path: Path) -> None:
+def test_a_manifest_of_another_index(tmp_path):
     codes = Privatizer(SPEC).privatize(np.zeros((2, 6)))
     first, second = (_forged(tmp_path / name, SPEC, codes, ids) for name, ids in NAMED)
     (first / "manifest.json").write_bytes((second / "manifest.json").read_bytes())
@@ -186,9 +178,7 @@ def test_a_manifest_of_another_index(tmp_path: Path) -> None:
 NAMED = (("a", (1, 2)), ("b", (3, 4)))
 
 
-def test_a_manifest_stays_small_enough_to_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_stays_small_enough_to_be_read(tmp_path, monkeypatch):
     """What could not be opened again is not committed."""
     index = PrivateIndex(SPEC)
     index.add(np.zeros((1, 6)))
@@ -202,44 +192,44 @@ def test_a_manifest_stays_small_enough_to_be_read(
 
 
 @pytest.mark.slow
-def test_a_manifest_takes_memory_in_proportion(tmp_path: Path) -> None:
+def test_a_manifest_takes_memory_in_proportion(tmp_path):
     """The largest that is read has 16 MB: what parsing makes of it stays below 1 GB."""
     (tmp_path / "manifest.json").write_bytes(b"[" + b"[]," * (MB // 3 - 2) + b"[]]")
 
-    def refuse() -> None:
+    def refuse():
         with pytest.raises(InputError, match="not a manifest"):
             IndexDirectory(tmp_path).manifest()
 
     assert _peak(refuse) < 50 * MB
 
 
-def test_a_declared_size_is_not_allocated(tmp_path: Path) -> None:
+def test_a_declared_size_is_not_allocated(tmp_path):
     index = _forged(tmp_path / "i", SPEC, Privatizer(SPEC).privatize(np.zeros((2, 6))))
     data = json.loads((index / "manifest.json").read_text())
     del data["checksum"]
     data["files"]["segments/000000.codes"]["bytes"] = 1 << 32
     (index / "manifest.json").write_text(_sealed(data))
 
-    def refuse() -> None:
+    def refuse():
         with pytest.raises(InputError, match="cut off"):
             PrivateIndex.open(index)
 
     assert _peak(refuse) < 8 * MB
 
 
-def _sealed(data: dict[str, Any]) -> str:
+def _sealed(data):
     """A manifest with the right checksum, as anyone can make one."""
     seal = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
     return json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True)
 
 
-def _add_and_save(index: PrivateIndex, path: Path, times: int) -> None:
+def _add_and_save(index, path, times):
     for _ in range(times):
         index.add(np.zeros((1, 6)))
         index.save(path)
 
 
-def test_one_long_id_among_many_short_ones() -> None:
+def test_one_long_id_among_many_short_ones():
     """An array of text is as wide as its longest: 1 MB of ids must not become 4 GB."""
     check_id_lengths(np.repeat([4096, 1], [1, 65535]))
     check_id_lengths(np.repeat([320, 20], [1, 10**7 - 1]))
@@ -256,7 +246,7 @@ def test_one_long_id_among_many_short_ones() -> None:
     assert len(ids) == 70_001
 
 
-def test_lines_of_ids_of_very_different_lengths(tmp_path: Path) -> None:
+def test_lines_of_ids_of_very_different_lengths(tmp_path):
     from dpindex.data import read_ids
 
     (tmp_path / "ids.txt").write_text("a\n" * 300_000 + "b" * 1000 + "\n")
@@ -264,7 +254,7 @@ def test_lines_of_ids_of_very_different_lengths(tmp_path: Path) -> None:
         read_ids(tmp_path / "ids.txt")
 
 
-def test_only_plain_files_of_bounded_size(tmp_path: Path) -> None:
+def test_only_plain_files_of_bounded_size(tmp_path):
     (tmp_path / "f").write_bytes(b"12345")
     assert read_file(tmp_path / "f", 5) == b"12345"
     with pytest.raises(InputError, match="has 5 bytes; at most 4 are read"):
@@ -283,14 +273,14 @@ def test_only_plain_files_of_bounded_size(tmp_path: Path) -> None:
 class _Bomb:
     """Unpickling this writes a file."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return open, (self.path, "w")
 
 
-def _write_hostile(folder: Path) -> None:
+def _write_hostile(folder):
     """Every kind of file that a command reads, each with something wrong in it."""
     np.save(folder / "x.npy", np.zeros((4, 6), np.float32))
     (folder / "spec.json").write_text(SPEC.to_json())
@@ -368,9 +358,7 @@ COMMANDS = [
 
 
 @pytest.mark.slow
-def test_every_command_says_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_says_one_sentence(tmp_path, monkeypatch, capsys):
     """Exit code 2, one line that names the file; nothing is written, lost or executed."""
     _write_hostile(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -389,7 +377,7 @@ def test_every_command_says_one_sentence(
     assert len(PrivateIndex.open(tmp_path / "index")) == 4
 
 
-def test_a_denoiser_of_another_form(tmp_path: Path) -> None:
+def test_a_denoiser_of_another_form(tmp_path):
     """Found while fuzzing: shapes with fewer dimensions than they must have were an IndexError."""
     from dpindex.decode.denoiser import denoiser_from_bytes
 
@@ -409,8 +397,8 @@ def test_a_denoiser_of_another_form(tmp_path: Path) -> None:
 
 
 def test_h2_lines_of_facts_are_escaped_where_they_are_printed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     guarantee = Spec(
         "dp-oporp-staircase", dim=6, k=2, epsilon=60.0, adjacency=attribute(1.0)
     ).guarantee

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -24,9 +23,9 @@ from scipy import sparse
 
 import dpindex as dpi
 import dpindex.mechanism.privatizer
-from dpindex import Codebook, Design, Privatizer, Spec, attribute, l2
+from dpindex import Privatizer, Spec, attribute, l2
 from dpindex.base.errors import InputError
-from dpindex.mechanism.codes import Codes, SignFormat
+from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.noise import gaussian, signs, square_wave, symbols
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable
@@ -40,7 +39,7 @@ from independent import oracle
 from independent.oracle import DisagreementError, Oracle, Replayed, Words
 
 ROWS = {row.name: row for row in dpi.methods()}
-DTYPES: dict[int, Any] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+DTYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,14 @@ class Case:
     changes: tuple[tuple[str, Any], ...] = ()
 
     @property
-    def spec(self) -> Spec:
+    def spec(self):
         return example(ROWS[self.method], **dict(self.changes))
 
-    def __str__(self) -> str:
+    def __str__(self):
         return ",".join([self.method, *(f"{name}={value}" for name, value in self.changes)])
 
 
-def case(method: str, **changes: Any) -> Case:
+def case(method, **changes):
     return Case(method, tuple(changes.items()))
 
 
@@ -136,34 +135,32 @@ VARIANTS = [
 
 
 @cache
-def read_only(each: Case) -> Spec:
+def read_only(each):
     """Its spec, resolved once for the tests that change nothing in it."""
     return each.spec
 
 
 @cache
-def oracle_of(
-    text: str, norm: float | None, codebook: Codebook | None, design: Design | None
-) -> Oracle:
+def oracle_of(text, norm, codebook, design):
     codewords = () if codebook is None else codebook.stated.tolist()
     matrix = b"" if design is None else design.to_bytes()
     return Oracle(text, norm, codewords, matrix)
 
 
-def oracle_for(spec: Spec) -> Oracle:
+def oracle_for(spec):
     """The oracle of a spec; of the encoder it learns the public operator norm, to certify it."""
     hides_vectors = spec.adjacency.kind == "l2" and spec.codebook is None
     norm = getattr(spec.projection, "operator_norm", None) if hides_vectors else None
     return oracle_of(spec.to_json(), norm, spec.codebook, spec.design)
 
 
-def exact(x: Any) -> list[list[Fraction]]:
+def exact(x):
     """The values themselves, whatever floats or integers hold them."""
     table = x.toarray() if sparse.issparse(x) else x
     return [[Fraction(value) for value in row] for row in table.tolist()]
 
 
-def vectors(spec: Spec, rows: int = 5, seed: int = 0) -> Any:
+def vectors(spec, rows=5, seed=0):
     """Uniform in the bounds, with zeros, bounds, exact ties of the grid and their neighbours.
 
     The first four attributes are at a bound, so that no norm is below ``min_norm``.
@@ -195,10 +192,10 @@ def vectors(spec: Spec, rows: int = 5, seed: int = 0) -> Any:
 class Dealt(Scripted):
     """Deals the words that the oracle was dealt; other requests are a disagreement."""
 
-    def __init__(self, dealt: Sequence[tuple[int, list[int]]]) -> None:
+    def __init__(self, dealt):
         super().__init__(np.array(words, dtype=DTYPES[bits]) for bits, words in dealt)
 
-    def words(self, count: int, dtype: Any) -> Any:
+    def words(self, count, dtype):
         if count == 0:
             return np.empty(0, dtype)
         if self.spent:
@@ -209,11 +206,11 @@ class Dealt(Scripted):
 class Recording(Seeded):
     """Uniform words, and which were dealt in what order."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         super().__init__(seed)
         self.dealt: list[tuple[int, list[int]]] = []
 
-    def words(self, count: int, dtype: Any) -> Any:
+    def words(self, count, dtype):
         words = super().words(count, dtype)
         if count:
             self.dealt.append((8 * np.dtype(dtype).itemsize, words.tolist()))
@@ -223,11 +220,11 @@ class Recording(Seeded):
 class Recorder:
     """Stands in for ``secret_stream``: a new recorded stream for every call."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed=0):
         self.streams: list[Recording] = []
         self._seed = seed
 
-    def __call__(self) -> Recording:
+    def __call__(self):
         self.streams.append(Recording(self._seed + len(self.streams)))
         return self.streams[-1]
 
@@ -235,7 +232,7 @@ class Recorder:
 # What must be released, by each path
 
 
-def demand(codes: Codes, judge: Oracle, wanted: list[list[int]]) -> None:
+def demand(codes, judge, wanted):
     """Equality of the stored bytes and of the container."""
     kind, body = judge.stored(wanted)
     found = np.ascontiguousarray(codes.stored)
@@ -244,9 +241,7 @@ def demand(codes: Codes, judge: Oracle, wanted: list[list[int]]) -> None:
     judge.check_container(codes.to_bytes(), wanted)
 
 
-def demand_released(
-    spec: Spec, x: Any, words: Words, privatizer: dpi.Privatizer | None = None
-) -> None:
+def demand_released(spec, x, words, privatizer=None):
     """One task: the encoder is dealt the words that the oracle was dealt."""
     judge = oracle_for(spec)
     wanted = judge.codes(exact(x), words)
@@ -258,7 +253,7 @@ def demand_released(
         raise DisagreementError("words are left that should have been read")
 
 
-def demand_tasks(spec: Spec, x: Any, rows: int, threads: int, patch: pytest.MonkeyPatch) -> None:
+def demand_tasks(spec, x, rows, threads, patch):
     """Tasks of so many rows: the noise of each is that of one stream, and no stream serves two."""
     patch.setattr(dpindex.mechanism.privatizer, "block_rows", lambda spec, sparse: rows)
     recorder = Recorder()
@@ -282,7 +277,7 @@ def demand_tasks(spec: Spec, x: Any, rows: int, threads: int, patch: pytest.Monk
     demand(codes, judge, wanted)
 
 
-def answered(judge: Oracle, rows: Any, stream: Recording) -> list[list[int]] | None:
+def answered(judge, rows, stream):
     """The codes of rows under the words of a stream, or None if other words would be read."""
     words = Replayed(stream.dealt)
     try:
@@ -292,14 +287,13 @@ def answered(judge: Oracle, rows: Any, stream: Recording) -> list[list[int]] | N
     return codes if words.spent else None
 
 
-def unpacked(judge: Oracle, codes: list[list[int]]) -> list[list[int]]:
+def unpacked(judge, codes):
     """Codes as they are stored, whatever integers hold them."""
     kind, body = judge.stored(codes)
-    stored: list[list[int]] = np.frombuffer(body, kind).reshape(len(codes), -1).tolist()
-    return stored
+    return np.frombuffer(body, kind).reshape(len(codes), -1).tolist()
 
 
-def demand_index(spec: Spec, x: Any, patch: pytest.MonkeyPatch) -> None:
+def demand_index(spec, x, patch):
     """What ``PrivateIndex.add`` keeps, and what a private query is searched with."""
     recorder = Recorder()
     with patch.context() as within:
@@ -324,14 +318,14 @@ def demand_index(spec: Spec, x: Any, patch: pytest.MonkeyPatch) -> None:
             raise DisagreementError("a private query is searched with other codes")
 
 
-def replay(stream: Recording) -> Words:
+def replay(stream):
     return Replayed(stream.dealt)
 
 
 # Every method
 
 
-def test_the_oracle_is_independent_and_complete() -> None:
+def test_the_oracle_is_independent_and_complete():
     tree = ast.parse(Path(oracle.__file__).read_text())
     imports = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imports |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
@@ -342,7 +336,7 @@ def test_the_oracle_is_independent_and_complete() -> None:
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("each", [*EVERY, *VARIANTS], ids=str)
-def test_codes_are_those_of_the_oracle(each: Case, layout: str) -> None:
+def test_codes_are_those_of_the_oracle(each, layout):
     spec = read_only(each)
     x = vectors(spec)
     if layout == "sparse":
@@ -355,9 +349,9 @@ def test_codes_are_those_of_the_oracle(each: Case, layout: str) -> None:
         demand_released(spec, x, Words(seed, edges=seed > 0))
 
 
-def test_edge_words_reach_every_branch() -> None:
+def test_edge_words_reach_every_branch():
     """Refinements, ties and tails of tables, ties of flips, refused words: each more than once."""
-    events: Counter[str] = Counter()
+    events = Counter()
     for method in ("dp-oporp", "dp-rp-l", "raw-square-wave", "dp-signoporp-geometric",
                    "record-cap"):  # fmt: skip
         spec = Case(method).spec
@@ -384,7 +378,7 @@ FLOATS = [np.float16, np.float32, np.float64, ">f4", ">f8"]
     ],
     ids=str,
 )
-def test_grid_of_every_dtype(each: Case, dtype: Any) -> None:
+def test_grid_of_every_dtype(each, dtype):
     """Floats of every width round as the correctly rounded real numbers that they are."""
     spec = each.spec
     rng = np.random.default_rng(5)
@@ -410,15 +404,13 @@ def test_grid_of_every_dtype(each: Case, dtype: Any) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("method", ["dp-oporp-staircase", "dp-rp-g-opt", "dp-signoporp-rr-smooth"])
 @pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix])
-def test_each_task_draws_from_its_own_stream(
-    method: str, threads: int, layout: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_task_draws_from_its_own_stream(method, threads, layout, monkeypatch):
     spec = Case(method).spec
     demand_tasks(spec, layout(vectors(spec, 11)), 3, threads, monkeypatch)
 
 
 @pytest.mark.parametrize("method", ["dp-oporp-staircase", "idp-signrp-g", "raw-square-wave"])
-def test_tasks_of_one_thread_share_its_stream(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_of_one_thread_share_its_stream(method, monkeypatch):
     """As they do with the stream that ships: words are read on, task after task."""
     spec = Case(method).spec
     monkeypatch.setattr(dpindex.mechanism.privatizer, "block_rows", lambda spec, sparse: 3)
@@ -432,7 +424,7 @@ def test_tasks_of_one_thread_share_its_stream(method: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("layout", [np.asarray, sparse.csr_matrix])
 @pytest.mark.parametrize("method", ["dp-oporp-laplace", "dp-fjlt-gaussian", "dp-signrp-geometric"])
-def test_the_smallest_blocks(method: str, layout: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_smallest_blocks(method, layout, monkeypatch):
     """However long vectors are, sixteen are projected at a time and get their noise together."""
     spec = Case(method).spec
     monkeypatch.setattr(Projection, "block_numbers", 1)
@@ -450,7 +442,7 @@ def test_the_smallest_blocks(method: str, layout: Any, monkeypatch: pytest.Monke
     ],
     ids=str,
 )
-def test_codes_of_every_width(each: Case, kind: str) -> None:
+def test_codes_of_every_width(each, kind):
     spec = each.spec
     words, x = Words(2), vectors(spec)
     assert oracle_for(spec).stored(oracle_for(spec).codes(exact(x), words))[0] == kind
@@ -460,9 +452,7 @@ def test_codes_of_every_width(each: Case, kind: str) -> None:
 @pytest.mark.parametrize(
     "method", ["dp-oporp-staircase", "dp-rp-g-opt", "raw-square-wave", "dp-signoporp-geometric"]
 )
-def test_index_keeps_and_searches_with_those_codes(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_index_keeps_and_searches_with_those_codes(method, monkeypatch):
     spec = Case(method).spec
     demand_index(spec, vectors(spec, 7)[1:], monkeypatch)
 
@@ -472,7 +462,7 @@ def test_index_keeps_and_searches_with_those_codes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["dp-oporp-staircase", "dp-signoporp-geometric"])
-def test_tasks_of_the_size_that_ships(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_of_the_size_that_ships(method, monkeypatch):
     spec = Case(method).spec
     rows = dpindex.mechanism.privatizer.block_rows(spec, sparse=False)
     x = vectors(spec, 40)[np.random.default_rng(1).integers(0, 40, rows + 500)]
@@ -489,12 +479,12 @@ def test_tasks_of_the_size_that_ships(method: str, monkeypatch: pytest.MonkeyPat
     ],
     ids=str,
 )
-def test_public_streams_of_several_blocks(each: Case) -> None:
+def test_public_streams_of_several_blocks(each):
     """A block of the stream is 2^20 bytes: these maps read more."""
     demand_released(each.spec, vectors(each.spec, 2), Words(1, edges=True))
 
 
-def tables_of(law: Any, judge: Any) -> list[tuple[CellTable, Any]]:
+def tables_of(law, judge):
     """The tables that a law draws from, each with the oracle's."""
     source = getattr(law, "source", law)
     if isinstance(source, CellTable):
@@ -509,7 +499,7 @@ def tables_of(law: Any, judge: Any) -> list[tuple[CellTable, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("each", [each for each in EVERY if ROWS[each.method].private], ids=str)
-def test_every_boundary_of_every_table(each: Case) -> None:
+def test_every_boundary_of_every_table(each):
     for epsilon in (0.02, 0.3, 1.0, 7.0, 40.0):
         if each.method == "row-rp-g-composition":
             epsilon = min(epsilon, 20.0)  # there is none beyond
@@ -527,7 +517,7 @@ def test_every_boundary_of_every_table(each: Case) -> None:
             assert spec.law.uniform == judge.law.uniform
 
 
-def compare(table: CellTable, wanted: Any) -> None:
+def compare(table, wanted):
     """A thousand boundaries, or all: those on both sides of −½ are one tail of the oracle's."""
     ends = list(accumulate(table.masses))[:-1]
     reach = max(len(ends) + table.first, -table.first)
@@ -540,7 +530,7 @@ def compare(table: CellTable, wanted: Any) -> None:
     assert tuple(map(wanted.value, (0, (1 << wanted.bits) - 1))) == outermost
 
 
-def drawn(row: Any, choice: random.Random) -> Spec:
+def drawn(row, choice):
     """A spec of that method, every field drawn; InputError where they do not fit together."""
     fields = needed(row)
     if row.private:
@@ -581,7 +571,7 @@ def drawn(row: Any, choice: random.Random) -> Spec:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.name)
-def test_specs_drawn_at_random(row: Any) -> None:
+def test_specs_drawn_at_random(row):
     tried = 0
     for seed in range(8):
         choice = random.Random(f"{row.name}/{seed}")
@@ -602,14 +592,12 @@ def test_specs_drawn_at_random(row: Any) -> None:
 
 # Planted weaknesses
 
-Plant = Callable[[pytest.MonkeyPatch, Spec], Any]
 
-
-def with_noise(change: Callable[[Any, Any], Any]) -> Plant:
+def with_noise(change):
     """Additive noise that is changed before it is added, given the noise and x, both (n, k)."""
 
-    def plant(patch: pytest.MonkeyPatch, spec: Spec) -> None:
-        def perturb(self: AdditiveNoise, x: Any, stream: Any) -> Any:
+    def plant(patch, spec):
+        def perturb(self, x, stream):
             noise = self.source.sample(x.size, stream).reshape(x.shape).astype(np.int64)
             noisy = x.astype(np.int64) + np.asarray(change(noise, x)).astype(np.int64)
             return (noisy >> self.source.cell_bits).astype(np.int32)
@@ -619,21 +607,21 @@ def with_noise(change: Callable[[Any, Any], Any]) -> Plant:
     return plant
 
 
-def set_column(noise: Any, column: int, values: Any) -> Any:
+def set_column(noise, column, values):
     noise[:, column] = values
     return noise
 
 
-def antithetic(noise: Any, x: Any) -> Any:
+def antithetic(noise, x):
     half = len(noise) // 2
     noise[half : 2 * half] = ~noise[:half]
     return noise
 
 
-def with_flips(change: Callable[[FlipsByLevel, Any, Any], Any]) -> Plant:
+def with_flips(change):
     """Signs that are changed after they were drawn, given the law, the bits and x."""
 
-    def plant(patch: pytest.MonkeyPatch, spec: Spec) -> None:
+    def plant(patch, spec):
         perturb = FlipsByLevel.perturb
         patch.setattr(
             FlipsByLevel, "perturb", lambda self, x, s: change(self, perturb(self, x, s), x)
@@ -642,19 +630,19 @@ def with_flips(change: Callable[[FlipsByLevel, Any, Any], Any]) -> Plant:
     return plant
 
 
-def with_law(make: Callable[[Any], Any]) -> Plant:
+def with_law(make):
     """Another law than the spec's."""
 
-    def plant(patch: pytest.MonkeyPatch, spec: Spec) -> None:
+    def plant(patch, spec):
         object.__setattr__(spec, "law", make(spec.law))
 
     return plant
 
 
-def patched(target: Any, name: str, replace: Callable[[Any], Any]) -> Plant:
+def patched(target, name, replace):
     """A function replaced by one made from it; what the spec resolves to is made again."""
 
-    def plant(patch: pytest.MonkeyPatch, spec: Spec) -> None:
+    def plant(patch, spec):
         patch.setattr(target, name, replace(getattr(target, name)))
         for part in ("projection", "law", "grid", "format"):
             vars(spec).pop(part, None)
@@ -662,10 +650,10 @@ def patched(target: Any, name: str, replace: Callable[[Any], Any]) -> Plant:
     return plant
 
 
-def short_words(draw: Any) -> Any:
+def short_words(draw):
     """Flips decided by sixteen bits."""
 
-    def flips(thresholds: Any, index: Any, stream: Any) -> Any:
+    def flips(thresholds, index, stream):
         top = (thresholds >> np.uint64(48)).astype(np.uint16)
         return stream.words(index.size, np.uint16).reshape(index.shape) < top[index]
 
@@ -675,34 +663,34 @@ def short_words(draw: Any) -> Any:
 class Unranked(CapResponse):
     """Draws in the order of coordinates, by weights that belong to ranks."""
 
-    def perturb(self, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         return self.agreements(len(x), stream) == (x >= 0)
 
 
-def low_words(draw: Any) -> Any:
+def low_words(draw):
     """Uniform numbers from the half of a word that decides little."""
 
     class Turned:
-        def __init__(self, stream: Any) -> None:
+        def __init__(self, stream):
             self._stream = stream
 
-        def words(self, count: int, dtype: Any) -> Any:
+        def words(self, count, dtype):
             return self._stream.words(count, dtype) << np.uint64(32)
 
     return lambda limit, count, stream: draw(limit, count, Turned(stream))
 
 
-def truncating(round_: Any) -> Any:
-    def towards_zero(self: Grid, x: Any) -> Any:
+def truncating(round_):
+    def towards_zero(self, x):
         return np.trunc(x / (self.step * self.scale)).astype(self.dtype)
 
     return towards_zero
 
 
-def doubled_epsilon(privatize: Any) -> Any:
+def doubled_epsilon(privatize):
     """Twice the epsilon under the label of the spec."""
 
-    def other(self: dpi.Privatizer, x: Any, **options: Any) -> Codes:
+    def other(self, x, **options):
         spender = dpi.Privatizer(self.spec.with_epsilon(2 * self.spec.budget))
         spender.stream = self.stream
         return self.spec.format.codes(privatize(spender, x, **options).stored)
@@ -710,11 +698,10 @@ def doubled_epsilon(privatize: Any) -> Any:
     return other
 
 
-def keyed_by_seed(privatize: Any) -> Any:
-    def other(self: dpi.Privatizer, x: Any, **options: Any) -> Codes:
+def keyed_by_seed(privatize):
+    def other(self, x, **options):
         self.stream = lambda: Seeded(self.spec.seed)
-        codes: Codes = privatize(self, x, **options)
-        return codes
+        return privatize(self, x, **options)
 
     return other
 
@@ -722,54 +709,53 @@ def keyed_by_seed(privatize: Any) -> Any:
 class Rewound:
     """Deals the words of another stream from the beginning."""
 
-    def __init__(self, stream: Recording) -> None:
+    def __init__(self, stream):
         self._stream, self._at = stream, 0
 
-    def words(self, count: int, dtype: Any) -> Any:
+    def words(self, count, dtype):
         self._at += 1
         if self._at > len(self._stream.dealt):
             return self._stream.words(count, dtype)
         return np.array(self._stream.dealt[self._at - 1][1], dtype=dtype)
 
 
-def one_key_for_all_tasks(privatize: Any) -> Any:
-    def other(self: dpi.Privatizer, x: Any, **options: Any) -> Codes:
-        stream: Any = self.stream()
+def one_key_for_all_tasks(privatize):
+    def other(self, x, **options):
+        stream = self.stream()
         self.stream = lambda: Rewound(stream)
-        codes: Codes = privatize(self, x, **options)
-        return codes
+        return privatize(self, x, **options)
 
     return other
 
 
-def averaged(privatize: Any) -> Any:
+def averaged(privatize):
     """The mean of two releases."""
 
-    def other(self: dpi.Privatizer, x: Any, **options: Any) -> Codes:
+    def other(self, x, **options):
         one, two = (privatize(self, x, **options).stored.astype(np.int64) for _ in range(2))
         return self.spec.format.codes(self.spec.format.pack((one + two) // 2))
 
     return other
 
 
-def released(spec: Spec, x: Any, patch: pytest.MonkeyPatch) -> None:
+def released(spec, x, patch):
     for seed in range(3):
         demand_released(spec, x, Words(seed, edges=seed > 0))
 
 
-def released_sparse(spec: Spec, x: Any, patch: pytest.MonkeyPatch) -> None:
+def released_sparse(spec, x, patch):
     released(spec, sparse.csr_matrix(x), patch)
 
 
-def in_tasks(spec: Spec, x: Any, patch: pytest.MonkeyPatch) -> None:
+def in_tasks(spec, x, patch):
     demand_tasks(spec, x, 4, 1, patch)
 
 
-def centre_after_noise(patch: pytest.MonkeyPatch, spec: Spec) -> None:
+def centre_after_noise(patch, spec):
     """Flips are chosen by the vector as it is, and the sign is that of the centred one."""
     offset = spec.offset
 
-    def perturb(self: FlipsByLevel, x: Any, stream: Any) -> Any:
+    def perturb(self, x, stream):
         bare = x + offset
         flipped = unchanged(self, bare, stream) != (bare > 0)
         return (x > 0) != flipped
@@ -778,7 +764,7 @@ def centre_after_noise(patch: pytest.MonkeyPatch, spec: Spec) -> None:
     patch.setattr(FlipsByLevel, "perturb", perturb)
 
 
-def heavier_matrix(patch: pytest.MonkeyPatch, spec: Spec) -> None:
+def heavier_matrix(patch, spec):
     apply = Designed.apply
     patch.setattr(Designed, "apply", lambda self, x: np.rint(1.05 * apply(self, x)))
 
@@ -788,7 +774,7 @@ WAVE = case("raw-square-wave")
 CAP, BOOK = case("record-cap"), case("record-codebook")
 PRIVATIZE = (dpi.Privatizer, "privatize")
 
-WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
+WEAKNESSES = {
     "noise divided by 100": (ADDITIVE, with_noise(lambda n, x: n // 100), released),
     "noise cut at four deviations": (
         ADDITIVE, with_noise(lambda n, x: np.clip(n, -16384, 16383)), released,
@@ -885,7 +871,7 @@ WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
 
 
 @pytest.mark.parametrize("name", WEAKNESSES)
-def test_planted_weakness_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_weakness_is_caught(name, monkeypatch):
     each, plant, path = WEAKNESSES[name]
     spec = each.spec
     x = vectors(spec, 12)

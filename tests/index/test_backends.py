@@ -3,12 +3,7 @@
 Random numbers are seeded and Faiss trains from a fixed seed, so each test passes always or never.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.made_datasets import low_rank
 
@@ -17,13 +12,12 @@ from dpindex.base.arrays import matrix_product, unit
 from dpindex.decode.designed import DesignedDecoder
 from dpindex.decode.kinds import DECODERS, decoder_of
 from dpindex.decode.symbols import SymbolDecoder
-from dpindex.index.backends import SearchBackend, faiss
+from dpindex.index.backends import faiss
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.ranking import BACKENDS, few_threads
 from dpindex.index.symbol_lists import SymbolLists
 
-Array = npt.NDArray[Any]
 WIDTH = 24
 METRICS = ["cosine", "ip", "l2"]
 LOSSY = [
@@ -50,7 +44,6 @@ ALL = [
     *((FaissVectors, "cosine", index_type) for index_type in LOSSY),
     *((FaissVectors, m, t) for m in ("ip", "l2") for t in ("SQ4", "IVF16,PQ12x4fs", "HNSW16")),
 ]
-Case = tuple[type[SearchBackend], str, str]
 every_case = pytest.mark.parametrize(
     "case",
     [
@@ -67,35 +60,35 @@ every_case = pytest.mark.parametrize(
 class Contract:
     """A backend of a case, its items, and what NumPy finds for a query."""
 
-    def __init__(self, case: Case, rows: int = 1500, seed: int = 0) -> None:
+    def __init__(self, case, rows=1500, seed=0):
         self.signs = case[0] is FaissSigns
         self.case, self.metric = case, case[1]
         self.backend = case[0](WIDTH, case[1], case[2])
         self.vectors = self._vectors(rows, seed)
         self.backend.begin(self.items(self.vectors)[::2])
 
-    def _vectors(self, rows: int, seed: int) -> Array:
+    def _vectors(self, rows, seed):
         """Points near a plane of few dimensions, as denoised codes are; or signs."""
         rng = np.random.default_rng(seed)
         base = low_rank(rows, dim=WIDTH, seed=seed) - 0.4
         return np.sign(base + rng.normal(0, 0.2, base.shape)) if self.signs else base
 
-    def items(self, vectors: Array) -> Array:
+    def items(self, vectors):
         if self.signs:
             return np.packbits(vectors > 0, axis=1, bitorder="little")
         return vectors.astype(np.float32)
 
-    def filled(self) -> SearchBackend:
+    def filled(self):
         self.backend.add(self.items(self.vectors))
         self.backend.finish()
         return self.backend
 
-    def queries(self, nq: int = 40) -> Array:
+    def queries(self, nq=40):
         """Like the items, and one of zeros."""
         asked = self._vectors(nq, seed=9)
         return asked if self.signs else np.vstack([asked, np.zeros((1, WIDTH))])
 
-    def truth(self, queries: Array) -> Array:
+    def truth(self, queries):
         """Scores of all items, shape (nq, n)."""
         x, y = self.vectors.astype(np.float64), queries.astype(np.float64)
         if self.metric == "l2":
@@ -105,14 +98,14 @@ class Contract:
         return y @ x.T
 
 
-def test_every_backend_is_judged_here() -> None:
+def test_every_backend_is_judged_here():
     """Lists of symbols, which are asked otherwise, have a file of tests of their own."""
     assert {*BACKENDS.values()} == {SymbolLists, *(case[0] for case in ALL)}
 
 
 @pytest.mark.parametrize("case", EXACT)
 @pytest.mark.parametrize("found", [1, 10, 1500])
-def test_exact_search_is_numpys(case: Case, found: int) -> None:
+def test_exact_search_is_numpys(case, found):
     contract = Contract(case)
     backend, queries = contract.filled(), contract.queries()
     truth = contract.truth(queries)
@@ -130,7 +123,7 @@ def test_exact_search_is_numpys(case: Case, found: int) -> None:
 
 @pytest.mark.parametrize("case", VECTORS)
 @pytest.mark.parametrize("size", [1e-6, 1e6])
-def test_the_size_of_vectors_does_not_matter(case: Case, size: float) -> None:
+def test_the_size_of_vectors_does_not_matter(case, size):
     contract = Contract(case)
     contract.vectors = contract.vectors * size
     contract.vectors[5] = 0
@@ -145,7 +138,7 @@ def test_the_size_of_vectors_does_not_matter(case: Case, size: float) -> None:
 
 
 @every_case
-def test_every_place_is_filled(case: Case) -> None:
+def test_every_place_is_filled(case):
     """However many are wanted and whatever is asked, every row stands once, best first."""
     contract = Contract(case)
     backend, queries = contract.filled(), contract.queries()
@@ -161,7 +154,7 @@ def test_every_place_is_filled(case: Case) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in ALL if case[2] != "f32"])
-def test_recall_is_what_queries_see(case: Case, capfd: pytest.CaptureFixture[str]) -> None:
+def test_recall_is_what_queries_see(case, capfd):
     """Of two hundred new queries, as often as measured on a hundred items, within 0.06."""
     contract = Contract(case, rows=4000)
     backend, queries = contract.filled(), contract.queries(200)[:-1]
@@ -178,7 +171,7 @@ def test_recall_is_what_queries_see(case: Case, capfd: pytest.CaptureFixture[str
 
 @pytest.mark.slow
 @every_case
-def test_added_in_pieces_with_searches_between(case: Case) -> None:
+def test_added_in_pieces_with_searches_between(case):
     whole, pieces = Contract(case), Contract(case)
     whole.filled()
     for start in range(0, 1500, 400):
@@ -193,7 +186,7 @@ def test_added_in_pieces_with_searches_between(case: Case) -> None:
 
 
 @every_case
-def test_beginning_anew_forgets_everything(case: Case) -> None:
+def test_beginning_anew_forgets_everything(case):
     contract = Contract(case)
     backend = contract.filled()
     contract.vectors = contract._vectors(600, seed=4)
@@ -206,7 +199,7 @@ def test_beginning_anew_forgets_everything(case: Case) -> None:
 
 
 @every_case
-def test_equal_items_have_equal_scores(case: Case) -> None:
+def test_equal_items_have_equal_scores(case):
     contract = Contract(case)
     crowd = np.arange(700, 740)
     contract.vectors[crowd] = contract.vectors[700]
@@ -218,9 +211,7 @@ def test_equal_items_have_equal_scores(case: Case) -> None:
 
 
 @pytest.mark.parametrize("index_type", ["int8", "SQ4", "PQ8", "f16", "HNSW16"])
-def test_what_was_fitted_to_few_is_fitted_again(
-    index_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_fitted_to_few_is_fitted_again(index_type, monkeypatch):
     monkeypatch.setattr("dpindex.index.faiss_vectors.SAMPLE_ROWS", 2048)
     backend = FaissVectors(WIDTH, "ip", index_type)
     backend.begin(np.ones((300, WIDTH), dtype=np.float32))
@@ -230,7 +221,7 @@ def test_what_was_fitted_to_few_is_fitted_again(
     assert not backend.needs_retraining(10**9)
 
 
-def test_one_item_alone() -> None:
+def test_one_item_alone():
     for case in ALL:
         if "PQ" in case[2] or "IVF" in case[2]:
             continue
@@ -249,7 +240,7 @@ INDEXES = [
 ]
 
 
-def row_spec(method: str) -> Spec:
+def row_spec(method):
     return Spec(
         method=method,
         dim=WIDTH,
@@ -262,7 +253,7 @@ def row_spec(method: str) -> Spec:
 
 
 @pytest.fixture
-def index(request: pytest.FixtureRequest, known_noise: None) -> PrivateIndex:
+def index(request, known_noise):
     """1500 rows."""
     method, denoised, index_type = request.param
     made = PrivateIndex(row_spec(method), index_type=index_type)
@@ -275,7 +266,7 @@ def index(request: pytest.FixtureRequest, known_noise: None) -> PrivateIndex:
 every_index = pytest.mark.parametrize("index", INDEXES, indirect=True)
 
 
-def test_every_entry_of_the_table_has_an_index_here() -> None:
+def test_every_entry_of_the_table_has_an_index_here():
     here = {type(decoder_of(row_spec(method))) for method, _, _ in INDEXES}
     # Symbols are tested at the record level, and designs by themselves.
     assert here | {SymbolDecoder, DesignedDecoder} == {*DECODERS}
@@ -283,12 +274,12 @@ def test_every_entry_of_the_table_has_an_index_here() -> None:
 
 @pytest.mark.slow
 @every_index
-def test_removed_rows_are_dead(index: PrivateIndex) -> None:
+def test_removed_rows_are_dead(index):
     base = low_rank(1500, dim=WIDTH)
     index.search(base[:3])
     index.remove(np.arange(0, 1500, 3))
     for query in ("exact", "private"):
-        ids = index.search(base[:70], k=1000, query=query).ids  # type: ignore[arg-type]
+        ids = index.search(base[:70], k=1000, query=query).ids
         assert not (ids % 3 == 0).any()
         assert all(len(set(row)) == 1000 for row in ids.tolist())
     index.add(base[:1], ids=[0])
@@ -297,7 +288,7 @@ def test_removed_rows_are_dead(index: PrivateIndex) -> None:
 
 @every_index
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_refused(index: PrivateIndex, bad: float) -> None:
+def test_what_is_not_finite_is_refused(index, bad):
     vectors = np.full((2, WIDTH), 0.5)
     vectors[1, 3] = bad
     for query in ("exact", "private"):
@@ -311,7 +302,7 @@ def test_what_is_not_finite_is_refused(index: PrivateIndex, bad: float) -> None:
 
 @pytest.mark.slow
 @every_index
-def test_similarities_do_not_depend_on_what_found_the_rows(index: PrivateIndex) -> None:
+def test_similarities_do_not_depend_on_what_found_the_rows(index):
     """Plain exact search of the same codes gives every pair the same estimate and error."""
     plain = PrivateIndex(index.spec)
     plain.add_codes(index.codes)
@@ -325,7 +316,7 @@ def test_similarities_do_not_depend_on_what_found_the_rows(index: PrivateIndex) 
         np.testing.assert_allclose(of_rows[0], of_rows[1], rtol=1e-6, atol=1e-6)
 
 
-def test_a_small_search_has_one_thread_of_openmp() -> None:
+def test_a_small_search_has_one_thread_of_openmp():
     """And gives back what was set, also after an error; a large one keeps its threads."""
     before = faiss().omp_get_max_threads()
     faiss().omp_set_num_threads(2)
@@ -342,7 +333,7 @@ def test_a_small_search_has_one_thread_of_openmp() -> None:
         faiss().omp_set_num_threads(before)
 
 
-def test_products_of_whole_numbers_do_not_depend_on_their_size() -> None:
+def test_products_of_whole_numbers_do_not_depend_on_their_size():
     """Codewords are found by them: alone or in a batch, a query has the same."""
     rng = np.random.default_rng(0)
     x = rng.integers(-60, 60, (300, 40)).astype(np.float32)

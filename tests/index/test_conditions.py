@@ -1,11 +1,8 @@
 """What expressions mean: exact comparisons and SQL's three values, over every type of column."""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +39,7 @@ COLUMNS = {
 }
 
 
-def _store(columns: Any = COLUMNS, ids: Any = None) -> CodeStore:
+def _store(columns=COLUMNS, ids=None):
     format_ = SignFormat(8, bytes(16))
     store = CodeStore(format_)
     count = len(next(iter(columns.values())))
@@ -115,7 +112,7 @@ CASES = [
 
 
 @folded(("text", "rows"), CASES)
-def test_a_condition_means_what_it_says(text: str, rows: list[int]) -> None:
+def test_a_condition_means_what_it_says(text, rows):
     assert kept_rows(text, STORE).tolist() == rows
 
 
@@ -139,7 +136,7 @@ F = {name: pc.field(name) for name in COLUMNS}
         (F["lang"].isin([]), []),
     ],
 )
-def test_an_expression_of_pyarrow_means_the_same(expression: Any, rows: list[int]) -> None:
+def test_an_expression_of_pyarrow_means_the_same(expression, rows):
     assert kept_rows(expression, STORE).tolist() == rows
 
 
@@ -151,7 +148,7 @@ def test_an_expression_of_pyarrow_means_the_same(expression: Any, rows: list[int
         "lang", F["n"] + 1 > 2, pc.starts_with(F["lang"], "e"), pc.field("x") == 1,
     ],
 )  # fmt: skip
-def test_what_has_no_meaning_is_one_sentence(filter_: Any) -> None:
+def test_what_has_no_meaning_is_one_sentence(filter_):
     with pytest.raises(InputError) as caught:
         kept_rows(filter_, STORE)
     assert "\n" not in str(caught.value)
@@ -182,7 +179,7 @@ _OPERATORS = {
 }
 
 
-def _values(kind: str) -> Any:
+def _values(kind):
     if kind == "decimal":
         return st.decimals(-(10**16), 10**16, places=3, allow_nan=False, allow_infinity=False)
     if kind.startswith("float"):
@@ -191,13 +188,13 @@ def _values(kind: str) -> Any:
     return st.integers(int(ends.min), int(ends.max))
 
 
-def _exact(value: Any) -> Fraction:
+def _exact(value):
     return Fraction(value if isinstance(value, int | Decimal) else float(value))
 
 
 @pytest.mark.parametrize("kind", _TYPES)
 @given(data=st.data())
-def test_comparisons_are_those_of_exact_fractions(kind: str, data: Any) -> None:
+def test_comparisons_are_those_of_exact_fractions(kind, data):
     values = data.draw(st.lists(_values(kind) | st.none(), min_size=1, max_size=6))
     literal = data.draw(_LITERALS | st.sampled_from([v for v in values if v is not None] or [0]))
     literal = literal if isinstance(literal, int) else float(literal)
@@ -217,7 +214,7 @@ def test_comparisons_are_those_of_exact_fractions(kind: str, data: Any) -> None:
         assert kept_rows(text, store).tolist() == rows
 
 
-def test_where_is_for_databases_alone() -> None:
+def test_where_is_for_databases_alone():
     spec = dpi.Spec("dp-oporp-staircase", 4, epsilon=20.0, adjacency=dpi.attribute(1.0))
     index = dpi.PrivateIndex(spec)
     index.add(np.zeros((3, 4)), payload={"n": [1, 2, 3]})

@@ -1,9 +1,5 @@
 """Of rows with equal scores the lowest are found, and they come in their order."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,7 +8,7 @@ import dpindex as dpi
 RNG = np.random.default_rng(0)
 
 
-def plain(vectors: Any, metric: Any, **options: Any) -> dpi.PrivateIndex:
+def plain(vectors, metric, **options):
     """An index of vectors in [-1, 1] without noise."""
     width = vectors.shape[1]
     spec = dpi.Spec("none-oporp", dim=width, k=width, bounds=(-1, 1), adjacency=dpi.attribute(1))
@@ -23,7 +19,7 @@ def plain(vectors: Any, metric: Any, **options: Any) -> dpi.PrivateIndex:
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 @pytest.mark.parametrize("queries", [1, 7, 300])
-def test_each_group_of_equal_vectors_comes_in_row_order(metric: str, queries: int) -> None:
+def test_each_group_of_equal_vectors_comes_in_row_order(metric, queries):
     """Also where Faiss multiplies matrices, in which the place of a row changes its last digit."""
     kinds = RNG.integers(0, 40, 2000)
     index = plain(RNG.uniform(-1, 1, (40, 32))[kinds], metric)
@@ -40,7 +36,7 @@ def test_each_group_of_equal_vectors_comes_in_row_order(metric: str, queries: in
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 @pytest.mark.parametrize("index_type", ["f32", "f16", "int8"])
-def test_of_vectors_that_are_all_equal_the_first_are_found(metric: str, index_type: str) -> None:
+def test_of_vectors_that_are_all_equal_the_first_are_found(metric, index_type):
     index = plain(np.full((500, 8), 0.5), metric, index_type=index_type)
     for queries in (np.ones((1, 8)), np.zeros((1, 8)), np.ones((600, 8))):
         assert index.search(queries, 4).ids.tolist() == [[0, 1, 2, 3]] * len(queries)
@@ -50,7 +46,7 @@ def test_of_vectors_that_are_all_equal_the_first_are_found(metric: str, index_ty
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-23, 1e-15, 1.0, 1e18, 2e19, 1e30])
-def test_cosines_rank_alike_at_every_size(size: float) -> None:
+def test_cosines_rank_alike_at_every_size(size):
     vectors = np.array([[1, 0], [0, 1], [-1, 0], [0.6, 0.8], [0, 0]]) * size
     spec = dpi.Spec("none-oporp", dim=2, k=2, bounds=(-size, size), adjacency=dpi.attribute(size))
     index = dpi.PrivateIndex(spec)

@@ -1,39 +1,33 @@
 """Packed signs against NumPy: the same rows in the same order, whatever the sizes."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from dpindex.index import faiss_signs
 from dpindex.index.faiss_signs import FaissSigns, rank_all, rounding_bound
 from dpindex.mechanism.codes import BitCodes
 
-Array = npt.NDArray[Any]
 MARK = bytes(16)
 
 
-def _signs(n: int, k: int, seed: int = 0) -> Array:
+def _signs(n, k, seed=0):
     return np.random.default_rng(seed).integers(0, 2, (n, k)) * 2 - 1
 
 
-def _bits(signs: Array) -> FaissSigns:
+def _bits(signs):
     store = FaissSigns(signs.shape[1], "cosine", "f32")
     store.add(BitCodes.from_signs(signs > 0, MARK).stored)
     store.finish()
     return store
 
 
-def _ranking(scores: Array, count: int) -> tuple[Array, Array]:
+def _ranking(scores, count):
     """Best first, ties by row number."""
     rows = np.argsort(-scores, axis=1, kind="stable")[:, :count]
     return np.take_along_axis(scores, rows, axis=1), rows
 
 
-def _check_exact(store: FaissSigns, signs: Array, queries: Array, count: int) -> None:
+def _check_exact(store, signs, queries, count):
     expected = _ranking(queries @ signs.T, count)
     scores, rows = store.search(queries.astype(np.float32), count)
     np.testing.assert_array_equal(scores, expected[0])
@@ -42,7 +36,7 @@ def _check_exact(store: FaissSigns, signs: Array, queries: Array, count: int) ->
 
 @pytest.mark.parametrize("k", [1, 3, 8, 12, 31, 64, 100, 257, 512, 1000, 2048])
 @pytest.mark.parametrize("n", [1, 5, 37, 3000])
-def test_exact_queries_rank_as_numpy_does(k: int, n: int) -> None:
+def test_exact_queries_rank_as_numpy_does(k, n):
     rng = np.random.default_rng(k * n)
     signs = _signs(n, k)
     queries = rng.integers(-5000, 5001, (7, k)) * rng.integers(0, 2, (7, 1)).clip(0)
@@ -52,7 +46,7 @@ def test_exact_queries_rank_as_numpy_does(k: int, n: int) -> None:
         _check_exact(_bits(signs), signs, queries, count)
 
 
-def test_a_large_index_ranks_as_numpy_does() -> None:
+def test_a_large_index_ranks_as_numpy_does():
     signs = _signs(40_000, 96)
     queries = np.random.default_rng(1).integers(-4096, 4096, (20, 96))
     store = _bits(signs)
@@ -60,7 +54,7 @@ def test_a_large_index_ranks_as_numpy_does() -> None:
         _check_exact(store, signs, queries, count)
 
 
-def test_crowds_of_equal_codes_come_in_row_order() -> None:
+def test_crowds_of_equal_codes_come_in_row_order():
     signs = np.repeat(_signs(6, 40), 2000, axis=0)
     signs[[17, 4000, 11_999]] = _signs(3, 40, seed=9)
     queries = np.random.default_rng(2).integers(-100, 100, (5, 40))
@@ -70,7 +64,7 @@ def test_crowds_of_equal_codes_come_in_row_order() -> None:
 
 
 @pytest.mark.parametrize("size", [1e-9, 1.0, 2.0**40])
-def test_the_size_of_a_query_does_not_matter(size: float) -> None:
+def test_the_size_of_a_query_does_not_matter(size):
     signs = _signs(4000, 64)
     queries = np.random.default_rng(3).integers(-1000, 1000, (4, 64)) * size
     _, rows = _bits(signs).search(queries, 10)
@@ -78,8 +72,8 @@ def test_the_size_of_a_query_does_not_matter(size: float) -> None:
 
 
 def test_answers_stay_exact_when_no_candidate_can_be_certified(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     signs = _signs(5000, 64)
     store = _bits(signs)
     queries = np.random.default_rng(4).integers(-1000, 1000, (6, 64))
@@ -89,11 +83,11 @@ def test_answers_stay_exact_when_no_candidate_can_be_certified(
     assert sum(calls) == len(queries)
 
 
-def _counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def _counted(monkeypatch):
     """How many queries were compared with every code, call by call."""
-    calls: list[int] = []
+    calls = []
 
-    def counting(codes: Array, queries: Array, count: int, among: range) -> Any:
+    def counting(codes, queries, count, among):
         if among.start == 0:  # not the rows that were added since the scan was made
             calls.append(len(queries))
         return rank_all(codes, queries, count, among)
@@ -102,7 +96,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-def test_the_certificate_is_seldom_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_certificate_is_seldom_refused(monkeypatch):
     signs = _signs(20_000, 256)
     store = _bits(signs)
     calls = _counted(monkeypatch)
@@ -112,7 +106,7 @@ def test_the_certificate_is_seldom_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("k", [4, 64, 512, 2048])
-def test_the_rounding_bound_holds(k: int) -> None:
+def test_the_rounding_bound_holds(k):
     """What the certificate rests on: no coarse score is off by more than the bound."""
     rng = np.random.default_rng(k)
     signs = _signs(3000, k)
@@ -131,7 +125,7 @@ def test_the_rounding_bound_holds(k: int) -> None:
 
 @pytest.mark.parametrize("k", [1, 7, 64, 100, 512])
 @pytest.mark.parametrize("n", [1, 50, 5000])
-def test_private_queries_are_searched_by_hamming_distance(k: int, n: int) -> None:
+def test_private_queries_are_searched_by_hamming_distance(k, n):
     signs, asked = _signs(n, k), _signs(9, k, seed=1)
     count = min(20, n)
     scores, rows = _bits(signs).search(BitCodes.from_signs(asked > 0, MARK).stored, count)
@@ -141,7 +135,7 @@ def test_private_queries_are_searched_by_hamming_distance(k: int, n: int) -> Non
     assert all(len(set(row)) == count for row in rows.tolist())
 
 
-def test_codes_added_in_pieces_are_codes_added_at_once() -> None:
+def test_codes_added_in_pieces_are_codes_added_at_once():
     signs = _signs(1000, 72)
     store = FaissSigns(72, "cosine", "f32")
     for start in range(0, 1000, 170):

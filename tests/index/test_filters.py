@@ -1,9 +1,6 @@
 """Filters: every kind means the same rows, and text is never run."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +17,7 @@ pc = pytest.importorskip("pyarrow.compute")
 YEARS = [2018, 2019, None, 2021, 2022, 2023]
 
 
-def _store(ids: Any) -> CodeStore:
+def _store(ids):
     store, format_ = CodeStore(SignFormat(8, bytes(16))), SignFormat(8, bytes(16))
     codes = format_.codes(np.zeros((6, 1), np.uint8))
     words = ["en", "de", "en", None, "it's", "fr"]
@@ -59,7 +56,7 @@ NUMBERS, NAMES = _store(range(10, 16)), _store(list("abcdef"))
         ("year > -1 and year != 2018", [1, 3, 4, 5]),
     ],
 )
-def test_rows_that_are_kept(filter_: Any, rows: list[int]) -> None:
+def test_rows_that_are_kept(filter_, rows):
     assert kept_rows(filter_, NUMBERS).tolist() == rows
 
 
@@ -72,13 +69,13 @@ def test_rows_that_are_kept(filter_: Any, rows: list[int]) -> None:
         ([True, 1], "row 0 is bool"),
     ],
 )
-def test_ids_and_masks_are_taken_exactly(filter_: Any, match: str) -> None:
+def test_ids_and_masks_are_taken_exactly(filter_, match):
     for store in (NUMBERS, NAMES):
         with pytest.raises(InputError, match=match):
             kept_rows(filter_, store)
 
 
-def test_ids_that_are_strings() -> None:
+def test_ids_that_are_strings():
     assert kept_rows(["b", "zzzz"], NAMES).tolist() == [1]
     assert kept_rows("id in ['b', 'c']", NAMES).tolist() == [1, 2]
 
@@ -107,7 +104,7 @@ def test_ids_that_are_strings() -> None:
         ("", "cannot be read"),
     ],
 )
-def test_what_has_no_meaning(filter_: Any, match: str) -> None:
+def test_what_has_no_meaning(filter_, match):
     with pytest.raises(InputError, match=match) as caught:
         kept_rows(filter_, NUMBERS)
     assert len(re.findall(r"\n", str(caught.value))) == 0

@@ -1,7 +1,5 @@
 """What people try first and get wrong, and what notebooks show."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -17,19 +15,19 @@ SPEC = dpi.Spec("dp-oporp-staircase", dim=8, k=8, epsilon=8.0, adjacency=dpi.att
 
 
 @pytest.mark.parametrize("spec", ["my-index", Path("my-index"), None, 7, {"method": "record-cap"}])
-def test_an_index_is_made_of_a_spec(spec: object) -> None:
+def test_an_index_is_made_of_a_spec(spec):
     with pytest.raises(InputError, match=r"needs a Spec, not .*; dpindex\.open\(path\) opens"):
-        dpi.PrivateIndex(spec)  # type: ignore[arg-type]
+        dpi.PrivateIndex(spec)
 
 
 @pytest.mark.parametrize("index", ["my-index", Path("my-index"), None])
-def test_what_is_published_is_an_open_index(index: object, tmp_path: Path) -> None:
+def test_what_is_published_is_an_open_index(index, tmp_path):
     with pytest.raises(InputError, match=r"dpindex\.publish\(dpindex\.open\(path\)"):
-        dpi.publish(index, tmp_path / "x.lance")  # type: ignore[arg-type]
+        dpi.publish(index, tmp_path / "x.lance")
 
 
 @pytest.mark.parametrize("address", ["books.xyz", "books", "redis://localhost"])
-def test_an_address_that_names_no_database_is_named_once(address: str) -> None:
+def test_an_address_that_names_no_database_is_named_once(address):
     pytest.importorskip("pyarrow")
     index = dpi.PrivateIndex(SPEC)
     index.add(np.eye(8))
@@ -41,9 +39,7 @@ def test_an_address_that_names_no_database_is_named_once(address: str) -> None:
     ("beta", "bounds", "warned"),
     [(1.0, (0, 1), False), (1.5, (0, 1), True), (2.0, (-1, 1), False), (300.0, (0, 255), True)],
 )
-def test_a_beta_wider_than_the_bounds_is_warned_of(
-    beta: float, bounds: tuple[float, float], warned: bool
-) -> None:
+def test_a_beta_wider_than_the_bounds_is_warned_of(beta, bounds, warned):
     spec = dpi.Spec(
         "dp-oporp-staircase", dim=8, k=8, epsilon=8.0, bounds=bounds, adjacency=dpi.attribute(beta)
     )
@@ -51,7 +47,7 @@ def test_a_beta_wider_than_the_bounds_is_warned_of(
     assert ("is wider than the range of an attribute" in said) is warned
 
 
-def test_what_may_not_be_written_is_not_said_to_need_room(tmp_path: Path) -> None:
+def test_what_may_not_be_written_is_not_said_to_need_room(tmp_path):
     for number, remedy in ((13, "let yourself write there"), (28, "make room")):
         with (
             pytest.raises(InputError, match=remedy),
@@ -60,14 +56,14 @@ def test_what_may_not_be_written_is_not_said_to_need_room(tmp_path: Path) -> Non
             raise OSError(number, os.strerror(number))
 
 
-def test_a_privatizer_and_a_ledger_say_what_they_are(tmp_path: Path) -> None:
+def test_a_privatizer_and_a_ledger_say_what_they_are(tmp_path):
     privatizer = repr(dpi.Privatizer(SPEC))
     assert privatizer.startswith("<Privatizer: dp-oporp-staircase, ")
     assert "epsilon" in privatizer or "ε" in privatizer
     assert repr(dpi.Ledger(tmp_path / "ledger")) == f"<Ledger: {tmp_path / 'ledger'}>"
 
 
-def test_a_wide_table_of_hits_scrolls_by_itself() -> None:
+def test_a_wide_table_of_hits_scrolls_by_itself():
     index = dpi.PrivateIndex(SPEC)
     index.add(np.eye(8), payload={"title": 8 * [60 * "long "]})
     page = index.search(np.eye(8)[:1], 3)._repr_html_()

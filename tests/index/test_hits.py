@@ -1,11 +1,7 @@
 """Hits and the index as collections: lengths, items, tables, pickles, text for notebooks."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +16,7 @@ EVIL = "<script>alert(1)</script>"
 
 
 @pytest.fixture
-def index() -> dpi.PrivateIndex:
+def index():
     pytest.importorskip("pyarrow")
     made = dpi.PrivateIndex(SPEC)
     names = [f"{EVIL}{i}" for i in range(12)]
@@ -28,7 +24,7 @@ def index() -> dpi.PrivateIndex:
     return made
 
 
-def test_hits_by_query(index: dpi.PrivateIndex) -> None:
+def test_hits_by_query(index):
     hits = index.search(VECTORS[:3], k=4)
     assert len(hits) == 3
     scores, ids = hits
@@ -43,9 +39,7 @@ def test_hits_by_query(index: dpi.PrivateIndex) -> None:
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_similarities_are_those_of_the_search(
-    index: dpi.PrivateIndex, tmp_path: Path, stored: bool
-) -> None:
+def test_similarities_are_those_of_the_search(index, tmp_path, stored):
     """However late they are asked for, and whatever was added, removed or learned meanwhile."""
     if stored:
         index.save(tmp_path / "index")
@@ -61,7 +55,7 @@ def test_similarities_are_those_of_the_search(
         np.testing.assert_array_equal(getattr(late, name), values)
 
 
-def test_hits_as_a_table(index: dpi.PrivateIndex) -> None:
+def test_hits_as_a_table(index):
     hits = index.search(VECTORS[:2], k=3)
     table = hits.to_arrow()
     assert table["query"].to_pylist() == [0, 0, 0, 1, 1, 1]
@@ -76,7 +70,7 @@ def test_hits_as_a_table(index: dpi.PrivateIndex) -> None:
     pandas.testing.assert_frame_equal(hits.to_pandas(), table.to_pandas(), check_dtype=False)
 
 
-def test_an_index_is_a_dictionary_of_codes(index: dpi.PrivateIndex) -> None:
+def test_an_index_is_a_dictionary_of_codes(index):
     names = index.ids.tolist()
     assert list(index) == names
     assert names[3] in index
@@ -91,12 +85,12 @@ def test_an_index_is_a_dictionary_of_codes(index: dpi.PrivateIndex) -> None:
     assert "3" not in numbers
 
 
-def test_a_replacement_is_a_second_release(index: dpi.PrivateIndex, tmp_path: Path) -> None:
+def test_a_replacement_is_a_second_release(index, tmp_path):
     ledger, names = dpi.Ledger(tmp_path / "ledger"), index.ids.tolist()
     before = index.codes.stored.copy()
     index.save(tmp_path / "i")  # a ledger counts releases that last
     payload = {"t&": ["x", "y"], "score": [1, 2]}
-    given: dict[str, Any] = {"payload": payload, "ledger": ledger, "upsert": True}
+    given = {"payload": payload, "ledger": ledger, "upsert": True}
     with pytest.raises(dpi.InputError, match="second release"):
         index.add(VECTORS[:2], [names[0], "new"], **given)
     assert np.array_equal(index.codes.stored, before)
@@ -116,7 +110,7 @@ def test_a_replacement_is_a_second_release(index: dpi.PrivateIndex, tmp_path: Pa
     assert dpi.PrivateIndex.open(tmp_path / "i").codes.to_bytes() == index.codes.to_bytes()
 
 
-def test_pickles(index: dpi.PrivateIndex) -> None:
+def test_pickles(index):
     hits = index.search(VECTORS[:2], k=3)
     for value in (SPEC, SPEC.guarantee, index.codes, hits):
         again = pickle.loads(pickle.dumps(value))
@@ -129,7 +123,7 @@ def test_pickles(index: dpi.PrivateIndex) -> None:
             action(index)
 
 
-def test_short_text_and_escaped_html(index: dpi.PrivateIndex) -> None:
+def test_short_text_and_escaped_html(index):
     hits = index.search(VECTORS[:2], k=3)
     assert repr(hits) == "<Hits: 2 queries, 3 neighbours each, with t&, score>"
     assert eval(repr(SPEC), {"Spec": dpi.Spec, "Attribute": Attribute}) == SPEC
@@ -146,7 +140,7 @@ def test_short_text_and_escaped_html(index: dpi.PrivateIndex) -> None:
     assert "t&amp;" in hits._repr_html_()
 
 
-def test_hits_are_lists_of_dicts() -> None:
+def test_hits_are_lists_of_dicts():
     index = dpi.PrivateIndex(SPEC)
     index.add(VECTORS, payload={"year": [int(row) for row in range(len(VECTORS))]})
     index.calibrate()
@@ -160,7 +154,7 @@ def test_hits_are_lists_of_dicts() -> None:
     assert index.search(VECTORS[:2], k=3, filter=[]).to_list() == [[], []]
 
 
-def test_an_index_is_a_table() -> None:
+def test_an_index_is_a_table():
     index = dpi.PrivateIndex(SPEC)
     index.add(VECTORS, payload={"year": [int(row) for row in range(len(VECTORS))]})
     table = index.to_arrow()

@@ -1,10 +1,5 @@
 """Index types: factory strings read strictly, and what an index makes of them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.made_datasets import low_rank
@@ -25,7 +20,7 @@ DIM = 24
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 
-def index_of(index_type: str, rows: int = 1500) -> tuple[PrivateIndex, Any]:
+def index_of(index_type, rows=1500):
     spec = Spec(
         method="raw-staircase",
         dim=DIM,
@@ -40,7 +35,7 @@ def index_of(index_type: str, rows: int = 1500) -> tuple[PrivateIndex, Any]:
     return index, base
 
 
-def test_rotation_keeps_cosines() -> None:
+def test_rotation_keeps_cosines():
     """The leading directions are those of the uncentred second moment: cosines stay."""
     index, base = index_of("ROT4,Flat")
     index.fit_denoiser("linear")
@@ -52,7 +47,7 @@ def test_rotation_keeps_cosines() -> None:
 
 
 @pytest.mark.slow
-def test_grows_and_is_kept(tmp_path: Path) -> None:
+def test_grows_and_is_kept(tmp_path):
     index, base = index_of("IVF16,SQ8", rows=600)
     first = index.search(base[:5])
     index.add(low_rank(2000, seed=3))
@@ -63,16 +58,14 @@ def test_grows_and_is_kept(tmp_path: Path) -> None:
     assert opened.search(base[:5]).ids.shape == first.ids.shape
 
 
-def test_too_few_to_train() -> None:
+def test_too_few_to_train():
     index, base = index_of("PQ8", rows=100)
     with pytest.raises(InputError, match="needs at least 256"):
         index.search(base[:1])
 
 
 @pytest.mark.parametrize("index_type", ["IVF99999,Flat", "PQ8"])
-def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(
-    tmp_path: Path, index_type: str
-) -> None:
+def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(tmp_path, index_type):
     spec = Spec(
         method="raw-staircase", dim=DIM, epsilon=6.0, bounds=(0, 1), adjacency=attribute(1.0)
     )
@@ -107,7 +100,7 @@ def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(
         ("HNSW999", "links a node; 2 to 256"),
     ],
 )
-def test_refused(index_type: Any, what: str) -> None:
+def test_refused(index_type, what):
     with pytest.raises(InputError, match=what):
         parse_index_type(index_type, DIM)
     spec = Spec(method="raw-staircase", dim=DIM, epsilon=6.0, adjacency=attribute(1.0))
@@ -115,7 +108,7 @@ def test_refused(index_type: Any, what: str) -> None:
         PrivateIndex(spec, index_type=index_type)
 
 
-def test_short_names_are_aliases() -> None:
+def test_short_names_are_aliases():
     for alias, factory in {"f32": "Flat", "f16": "SQfp16", "int8": "SQ8"}.items():
         assert parse_index_type(alias, DIM) == parse_index_type(factory, DIM)
         assert parse_index_type(alias, DIM).exact == (alias == "f32")
@@ -126,7 +119,7 @@ def test_short_names_are_aliases() -> None:
 # Inverted lists of symbols against brute force
 
 
-def _lists(symbols: Any, parts: int = 1) -> SymbolLists:
+def _lists(symbols, parts=1):
     lists = SymbolLists(1, "cosine", "f32")
     for part in np.array_split(np.array(symbols, dtype=np.uint16)[:, None], parts):
         lists.add(part)
@@ -134,7 +127,7 @@ def _lists(symbols: Any, parts: int = 1) -> SymbolLists:
     return lists
 
 
-def _brute(symbols: Any, query: Any, count: int) -> list[int]:
+def _brute(symbols, query, count):
     """By score, then by symbol, then in the fixed order of an index."""
     mixed = shuffled_numbers(np.arange(len(symbols), dtype=np.uint64)).tolist()
     rows = range(len(symbols))
@@ -144,7 +137,7 @@ def _brute(symbols: Any, query: Any, count: int) -> list[int]:
 @pytest.mark.parametrize("size", [2, 7, 300, 5000])
 @pytest.mark.parametrize("rows", [1, 9, 4000])
 @pytest.mark.parametrize("levels", [2, 50, 1 << 20])
-def test_it_finds_what_brute_force_finds(size: int, rows: int, levels: int) -> None:
+def test_it_finds_what_brute_force_finds(size, rows, levels):
     rng = np.random.default_rng(size + rows + levels)
     symbols = rng.integers(0, size, rows) if levels > 2 else rng.integers(0, size, rows) // 2
     queries = rng.integers(0, levels, (6, size)).astype(np.float32)
@@ -156,7 +149,7 @@ def test_it_finds_what_brute_force_finds(size: int, rows: int, levels: int) -> N
         np.testing.assert_array_equal(scores, np.take_along_axis(queries, symbols[found], axis=1))
 
 
-def test_adding_in_parts_changes_nothing() -> None:
+def test_adding_in_parts_changes_nothing():
     symbols = np.random.default_rng(0).integers(0, 90, 3000)
     queries = np.random.default_rng(1).normal(size=(5, 90))
     wanted = _lists(symbols).search(queries, 200)
@@ -173,7 +166,7 @@ def test_adding_in_parts_changes_nothing() -> None:
     assert len(growing) == 0
 
 
-def test_ties_are_in_an_order_of_their_own() -> None:
+def test_ties_are_in_an_order_of_their_own():
     """Neither the first nor the last rows are preferred: ranks of rows do not follow rows."""
     rows = 20_000
     _, found = _lists(np.zeros(rows, int)).search(np.ones((1, 3)), rows)
@@ -183,7 +176,7 @@ def test_ties_are_in_an_order_of_their_own() -> None:
     assert abs(found[0, :1000].mean() / rows - 0.5) < 6 / np.sqrt(12 * 1000)
 
 
-def test_symbols_at_the_end_of_the_codebook() -> None:
+def test_symbols_at_the_end_of_the_codebook():
     symbols = np.array([65535, 0, 65535])
     query = np.linspace(0, 1, 65536)[None]
     _, found = _lists(symbols).search(query, 3)
@@ -191,8 +184,8 @@ def test_symbols_at_the_end_of_the_codebook() -> None:
     assert found[0, 2] == 1
 
 
-def test_a_faiss_that_lacks_a_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_such_type(*_: Any) -> None:
+def test_a_faiss_that_lacks_a_type(monkeypatch):
+    def no_such_type(*_):
         raise RuntimeError("could not parse index string")
 
     index, base = index_of("RaBitQ4", rows=600)

@@ -1,10 +1,6 @@
 """Searches while codes arrive: each ends, and sees the rows of one moment."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,37 +25,35 @@ SPECS = {
 }
 
 
-def vectors(count: int) -> Any:
+def vectors(count):
     made = RNG.uniform(-1, 1, (count, DIM))
     return made / np.linalg.norm(made, axis=1, keepdims=True)
 
 
 @pytest.fixture(params=SPECS)
-def index(request: pytest.FixtureRequest) -> dpi.PrivateIndex:
+def index(request):
     made = dpi.PrivateIndex(SPECS[request.param])
     made.add(vectors(300))
     return made
 
 
-def begun(call: Callable[[], object]) -> threading.Thread:
+def begun(call):
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     return thread
 
 
-def ended(thread: threading.Thread) -> None:
+def ended(thread):
     thread.join(SOON)
     assert not thread.is_alive()
 
 
-def test_a_search_ends_although_a_code_comes_whenever_it_has_all(
-    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_ends_although_a_code_comes_whenever_it_has_all(index, monkeypatch):
     """The worst that writers can do, without a clock: they are faster than every search."""
     one = index.codes.take(slice(0, 1))
     sync = private_index.Ranking.sync
 
-    def syncing(ranking: Any, store: Any) -> None:
+    def syncing(ranking, store):
         sync(ranking, store)
         ended(begun(lambda: index.add_codes(one)))
 
@@ -72,10 +66,10 @@ def test_a_search_ends_although_a_code_comes_whenever_it_has_all(
         assert len(index) == before + 1
 
 
-def test_a_search_does_not_wait_for_an_addition_that_takes_long(index: dpi.PrivateIndex) -> None:
+def test_a_search_does_not_wait_for_an_addition_that_takes_long(index):
     is_under_way, may_end = threading.Event(), threading.Event()
 
-    def report(*_: object) -> None:
+    def report(*_):
         is_under_way.set()
         may_end.wait(SOON)
 
@@ -90,7 +84,7 @@ def test_a_search_does_not_wait_for_an_addition_that_takes_long(index: dpi.Priva
     assert index.search(index.codes.take(slice(0, 1)), 400).ids.shape == (1, 350)
 
 
-def test_who_adds_finds_it_at_once(index: dpi.PrivateIndex) -> None:
+def test_who_adds_finds_it_at_once(index):
     for count in (1, 3, 1, 40):
         before = len(index)
         codes = index.codes.take(slice(0, count))
@@ -101,8 +95,8 @@ def test_who_adds_finds_it_at_once(index: dpi.PrivateIndex) -> None:
 
 @pytest.mark.slow
 def test_what_is_added_piece_by_piece_ranks_as_if_it_came_at_once(
-    index: dpi.PrivateIndex,
-) -> None:
+    index,
+):
     """In many sizes, so that parts are joined again and again; also after removals."""
     spec = index.spec
     queries = vectors(7)
@@ -122,15 +116,15 @@ def test_what_is_added_piece_by_piece_ranks_as_if_it_came_at_once(
                 np.testing.assert_array_equal(here.scores, there.scores)
 
 
-def test_many_threads_search_and_change(index: dpi.PrivateIndex) -> None:
+def test_many_threads_search_and_change(index):
     """Each search finds rows of one moment: an id, and the code that was under it."""
     pool = index.codes
     index.remove(index.ids)
     index.add_codes(pool.take(slice(0, 200)), range(200))
     is_over = threading.Event()
-    failures: list[str] = []
+    failures = []
 
-    def change(first: int) -> None:
+    def change(first):
         """Row i of the pool comes and goes under ids i, 1000 + i, 2000 + i."""
         while not is_over.is_set():
             ids = np.arange(first, first + 10)
@@ -138,7 +132,7 @@ def test_many_threads_search_and_change(index: dpi.PrivateIndex) -> None:
             index.add_codes(rows, ids)
             index.remove(ids)
 
-    def search() -> None:
+    def search():
         for row in range(60):
             asked = pool.take(slice(row, row + 1))
             hits = index.search(asked, 20)
@@ -150,7 +144,7 @@ def test_many_threads_search_and_change(index: dpi.PrivateIndex) -> None:
 
     alone = dpi.PrivateIndex(index.spec)
     alone.add_codes(pool, range(300))
-    writers = [begun(lambda first=first: change(first)) for first in (1000, 2000)]  # type: ignore[misc]
+    writers = [begun(lambda first=first: change(first)) for first in (1000, 2000)]
     searchers = [begun(search) for _ in range(3)]
     for thread in searchers:
         thread.join(SOON)

@@ -1,11 +1,8 @@
 """Locks: searches together, in the order in which they came; and one writer of a directory."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,8 +15,8 @@ SOON = 600.0
 """Seconds after which a thread that has not come back counts as stuck."""
 
 
-def _thread(door: Door, log: list[str], name: str, *, ready: bool = True) -> threading.Thread:
-    def run() -> None:
+def _thread(door, log, name, *, ready=True):
+    def run():
         with door.passed(lambda: ready, lambda: log.append(f"{name} prepares")):
             log.append(name)
 
@@ -31,12 +28,12 @@ def _thread(door: Door, log: list[str], name: str, *, ready: bool = True) -> thr
 class Counted(threading.Condition):
     """Tells how many threads wait."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.waiting = 0
         self.more = threading.Condition()
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout=None):
         with self.more:
             self.waiting += 1
             self.more.notify_all()
@@ -46,13 +43,13 @@ class Counted(threading.Condition):
             with self.more:
                 self.waiting -= 1
 
-    def until(self, count: int) -> None:
+    def until(self, count):
         """Return when so many threads wait."""
         with self.more:
             assert self.more.wait_for(lambda: self.waiting >= count, SOON)
 
 
-def _watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Door, Counted]:
+def _watched(monkeypatch):
     """A door, and who waits at it."""
     counted = Counted()
     with monkeypatch.context() as patched:
@@ -60,16 +57,16 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Door, Counted]:
         return Door(), counted
 
 
-def test_searches_are_inside_together() -> None:
+def test_searches_are_inside_together():
     door, log = Door(), list[str]()
     with door.passed(lambda: True, list):
         _thread(door, log, "other").join(SOON)
         assert log == ["other"]
 
 
-def test_who_prepares_is_alone_and_nobody_overtakes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_prepares_is_alone_and_nobody_overtakes(monkeypatch):
     door, waits = _watched(monkeypatch)
-    log: list[str] = []
+    log = []
     with door.passed(lambda: True, list):
         first = _thread(door, log, "first", ready=False)
         waits.until(1)
@@ -82,10 +79,10 @@ def test_who_prepares_is_alone_and_nobody_overtakes(monkeypatch: pytest.MonkeyPa
     assert log[0] == "first prepares"
 
 
-def test_an_exception_lets_the_next_in() -> None:
+def test_an_exception_lets_the_next_in():
     door, log = Door(), list[str]()
 
-    def fail() -> bool:
+    def fail():
         raise KeyboardInterrupt
 
     for is_ready, prepare in ((fail, list), (lambda: False, fail)):
@@ -97,10 +94,10 @@ def test_an_exception_lets_the_next_in() -> None:
     assert log == ["next prepares", "next"]
 
 
-def test_who_gives_up_waiting_leaves_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_gives_up_waiting_leaves_the_queue(monkeypatch):
     door, log = Door(), list[str]()
 
-    def interrupted(condition: threading.Condition) -> bool:
+    def interrupted(condition):
         raise KeyboardInterrupt
 
     with door.passed(lambda: True, list):
@@ -112,7 +109,7 @@ def test_who_gives_up_waiting_leaves_the_queue(monkeypatch: pytest.MonkeyPatch) 
         assert log == ["next"]
 
 
-def test_one_writer_of_a_directory(tmp_path: Path) -> None:
+def test_one_writer_of_a_directory(tmp_path):
     place = tmp_path / ".lock"
     with holding_lock(place, "it"):
         with pytest.raises(InputError, match="it is being written"), holding_lock(place, "it"):
@@ -129,13 +126,11 @@ def test_one_writer_of_a_directory(tmp_path: Path) -> None:
         pass
 
 
-def test_finding_11_a_system_without_fcntl_locks_or_refuses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finding_11_a_system_without_fcntl_locks_or_refuses(tmp_path, monkeypatch):
     """With msvcrt its lock is used; without either no one is told that a directory is locked."""
-    held: list[int] = []
+    held = []
 
-    def locking(handle: int, mode: int, count: int) -> None:
+    def locking(handle, mode, count):
         assert (mode, count) == (2, 1)
         if held:
             raise PermissionError(13, "Permission denied")

@@ -1,18 +1,13 @@
 """The index as its users see it: what goes in comes out, and what fails changes nothing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
 import tracemalloc
-from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.specs import designed, needed
 from scipy import sparse
@@ -25,7 +20,7 @@ from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.ranking import Ranking
-from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat, codes_from_bytes
+from dpindex.mechanism.codes import NumberFormat, SignFormat, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute
@@ -34,14 +29,13 @@ from dpindex.storage.journal import PrivateFolder
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
-Array = npt.NDArray[Any]
 DIM = 24
 METHODS = [method.name for method in dpi.methods()]
 FLOAT, BITS = "dp-oporp-staircase", "dp-signoporp-rr"
 
 
 @cache
-def _spec(method: str = FLOAT, **changes: Any) -> Spec:
+def _spec(method=FLOAT, **changes):
     """One object for all tests, so that its law is worked out once."""
     row = next(m for m in dpi.methods() if m.name == method)
     fields = {**needed(row, DIM), "dim": DIM}
@@ -56,24 +50,24 @@ def _spec(method: str = FLOAT, **changes: Any) -> Spec:
     return Spec(**{**fields, **changes})
 
 
-def _vectors(n: int = 60, seed: int = 0) -> Array:
+def _vectors(n=60, seed=0):
     """Well apart from each other, so that little noise never changes the nearest one."""
     rng = np.random.default_rng(seed)
     return (rng.random((n, DIM)) < 0.4) * rng.uniform(0.5, 1.0, (n, DIM))
 
 
-def _filled(method: str = FLOAT, n: int = 60, **changes: Any) -> PrivateIndex:
+def _filled(method=FLOAT, n=60, **changes):
     index = PrivateIndex(_spec(method), **changes)
     index.add(_vectors(n))
     return index
 
 
-def _state(index: PrivateIndex) -> tuple[list[Any], bytes, int]:
+def _state(index):
     return index.ids.tolist(), index.codes.to_bytes(), len(index)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_builds_searches_saves_and_opens(method: str, tmp_path: Path) -> None:
+def test_every_method_builds_searches_saves_and_opens(method, tmp_path):
     index = _filled(method, n=200)
     assert len(index) == 200
     before = [
@@ -95,14 +89,14 @@ def test_every_method_builds_searches_saves_and_opens(method: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m.startswith("none-")])
-def test_the_unprotected_are_not_saved_by_accident(method: str, tmp_path: Path) -> None:
+def test_the_unprotected_are_not_saved_by_accident(method, tmp_path):
     with pytest.raises(InputError, match="protects nothing"):
         _filled(method).save(tmp_path / "index")
     assert not (tmp_path / "index").exists()
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m.startswith("none-")])
-def test_finding_8_a_query_without_noise_is_not_called_private(method: str) -> None:
+def test_finding_8_a_query_without_noise_is_not_called_private(method):
     index, queries = _filled(method), _vectors(2)
     for search in (index.search, partial(index.range_search, threshold=0.5)):
         with pytest.raises(InputError, match="protects nothing"):
@@ -114,7 +108,7 @@ def test_finding_8_a_query_without_noise_is_not_called_private(method: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 @pytest.mark.parametrize("index_type", ["f32", "f16", "int8", "HNSW16"])
-def test_settings_survive_saving(metric: Any, index_type: str, tmp_path: Path) -> None:
+def test_settings_survive_saving(metric, index_type, tmp_path):
     index = _filled("none-oporp", metric=metric, index_type=index_type)
     index.save(tmp_path / "index", allow_unprotected=True)
     again = PrivateIndex.open(tmp_path / "index")
@@ -138,24 +132,24 @@ def test_settings_survive_saving(metric: Any, index_type: str, tmp_path: Path) -
         ({"query_epsilon": "2"}, "epsilon must be a finite number"),
     ],
 )
-def test_wrong_settings_are_refused(changes: dict[str, Any], words: str) -> None:
+def test_wrong_settings_are_refused(changes, words):
     with pytest.raises(InputError, match=words):
         PrivateIndex(_spec(), **changes)
 
 
-def test_signs_know_cosines_and_have_no_index_types() -> None:
+def test_signs_know_cosines_and_have_no_index_types():
     for metric in ("ip", "l2"):
         with pytest.raises(InputError, match=r"must be one of cosine, not .* keeps signs"):
-            PrivateIndex(_spec(BITS), metric=metric)  # type: ignore[arg-type]
+            PrivateIndex(_spec(BITS), metric=metric)
     for index_type in ("f16", "Flat", 8):
         with pytest.raises(InputError, match="is for vectors of numbers"):
-            PrivateIndex(_spec(BITS), index_type=index_type)  # type: ignore[arg-type]
+            PrivateIndex(_spec(BITS), index_type=index_type)
     with pytest.raises(InputError, match="takes no epsilon"):
         PrivateIndex(_spec("none-oporp"), query_epsilon=1.0)
 
 
 @pytest.mark.parametrize("ids", [[7, -3, 10**15], ["b", "a", "ü"], np.array([5, 6, 7], np.uint8)])
-def test_ids_of_both_kinds(ids: Any, tmp_path: Path) -> None:
+def test_ids_of_both_kinds(ids, tmp_path):
     index = PrivateIndex(_spec(raw := "raw-staircase"))
     vectors = np.eye(DIM)[:3]
     index.add(vectors, ids)
@@ -167,13 +161,12 @@ def test_ids_of_both_kinds(ids: Any, tmp_path: Path) -> None:
     assert PrivateIndex.open(tmp_path / "i").ids.tolist() == list(ids)
 
 
-def _foreign(format_: Any) -> Codes:
+def _foreign(format_):
     """Codes that copy a fingerprint, of another format."""
-    codes: Codes = format_.codes(np.zeros((1, format_.width), np.int8))
-    return codes
+    return format_.codes(np.zeros((1, format_.width), np.int8))
 
 
-FAULTS: list[tuple[Callable[[PrivateIndex], object], str]] = [
+FAULTS = [
     (lambda i: i.add(np.full((2, DIM), np.nan)), "row 0, column 0 is NaN"),
     (lambda i: i.add(np.full((2, DIM), 1.5)), "outside the public bounds"),
     (lambda i: i.add(np.zeros((2, DIM + 1))), "columns"),
@@ -185,7 +178,7 @@ FAULTS: list[tuple[Callable[[PrivateIndex], object], str]] = [
     (lambda i: i.add(_vectors(2), ids=[1000, 0]), "already in the index"),
     (lambda i: i.add(_vectors(2), ids=["a", "b"]), "whole numbers"),
     (lambda i: i.add(_vectors(2), ids=[1.0, 2.0]), "whole numbers or of strings"),
-    (lambda i: i.add_codes(_vectors(2)), "takes dpindex codes"),  # type: ignore[arg-type]
+    (lambda i: i.add_codes(_vectors(2)), "takes dpindex codes"),
     (lambda i: i.add_codes(Privatizer(_spec(BITS)).privatize(_vectors(2))), "another spec"),
     (lambda i: i.add_codes(Privatizer(_spec(seed=1)).privatize(_vectors(2))), "another spec"),
     (lambda i: i.add_codes(_foreign(SignFormat(24, i.spec.fingerprint))), "24 signs"),
@@ -204,19 +197,17 @@ FAULTS: list[tuple[Callable[[PrivateIndex], object], str]] = [
     (lambda i: i.search(i.codes.take(slice(0, 0))), "no query codes"),
     (lambda i: i.search(_vectors(2), k=0), "at least 1"),
     (lambda i: i.search(_vectors(2), k=True), "at least 1"),
-    (lambda i: i.search(_vectors(2), k=2.0), "at least 1"),  # type: ignore[arg-type]
-    (lambda i: i.search(_vectors(2), query="none"), "'exact' or 'private'"),  # type: ignore[arg-type]
-    (lambda i: i.search(i.codes, query="none"), "'exact' or 'private'"),  # type: ignore[arg-type]
+    (lambda i: i.search(_vectors(2), k=2.0), "at least 1"),
+    (lambda i: i.search(_vectors(2), query="none"), "'exact' or 'private'"),
+    (lambda i: i.search(i.codes, query="none"), "'exact' or 'private'"),
     (lambda i: i.search(Privatizer(_spec(seed=3)).privatize(_vectors(1))), "another spec"),
     (lambda i: i.range_search(_vectors(1), float("nan")), "finite"),
-    (lambda i: i.range_search(_vectors(1), "a"), "finite"),  # type: ignore[arg-type]
+    (lambda i: i.range_search(_vectors(1), "a"), "finite"),
 ]
 
 
 @pytest.mark.parametrize(("fault", "words"), FAULTS)
-def test_a_fault_is_named_and_changes_nothing(
-    fault: Callable[[PrivateIndex], object], words: str
-) -> None:
+def test_a_fault_is_named_and_changes_nothing(fault, words):
     index = _filled(n=10)
     before = _state(index)
     with pytest.raises(InputError, match=words):
@@ -226,7 +217,7 @@ def test_a_fault_is_named_and_changes_nothing(
     assert index.search(_vectors(2)).ids.shape == (2, 10)
 
 
-def test_an_empty_index_says_so(tmp_path: Path) -> None:
+def test_an_empty_index_says_so(tmp_path):
     index = PrivateIndex(_spec())
     for _ in range(2):
         assert len(index) == 0
@@ -243,14 +234,14 @@ def test_an_empty_index_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [FLOAT, BITS])
-def test_k_beyond_the_index_gives_everything_once(method: str) -> None:
+def test_k_beyond_the_index_gives_everything_once(method):
     hits = _filled(method, n=7).search(_vectors(100), k=50, query="private")
     assert hits.ids.shape == (100, 7)
     assert all(sorted(row) == list(range(7)) for row in hits.ids.tolist())
 
 
 @pytest.mark.parametrize("method", [FLOAT, BITS, "raw-square-wave"])
-def test_codes_search_like_the_queries_they_were(method: str) -> None:
+def test_codes_search_like_the_queries_they_were(method):
     index = _filled(method, query_epsilon=1.0)
     assert index.query_spec.epsilon == 1.0
     for spec in (index.spec, index.query_spec):
@@ -266,7 +257,7 @@ def test_codes_search_like_the_queries_they_were(method: str) -> None:
     assert np.nanmean(loose.unbiased_stderr) > 1.1 * np.nanmean(tight.unbiased_stderr)
 
 
-def test_query_codes_are_decoded_by_the_spec_not_by_what_they_claim() -> None:
+def test_query_codes_are_decoded_by_the_spec_not_by_what_they_claim():
     index = _filled()
     codes = index.codes
     format_ = NumberFormat(codes.k, codes.fingerprint, 1e30, 5.0)
@@ -274,7 +265,7 @@ def test_query_codes_are_decoded_by_the_spec_not_by_what_they_claim() -> None:
     np.testing.assert_array_equal(index.search(lying).scores, index.search(codes).scores)
 
 
-def test_private_queries_are_drawn_anew_and_exact_ones_are_not() -> None:
+def test_private_queries_are_drawn_anew_and_exact_ones_are_not():
     index = PrivateIndex(_spec(epsilon=1.0))
     index.add(_vectors())
     exact = [index.search(_vectors(4)).scores for _ in range(2)]
@@ -284,7 +275,7 @@ def test_private_queries_are_drawn_anew_and_exact_ones_are_not() -> None:
 
 
 @pytest.mark.parametrize("method", [FLOAT, BITS, "idp-signrp-rr", "raw-laplace"])
-def test_sparse_input_is_dense_input(method: str) -> None:
+def test_sparse_input_is_dense_input(method):
     spec = _spec(method)
     index = PrivateIndex(spec)
     index.add(sparse.csr_matrix(_vectors()))
@@ -294,7 +285,7 @@ def test_sparse_input_is_dense_input(method: str) -> None:
     np.testing.assert_array_equal(dense.scores, thin.scores)
 
 
-def test_one_vector_may_come_as_a_row() -> None:
+def test_one_vector_may_come_as_a_row():
     index = PrivateIndex(_spec())
     index.add(_vectors(1)[0], ids="only")
     assert index.search(_vectors(1)[0]).ids.tolist() == [["only"]]
@@ -302,7 +293,7 @@ def test_one_vector_may_come_as_a_row() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [FLOAT, BITS])
-def test_added_in_pieces_with_searches_between(method: str) -> None:
+def test_added_in_pieces_with_searches_between(method):
     index, whole = PrivateIndex(_spec(method)), PrivateIndex(_spec(method))
     codes = Privatizer(index.spec).privatize(_vectors(90))
     for start in range(0, 90, 7):
@@ -314,7 +305,7 @@ def test_added_in_pieces_with_searches_between(method: str) -> None:
     np.testing.assert_array_equal(ours.similarity, theirs.similarity)
 
 
-def test_wider_codes_later_do_not_wrap_round() -> None:
+def test_wider_codes_later_do_not_wrap_round():
     spec = Spec(method="none-oporp", dim=4, k=4, bounds=(-100.0, 100.0), adjacency=attribute(1.0))
     index = PrivateIndex(spec, metric="ip")
     for size in (0.001, 1.0, 90.0):
@@ -323,7 +314,7 @@ def test_wider_codes_later_do_not_wrap_round() -> None:
     np.testing.assert_allclose(hits.unbiased[0], [90.0, 1.0, 0.001], rtol=0.1)
 
 
-def test_int8_fitted_to_the_first_few_rows_adapts() -> None:
+def test_int8_fitted_to_the_first_few_rows_adapts():
     index = PrivateIndex(_spec("none-oporp"), index_type="int8")
     vectors = _vectors(3000)
     for stop in (1, 2, 3000):
@@ -334,7 +325,7 @@ def test_int8_fitted_to_the_first_few_rows_adapts() -> None:
 
 
 @pytest.mark.parametrize("method", ["none-oporp", "none-signrp", FLOAT])
-def test_removed_vectors_are_not_found(method: str) -> None:
+def test_removed_vectors_are_not_found(method):
     index = _filled(method)
     assert index.remove([3, 5, 3]) == 2
     assert index.remove(7) == 1
@@ -348,7 +339,7 @@ def test_removed_vectors_are_not_found(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
-def test_range_search_is_a_cut_through_the_whole_ranking(method: str) -> None:
+def test_range_search_is_a_cut_through_the_whole_ranking(method):
     index = PrivateIndex(_spec(method))
     index.add(_vectors(120))
     queries = _vectors(70)
@@ -362,25 +353,25 @@ def test_range_search_is_a_cut_through_the_whole_ranking(method: str) -> None:
             assert (hits.similarity >= threshold).all()
 
 
-def test_range_search_by_distance() -> None:
+def test_range_search_by_distance():
     index = _filled("none-oporp", metric="l2")
     found = index.range_search(_vectors(60), 1e-3)
     assert [hits.ids.tolist() for hits in found] == [[i] for i in range(60)]
 
 
-def test_range_search_needs_similarities() -> None:
+def test_range_search_needs_similarities():
     with pytest.raises(InputError, match="declared norm"):
         _filled("dp-signoporp-geometric").range_search(_vectors(1), 0.5)
 
 
-def test_searches_and_changes_from_many_threads_agree() -> None:
+def test_searches_and_changes_from_many_threads_agree():
     index = PrivateIndex(_spec("none-oporp"))
     vectors = _vectors(400)
     index.add(vectors[:100])
-    faults: list[BaseException] = []
+    faults = []
     stop = threading.Event()
 
-    def search(mode: Any) -> None:
+    def search(mode):
         try:
             while not stop.is_set():
                 hits = index.search(vectors[:70], k=1, query=mode, allow_unprotected=True)
@@ -389,7 +380,7 @@ def test_searches_and_changes_from_many_threads_agree() -> None:
         except BaseException as fault:
             faults.append(fault)
 
-    def change() -> None:
+    def change():
         try:
             for i in range(100, 400, 5):
                 index.add(vectors[i : i + 5], ids=np.arange(i, i + 5))
@@ -424,13 +415,11 @@ def test_searches_and_changes_from_many_threads_agree() -> None:
         (FaissSigns, "finish", 1),
     ],
 )
-def test_ctrl_c_in_a_search_leaves_the_index_usable(
-    method: str, part: type, step: str, call: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_in_a_search_leaves_the_index_usable(method, part, step, call, monkeypatch):
     index = _filled(method)
     plain, calls = getattr(part, step), [0]
 
-    def interrupted(*arguments: Any) -> Any:
+    def interrupted(*arguments):
         calls[0] += 1
         if calls[0] == call:
             raise KeyboardInterrupt
@@ -448,14 +437,12 @@ def test_ctrl_c_in_a_search_leaves_the_index_usable(
 
 @pytest.mark.parametrize("index_type", ["f32", "HNSW16"])
 @pytest.mark.parametrize("after", [False, True])
-def test_ctrl_c_between_blocks_does_not_shift_rows(
-    index_type: str, after: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_between_blocks_does_not_shift_rows(index_type, after, monkeypatch):
     index = _filled("none-oporp", metric="l2", index_type=index_type)
     monkeypatch.setattr("dpindex.storage.code_store.BLOCK_NUMBERS", 20 * index.codes.k)
     plain, calls = FaissVectors.add, [0]
 
-    def interrupted(self: FaissVectors, items: Array) -> None:
+    def interrupted(self, items):
         calls[0] += 1
         if after or calls[0] != 2:
             plain(self, items)
@@ -470,7 +457,7 @@ def test_ctrl_c_between_blocks_does_not_shift_rows(
     np.testing.assert_allclose(hits.unbiased[:, 0], 0, atol=1e-2)
 
 
-def test_ctrl_c_while_rows_are_removed_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_rows_are_removed_changes_nothing(monkeypatch):
     index = _filled("none-oporp")
     index.search(_vectors(1))
     before = _state(index)
@@ -486,14 +473,12 @@ def test_ctrl_c_while_rows_are_removed_changes_nothing(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "place", ["dpindex.storage.code_store.Ids.append", "dpindex.storage.code_store.appended"]
 )
-def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(place, monkeypatch):
     index = _filled("none-oporp")
     before = _state(index)
     with monkeypatch.context() as patch:
 
-        def interrupted(*_: Any) -> None:
+        def interrupted(*_):
             raise KeyboardInterrupt
 
         patch.setattr(place, interrupted)
@@ -505,11 +490,11 @@ def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(
     assert index.search(extra, k=1).ids[:, 0].tolist() == [60, 61, 62, 63, 64]
 
 
-def _code_files(path: Path) -> dict[str, bytes]:
+def _code_files(path):
     return {f.name: f.read_bytes() for f in sorted((path / "segments").iterdir())}
 
 
-def test_saving_again_appends_and_leaves_old_segments_alone(tmp_path: Path) -> None:
+def test_saving_again_appends_and_leaves_old_segments_alone(tmp_path):
     index = _filled()
     index.save(tmp_path / "i")
     old = _code_files(tmp_path / "i")
@@ -527,7 +512,7 @@ def test_saving_again_appends_and_leaves_old_segments_alone(tmp_path: Path) -> N
     assert len(PrivateIndex.open(tmp_path / "i")) == 65
 
 
-def test_removed_codes_are_physically_gone_after_saving(tmp_path: Path) -> None:
+def test_removed_codes_are_physically_gone_after_saving(tmp_path):
     index = PrivateIndex(_spec("raw-staircase", epsilon=1.0))
     index.add(_vectors(50), ids=[f"person-{i}" for i in range(50)])
     index.save(tmp_path / "i")
@@ -546,7 +531,7 @@ def test_removed_codes_are_physically_gone_after_saving(tmp_path: Path) -> None:
     assert len(again) == 51
 
 
-def test_many_segments_keep_their_order(tmp_path: Path) -> None:
+def test_many_segments_keep_their_order(tmp_path):
     """A segment has 65 536 rows."""
     index = PrivateIndex(Spec("none-signrp", dim=4, k=8, adjacency=attribute(1.0)))
     index.add(np.random.default_rng(0).uniform(-1, 1, (140_000, 4)))
@@ -555,7 +540,7 @@ def test_many_segments_keep_their_order(tmp_path: Path) -> None:
     assert _state(PrivateIndex.open(tmp_path / "i")) == _state(index)
 
 
-def test_directories_of_others_are_left_alone(tmp_path: Path) -> None:
+def test_directories_of_others_are_left_alone(tmp_path):
     index = _filled()
     index.save(tmp_path / "taken")
     with pytest.raises(InputError, match="already holds an index"):
@@ -573,7 +558,7 @@ def test_directories_of_others_are_left_alone(tmp_path: Path) -> None:
     assert len(PrivateIndex.open(tmp_path / "empty")) == 60
 
 
-def test_what_another_changed_is_not_overwritten(tmp_path: Path) -> None:
+def test_what_another_changed_is_not_overwritten(tmp_path):
     _filled().save(tmp_path / "i")
     mine, theirs = (PrivateIndex.open(tmp_path / "i") for _ in range(2))
     theirs.add(_vectors(1))
@@ -586,11 +571,11 @@ def test_what_another_changed_is_not_overwritten(tmp_path: Path) -> None:
     assert len(PrivateIndex.open(tmp_path / "elsewhere")) == 62
 
 
-def test_a_save_that_died_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_that_died_can_be_repeated(tmp_path, monkeypatch):
     index = _filled()
     with monkeypatch.context() as patch:
 
-        def full(*_: Any) -> None:
+        def full(*_):
             raise OSError(28, "No space left on device")
 
         patch.setattr(PrivateFolder, "publish", full)
@@ -602,7 +587,7 @@ def test_a_save_that_died_can_be_repeated(tmp_path: Path, monkeypatch: pytest.Mo
     assert _state(PrivateIndex.open(tmp_path / "i")) == _state(index)
 
 
-def test_a_link_to_an_index_opens(tmp_path: Path) -> None:
+def test_a_link_to_an_index_opens(tmp_path):
     _filled().save(tmp_path / "2024")
     (tmp_path / "latest").symlink_to(tmp_path / "2024")
     index = PrivateIndex.open(tmp_path / "latest")
@@ -613,7 +598,7 @@ def test_a_link_to_an_index_opens(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
-def test_range_search_takes_the_memory_of_a_block(method: str) -> None:
+def test_range_search_takes_the_memory_of_a_block(method):
     """Scores of 32 queries with 100 000 rows would take 25 MB, and ranking them several times."""
     index = PrivateIndex(Spec(method=method, dim=8, k=8, adjacency=attribute(1.0)))
     rng = np.random.default_rng(0)
@@ -629,7 +614,7 @@ def test_range_search_takes_the_memory_of_a_block(method: str) -> None:
     assert peak < 20 << 20
 
 
-def test_codes_of_any_width_are_kept() -> None:
+def test_codes_of_any_width_are_kept():
     """Integers are widened when they have to be, and no sooner."""
     format_ = NumberFormat(2, bytes(16), 1.0, 0.0)
     store, wanted = CodeStore(format_), []
@@ -643,13 +628,13 @@ def test_codes_of_any_width_are_kept() -> None:
 
 
 @pytest.fixture
-def _all_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+def _all_mapped(monkeypatch):
     """Segments of any size are mapped."""
     for module in ("storage.code_store", "storage.directory"):
         monkeypatch.setattr(f"dpindex.{module}.MAPPED_BYTES", 1)
 
 
-def files_of_codes(index: Path) -> list[Path]:
+def files_of_codes(index):
     return sorted(index.glob("segments/*.codes"))
 
 
@@ -657,9 +642,7 @@ def files_of_codes(index: Path) -> list[Path]:
 @pytest.mark.usefixtures("_all_mapped")
 @pytest.mark.parametrize("method", [FLOAT, BITS, "none-oporp", "none-signrp"])
 @pytest.mark.parametrize("names", [False, True])
-def test_an_index_of_mapped_segments_is_the_one_in_memory(
-    method: str, names: bool, tmp_path: Path
-) -> None:
+def test_an_index_of_mapped_segments_is_the_one_in_memory(method, names, tmp_path):
     """Three segments, opened; then the same changes to both, and every way to read them."""
     plain = PrivateIndex(_spec(method))
     for start in range(0, 90, 30):
@@ -671,7 +654,7 @@ def test_an_index_of_mapped_segments_is_the_one_in_memory(
     more = Privatizer(plain.spec, allow_unprotected=True).privatize(_vectors(7, seed=8))
     new = [f"n{row}" for row in range(7)] if names else None
     gone = plain.ids[[0, 31, 32, 93 - 4]].tolist()
-    changes: list[Any] = [
+    changes = [
         lambda index: None,
         lambda index: index.add_codes(more, new),
         lambda index: index.remove(gone),
@@ -691,7 +674,7 @@ def test_an_index_of_mapped_segments_is_the_one_in_memory(
         reader.save(tmp_path / "i", allow_unprotected=True)
 
 
-def _equal(plain: PrivateIndex, mapped: PrivateIndex) -> None:
+def _equal(plain, mapped):
     assert plain.ids.tolist() == mapped.ids.tolist() == list(mapped)
     np.testing.assert_array_equal(plain.codes.stored, mapped.codes.stored)
     assert plain.repeats(mapped.codes) == len(plain)
@@ -710,7 +693,7 @@ def _equal(plain: PrivateIndex, mapped: PrivateIndex) -> None:
 
 
 @pytest.mark.usefixtures("_all_mapped")
-def test_mapped_integers_of_several_widths(tmp_path: Path) -> None:
+def test_mapped_integers_of_several_widths(tmp_path):
     index = PrivateIndex(_spec("none-oporp"))
     format_, values = index.spec.format, [3, 300, 70_000]
     for value in values:
@@ -725,7 +708,7 @@ def test_mapped_integers_of_several_widths(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_all_mapped")
-def test_a_changed_mapped_segment_is_refused(tmp_path: Path) -> None:
+def test_a_changed_mapped_segment_is_refused(tmp_path):
     _filled().save(tmp_path / "i")
     for file in sorted((tmp_path / "i").glob("*/*")):
         data = file.read_bytes()
@@ -765,7 +748,7 @@ print(len(large), size("RssAnon") - before)
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="limits memory as Linux does")
-def test_a_large_index_opens_and_searches_in_little_memory(tmp_path: Path) -> None:
+def test_a_large_index_opens_and_searches_in_little_memory(tmp_path):
     """64 MB of codes and 8 MB of ids are opened within 40 MB of its own, and searched within 56:
     the sample that distributions of cosines are learned from takes 32.
     """
@@ -784,13 +767,13 @@ def test_a_large_index_opens_and_searches_in_little_memory(tmp_path: Path) -> No
 
 
 def test_vectors_that_change_after_their_check_are_checked_as_they_are_drawn(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """In memory they are checked and privatized in one pass: what was drawn before is discarded."""
     place = tmp_path / "x.npy"
     np.save(place, np.zeros((4, 8)))
 
-    def change(done: int, rows: int, what: str) -> None:
+    def change(done, rows, what):
         if what == "privatizing" and done == 2:
             np.save(place, np.full((4, 8), 1e6))
 

@@ -1,12 +1,8 @@
 """Indexes of the record level: saved, opened, tampered with, and made on the command line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +17,7 @@ RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(12, DIM))
 
 
-def _rows(count: int, seed: int) -> np.ndarray:  # type: ignore[type-arg]
+def _rows(count, seed):
     rng = np.random.default_rng(seed)
     return CENTRES[np.arange(count) % 12] + 0.3 * rng.normal(size=(count, DIM))
 
@@ -29,7 +25,7 @@ def _rows(count: int, seed: int) -> np.ndarray:  # type: ignore[type-arg]
 PUBLIC = Codebook(_rows(80, 1))
 
 
-def _spec(method: str, epsilon: float = 16.0) -> Spec:
+def _spec(method, epsilon=16.0):
     book = PUBLIC if method == "record-codebook" else None
     return Spec(method, DIM, epsilon=epsilon, adjacency=record(), codebook=book)
 
@@ -39,9 +35,7 @@ METHODS = pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
 
 @METHODS
 @pytest.mark.parametrize("query", ["exact", "private"])
-def test_an_index_finds_and_opens_again(
-    method: str, query: Any, tmp_path: Path, known_noise: None
-) -> None:
+def test_an_index_finds_and_opens_again(method, query, tmp_path, known_noise):
     index = PrivateIndex(_spec(method))
     index.add(_rows(600, 2))
     index.save(tmp_path / "index")
@@ -49,7 +43,7 @@ def test_an_index_finds_and_opens_again(
     assert again.spec == index.spec
     asked = _rows(24, 3)
     if query == "private":  # once, as each release has noise of its own
-        asked = Privatizer(index.spec).privatize(asked)  # type: ignore[assignment]
+        asked = Privatizer(index.spec).privatize(asked)
     one, other = (searched.search(asked, k=10, query=query) for searched in (index, again))
     np.testing.assert_array_equal(one.ids, other.ids)
     np.testing.assert_array_equal(one.similarity, other.similarity)
@@ -61,12 +55,12 @@ def test_an_index_finds_and_opens_again(
     assert len(PrivateIndex.open(tmp_path / "index")) == 630
 
 
-def _codebook_file(folder: Path) -> Path:
+def _codebook_file(folder):
     (found,) = folder.glob("codebook/*.vectors")
     return found
 
 
-def test_a_codebook_that_was_changed_or_lost_is_noticed(tmp_path: Path) -> None:
+def test_a_codebook_that_was_changed_or_lost_is_noticed(tmp_path):
     index = PrivateIndex(_spec("record-codebook"))
     index.add(_rows(50, 2))
     path = tmp_path / "index"
@@ -88,12 +82,12 @@ def test_a_codebook_that_was_changed_or_lost_is_noticed(tmp_path: Path) -> None:
 
 
 @METHODS
-def test_signs_and_symbols_have_no_index_types(method: str) -> None:
+def test_signs_and_symbols_have_no_index_types(method):
     with pytest.raises(InputError, match="signs and symbols are searched exactly"):
         PrivateIndex(_spec(method), index_type="SQ8")
 
 
-def test_codes_of_other_codebooks_are_refused() -> None:
+def test_codes_of_other_codebooks_are_refused():
     index = PrivateIndex(_spec("record-codebook"))
     codes = Privatizer(index.spec).privatize(_rows(5, 2))
     index.add_codes(codes_from_bytes(codes.to_bytes()))
@@ -107,14 +101,14 @@ def test_codes_of_other_codebooks_are_refused() -> None:
         index.add_codes(forged.codes(np.full((5, 1), 900, np.uint16)))
 
 
-def test_without_its_codewords_a_spec_encodes_nothing() -> None:
+def test_without_its_codewords_a_spec_encodes_nothing():
     named = Spec.from_json(_spec("record-codebook").to_json())
     with pytest.raises(InputError, match="is not here"):
         Privatizer(named).privatize(_rows(3, 2))
 
 
 @METHODS
-def test_specs_as_json(method: str) -> None:
+def test_specs_as_json(method):
     spec = _spec(method)
     assert Spec.from_json(spec.to_json()) == spec
     assert json.loads(spec.to_json())["adjacency"] == {"kind": "record"}
@@ -123,7 +117,7 @@ def test_specs_as_json(method: str) -> None:
     assert spec.with_epsilon(8.0).fingerprint != spec.fingerprint
 
 
-def _run(folder: Path, words: str, code: int = 0) -> str:
+def _run(folder, words, code=0):
     done = CliRunner().invoke(app, [word.replace("@", f"{folder}/") for word in words.split()])
     assert done.exit_code == code, (done.output, done.exception)
     return done.output
@@ -131,7 +125,7 @@ def _run(folder: Path, words: str, code: int = 0) -> str:
 
 @pytest.mark.slow
 @METHODS
-def test_command_line(method: str, tmp_path: Path) -> None:
+def test_command_line(method, tmp_path):
     np.save(tmp_path / "x.npy", _rows(300, 2))
     np.save(tmp_path / "q.npy", _rows(4, 3))
     np.save(tmp_path / "public.npy", PUBLIC.stated)
@@ -155,7 +149,7 @@ def test_command_line(method: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @METHODS
-def test_a_searcher_never_loads_the_secret_stream(method: str, tmp_path: Path) -> None:
+def test_a_searcher_never_loads_the_secret_stream(method, tmp_path):
     index = PrivateIndex(_spec(method))
     index.add(_rows(50, 2))
     index.save(tmp_path / "index")
@@ -170,7 +164,7 @@ def test_a_searcher_never_loads_the_secret_stream(method: str, tmp_path: Path) -
 
 
 @METHODS
-def test_numbers_beyond_doubles_are_refused(method: str) -> None:
+def test_numbers_beyond_doubles_are_refused(method):
     privatizer = Privatizer(_spec(method))
     rows = np.ones((2, DIM), dtype=np.longdouble)
     privatizer.privatize(rows * np.longdouble("1e300"))

@@ -1,14 +1,9 @@
 """Reranking: whoever has the original vectors orders the candidates that the codes found."""
 
-from __future__ import annotations
-
 import tracemalloc
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.specs import codebook
 from scipy import sparse
@@ -21,8 +16,6 @@ from dpindex.data.source import as_source
 from dpindex.decode.base import exact_similarities
 from dpindex.index import originals
 from dpindex.index.originals import Candidates, Originals
-
-Array = npt.NDArray[Any]
 
 N, NQ, DIM, K = 600, 9, 24, 5
 RNG = np.random.default_rng(0)
@@ -43,13 +36,13 @@ SPECS = {
 CASES = [("numbers", metric) for metric in METRICS] + [("signs", "cosine"), ("symbols", "cosine")]
 
 
-def _index(name: str = "numbers", metric: Any = "cosine", ids: Any = None) -> dpi.PrivateIndex:
+def _index(name="numbers", metric="cosine", ids=None):
     index = dpi.PrivateIndex(SPECS[name], metric=metric)
     index.add(X, ids)
     return index
 
 
-def _truth(metric: Any, queries: Array = Q, base: Array = X) -> Array:
+def _truth(metric, queries=Q, base=X):
     """Exact similarities in one expression each, shape (nq, n)."""
     if metric == "ip":
         return queries @ base.T
@@ -59,7 +52,7 @@ def _truth(metric: Any, queries: Array = Q, base: Array = X) -> Array:
     return np.divide(queries @ base.T, norms, out=np.zeros(norms.shape), where=norms > 0)
 
 
-def _check(hits: dpi.Hits, metric: Any, ids: Any = None, k: int = K) -> None:
+def _check(hits, metric, ids=None, k=K):
     """The hits are the true neighbours, with their true similarities and no error."""
     names = np.arange(N) if ids is None else np.asarray(ids)
     truth = _truth(metric)
@@ -77,13 +70,13 @@ def _check(hits: dpi.Hits, metric: Any, ids: Any = None, k: int = K) -> None:
 
 @pytest.mark.parametrize(("name", "metric"), CASES)
 @pytest.mark.parametrize("query", ["exact", "private"])
-def test_all_candidates_give_the_true_neighbours(name: str, metric: Any, query: Any) -> None:
+def test_all_candidates_give_the_true_neighbours(name, metric, query):
     hits = _index(name, metric).search(Q, K, query, candidates=N, rerank=X)
     _check(hits, metric)
     assert np.isfinite(hits.unbiased).all()  # of the codes, as without reranking
 
 
-def test_candidates_are_what_the_codes_find_first() -> None:
+def test_candidates_are_what_the_codes_find_first():
     index = _index()
     found = index.search(Q, 40)
     hits = index.search(Q, K, candidates=40, rerank=X)
@@ -95,7 +88,7 @@ def test_candidates_are_what_the_codes_find_first() -> None:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Path:
+def files(tmp_path):
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "column_order.npy", np.asfortranarray(X))
     np.savez(tmp_path / "x.npz", a=X)
@@ -107,7 +100,7 @@ def files(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "file", ["x.npy", "column_order.npy", "x.npz", "x.npz:a", "sparse.npz", "x.csv"]
 )
-def test_files_of_vectors(file: str, files: Path) -> None:
+def test_files_of_vectors(file, files):
     index = _index()
     _check(index.search(Q, K, candidates=N, rerank=str(files / file)), "cosine")
     if ":" not in file:
@@ -115,7 +108,7 @@ def test_files_of_vectors(file: str, files: Path) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_every_kind_of_originals(metric: Any, files: Path, monkeypatch: Any) -> None:
+def test_every_kind_of_originals(metric, files, monkeypatch):
     monkeypatch.setattr(originals, "BLOCK_NUMBERS", 37 * DIM)  # many blocks
     index = _index(metric=metric)
     shuffled = np.random.default_rng(1).permutation(N)
@@ -138,7 +131,7 @@ def test_every_kind_of_originals(metric: Any, files: Path, monkeypatch: Any) -> 
             _check(index.search(Q, K, candidates=N, rerank=rerank), metric)
 
 
-def test_rows_follow_the_order_of_adding_and_ids_name_them() -> None:
+def test_rows_follow_the_order_of_adding_and_ids_name_them():
     index = _index(ids=NAMES)
     _check(index.search(Q, K, candidates=N, rerank=X), "cosine", NAMES)
     backwards = dpi.Originals(X[::-1], ids=NAMES[::-1])
@@ -153,19 +146,19 @@ def test_rows_follow_the_order_of_adding_and_ids_name_them() -> None:
     assert hits.exact.all()
 
 
-def test_a_dataset_brings_its_ids() -> None:
+def test_a_dataset_brings_its_ids():
     dataset = as_dataset(as_source(X[::-1])).with_labels(np.arange(N)[::-1])
     _check(_index().search(Q, K, candidates=N, rerank=dataset), "cosine")
 
 
-def test_what_is_not_answered_comes_last_in_the_order_of_the_codes() -> None:
+def test_what_is_not_answered_comes_last_in_the_order_of_the_codes():
     index = _index()
     found = index.search(Q, 30)
     known = set(range(0, N, 3))
     answers = {i: X[i] for i in known}
     partial = np.where(np.isin(np.arange(N), list(known))[:, None], X, np.nan)
 
-    def ask(query: Array, ids: Array) -> list[float | None]:
+    def ask(query, ids):
         return [_truth("cosine", query[None])[0, i] if i in known else None for i in ids]
 
     kept = sorted(known)
@@ -185,7 +178,7 @@ def test_what_is_not_answered_comes_last_in_the_order_of_the_codes() -> None:
             assert (np.diff(one.scores[: len(first)]) <= 0).all()
 
 
-def test_ties_keep_the_order_of_the_codes() -> None:
+def test_ties_keep_the_order_of_the_codes():
     index = _index()
     found = index.search(Q, 50)
     hits = index.search(Q, 50, candidates=50, rerank=np.ones((N, DIM)))
@@ -193,19 +186,19 @@ def test_ties_keep_the_order_of_the_codes() -> None:
     assert hits.exact.all()
 
 
-def test_data_units_become_those_of_the_spec() -> None:
+def test_data_units_become_those_of_the_spec():
     for metric in METRICS:
         spec = dpi.Spec(
             "dp-oporp-staircase", DIM, k=24, epsilon=8.0, scale=50.0, adjacency=dpi.attribute(1.0)
         )
-        index = dpi.PrivateIndex(spec, metric=metric)  # type: ignore[arg-type]
+        index = dpi.PrivateIndex(spec, metric=metric)
         index.add(50 * X)
         _check(index.search(50 * Q, K, candidates=N, rerank=50 * X), metric)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", METRICS)
-def test_range_search(metric: Any) -> None:
+def test_range_search(metric):
     index = _index(metric=metric)
     truth = _truth(metric)
     sign = -1.0 if metric == "l2" else 1.0
@@ -222,7 +215,7 @@ def test_range_search(metric: Any) -> None:
         assert every[row].exact.all()
 
 
-def test_filters_denoisers_and_payload() -> None:
+def test_filters_denoisers_and_payload():
     pytest.importorskip("pyarrow")
     rng = np.random.default_rng(1)
     low_rank = rng.normal(size=(N, 4)) @ rng.normal(size=(4, DIM)) / 10
@@ -238,13 +231,13 @@ def test_filters_denoisers_and_payload() -> None:
 
 
 @pytest.mark.slow
-def test_without_rerank_nothing_is_exact() -> None:
+def test_without_rerank_nothing_is_exact():
     index = _index()
     assert not index.search(Q, K).exact.any()
     assert not index.range_search(Q, 0.0)[0].exact.any()
 
 
-def test_sparse_queries_stay_sparse() -> None:
+def test_sparse_queries_stay_sparse():
     """One query is dense at a time, whatever their number: 40 of them would take 1.3 GB."""
     columns = 1 << 22
     places = np.random.default_rng(0).choice(columns, (100, 40), replace=False)
@@ -260,19 +253,19 @@ def test_sparse_queries_stay_sparse() -> None:
     np.testing.assert_array_equal(found.argmax(axis=1), np.arange(40))
 
 
-def test_one_query_alone_and_sparse_queries() -> None:
+def test_one_query_alone_and_sparse_queries():
     index = _index()
     one = index.search(Q[0], K, candidates=N, rerank=X)
     assert one.ids.tolist() == index.search(Q[:1], K, candidates=N, rerank=X).ids.tolist()
     _check(index.search(sparse.csr_matrix(Q), K, candidates=N, rerank=X), "cosine")
 
 
-def test_batches_are_bounded_by_candidates(monkeypatch: Any) -> None:
+def test_batches_are_bounded_by_candidates(monkeypatch):
     monkeypatch.setattr("dpindex.index.search.BATCH_CANDIDATES", 2 * N)
     sizes = []
 
     class Counted(dpi.Owner):
-        def similarities(self, queries: Array, candidates: Any, metric: Any) -> Array:
+        def similarities(self, queries, candidates, metric):
             sizes.append(candidates.ids.shape)
             return np.full(candidates.ids.shape, np.nan)
 
@@ -280,11 +273,11 @@ def test_batches_are_bounded_by_candidates(monkeypatch: Any) -> None:
     assert sizes == [(2, N)] * 4 + [(1, N)]
 
 
-def test_only_rows_of_candidates_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: set[int] = set()
+def test_only_rows_of_candidates_are_read(monkeypatch):
+    read = set()
 
-    class Watched(np.ndarray):  # type: ignore[type-arg]
-        def __getitem__(self, rows: Any) -> Any:
+    class Watched(np.ndarray):
+        def __getitem__(self, rows):
             read.update(np.atleast_1d(rows).tolist())
             return np.asarray(self)[rows]
 
@@ -295,10 +288,10 @@ def test_only_rows_of_candidates_are_read(monkeypatch: pytest.MonkeyPatch) -> No
     assert read == set(index.search(Q, 20).ids.ravel().tolist())
 
 
-def test_only_parts_of_candidates_are_read() -> None:
+def test_only_parts_of_candidates_are_read():
     read = []
 
-    def watched(first: int) -> Any:
+    def watched(first):
         read.append(first)
         return as_source(X[first : first + 10])
 
@@ -334,7 +327,7 @@ def test_only_parts_of_candidates_are_read() -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
-def test_wrong_input_is_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+def test_wrong_input_is_one_sentence(changes, sentence):
     index = _index()
     asked = {"Q": Q, "k": K, **changes}
     with pytest.raises(InputError, match=sentence) as error:
@@ -342,21 +335,21 @@ def test_wrong_input_is_one_sentence(changes: dict[str, Any], sentence: str) -> 
     assert "\n" not in str(error.value)
 
 
-def test_ids_beside_must_fit() -> None:
+def test_ids_beside_must_fit():
     with pytest.raises(InputError, match="vectors to rerank by: rows 0 and 2 have the same id"):
         dpi.Originals(X[:3], ids=[1, 2, 1])
     with pytest.raises(InputError, match="there are 2 ids for 3 vectors"):
         dpi.Originals(X[:3], ids=[1, 2])
     with pytest.raises(InputError, match=r"wrap a function|takes ids"):
-        dpi.Answers(lambda ids: ids)  # type: ignore[misc,arg-type]
+        dpi.Answers(lambda ids: ids)
 
 
-def test_squared_distances_of_owners_are_not_negative() -> None:
+def test_squared_distances_of_owners_are_not_negative():
     with pytest.raises(InputError, match="squared distance below 0"):
         _index(metric="l2").search(Q, K, rerank=dpi.Answers(lambda query, ids: ids - 5.0))
 
 
-def test_a_large_memory_map_is_read_in_stretches(files: Path, monkeypatch: Any) -> None:
+def test_a_large_memory_map_is_read_in_stretches(files, monkeypatch):
     monkeypatch.setattr(row_reader, "MAPPED_BYTES", 50 * 8 * DIM)
     released = []
     monkeypatch.setattr(row_reader, "release_pages", released.append)
@@ -369,10 +362,10 @@ def test_a_large_memory_map_is_read_in_stretches(files: Path, monkeypatch: Any) 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
 @pytest.mark.parametrize("sparsely", [False, True])
-def test_vectors_that_a_build_clips_are_compared_clipped(metric: Any, sparsely: bool) -> None:
+def test_vectors_that_a_build_clips_are_compared_clipped(metric, sparsely):
     """A plan counts the neighbours of what lies within the bounds, and so does who reranks."""
     far = 80.0 * X
-    clip: dict[str, Any] = {"adjacency": dpi.attribute(1.0), "epsilon": 40.0, "clip": True}
+    clip = {"adjacency": dpi.attribute(1.0), "epsilon": 40.0, "clip": True}
     index = dpi.PrivateIndex(dpi.Spec("raw-staircase", DIM, **clip), metric=metric)
     with pytest.warns(dpi.QualityWarning, match="outside the public bounds"):
         index.add(far)
@@ -384,9 +377,9 @@ def test_vectors_that_a_build_clips_are_compared_clipped(metric: Any, sparsely: 
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_bounds_within_a_change_are_for_the_noise_alone() -> None:
+def test_bounds_within_a_change_are_for_the_noise_alone():
     """A plan narrows bounds for embeddings, whose neighbours are those of the whole vectors."""
-    narrow: dict[str, Any] = {"bounds": (-0.2, 0.2), "clip": True, "epsilon": 8.0}
+    narrow = {"bounds": (-0.2, 0.2), "clip": True, "epsilon": 8.0}
     spec = dpi.Spec("raw-staircase", DIM, adjacency=dpi.attribute(1.0), **narrow)
     index = dpi.PrivateIndex(spec)
     with pytest.warns(dpi.QualityWarning, match="outside the public bounds"):

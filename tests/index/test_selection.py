@@ -1,9 +1,5 @@
 """Search with a filter finds what leaving rows out of a full ranking finds, for every backend."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.streams import seed_noise
@@ -24,7 +20,7 @@ SIGNS = dpi.Spec(
 SYMBOLS = dpi.Spec(
     "record-codebook", DIM, epsilon=4.0, adjacency=dpi.record(), codebook=dpi.Codebook(X[:64] * 0.9)
 )
-CASES: dict[str, Any] = {
+CASES = {
     "flat": (NUMBERS, {}),
     "ip": (NUMBERS, {"metric": "ip"}),
     "l2": (NUMBERS, {"metric": "l2"}),
@@ -47,13 +43,13 @@ _SLOW = ("pq", "hnsw", "ivf", "l2", "ip", "lists of rabitq")
     scope="module",
     params=[pytest.param(n, marks=[pytest.mark.slow] if n in _SLOW else []) for n in CASES],
 )
-def index(request: pytest.FixtureRequest) -> dpi.PrivateIndex:
+def index(request):
     with pytest.MonkeyPatch.context() as patch:
         seed_noise(patch)
         return made_of_two_parts(request.param)
 
 
-def made_of_two_parts(case: str) -> dpi.PrivateIndex:
+def made_of_two_parts(case):
     spec, options = CASES[case]
     made = dpi.PrivateIndex(spec, **options)
     made.add(X[: N // 2], skip_leak_check=True)
@@ -67,9 +63,9 @@ def made_of_two_parts(case: str) -> dpi.PrivateIndex:
 @pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize("mode", ["exact", "private"])
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.95])
-def test_as_left_out_of_a_full_ranking(index: dpi.PrivateIndex, mode: Any, share: float) -> None:
+def test_as_left_out_of_a_full_ranking(index, mode, share):
     mask = np.random.default_rng(1).random(N) < share
-    asked: Any = Q if mode == "exact" else dpi.Privatizer(index.spec).privatize(Q)
+    asked = Q if mode == "exact" else dpi.Privatizer(index.spec).privatize(Q)
     full, found = index.search(asked, k=N), index.search(asked, k=7, filter=mask)
     assert mask[found.ids].all()
     if index.index_recall is not None and index.index_type != "OPQ4,PQ4" and share > 0.1:
@@ -85,7 +81,7 @@ def test_as_left_out_of_a_full_ranking(index: dpi.PrivateIndex, mode: Any, share
     assert np.array_equal(found.similarity.shape, found.ids.shape)
 
 
-def test_neighbours_that_are_all_left_out(index: dpi.PrivateIndex) -> None:
+def test_neighbours_that_are_all_left_out(index):
     """Far rows alone are kept: a query that finds too few of them is asked again."""
     near = index.search(Q[:1], k=N // 2).ids[0]
     mask = np.ones(N, bool)
@@ -95,7 +91,7 @@ def test_neighbours_that_are_all_left_out(index: dpi.PrivateIndex) -> None:
     assert found.ids.shape == (3, 5)
 
 
-def test_fewer_rows_than_wanted_and_none(index: dpi.PrivateIndex) -> None:
+def test_fewer_rows_than_wanted_and_none(index):
     assert set(index.search(X[:70], k=10, filter=[3, 4, -1]).ids.ravel()) == {3, 4}
     none = index.search(X[:70], k=10, filter=[])
     assert {column.shape for column in none.columns.values()} == {(70, 0)}
@@ -103,9 +99,7 @@ def test_fewer_rows_than_wanted_and_none(index: dpi.PrivateIndex) -> None:
 
 
 @pytest.mark.parametrize("index", ["flat"], indirect=True)
-def test_subsets_that_do_not_fit_into_memory(
-    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_subsets_that_do_not_fit_into_memory(index, monkeypatch):
     """Only decoded vectors are searched in parts."""
     mask = np.arange(N) % 10 == 3
     whole = index.search(Q, k=5, filter=mask)
@@ -118,7 +112,7 @@ def test_subsets_that_do_not_fit_into_memory(
 
 @pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
-def test_range_search(metric: Any) -> None:
+def test_range_search(metric):
     index = dpi.PrivateIndex(NUMBERS, metric=metric)
     index.add(X, payload={"n": np.arange(N)})
     mask = np.arange(N) % 3 == 0

@@ -1,11 +1,5 @@
 """A softmax codebook from the command line to hits: build, info, query, ledger, open."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -16,13 +10,13 @@ DIM = 24
 CENTRES = np.random.default_rng(0).normal(size=(30, DIM))
 
 
-def kind(count: int, seed: int) -> Any:
+def kind(count, seed):
     rng = np.random.default_rng(seed)
     x = CENTRES[rng.integers(0, 30, count)] + 0.5 * rng.normal(size=(count, DIM))
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
-def spec(**terms: Any) -> dpi.Spec:
+def spec(**terms):
     book = dpi.Codebook(kind(200, 1))
     ordinary = {"epsilon": 3.0, "adjacency": dpi.attribute(0.25), "codebook": book}
     return dpi.Spec("codebook-softmax", DIM, **{**ordinary, **terms})
@@ -31,7 +25,7 @@ def spec(**terms: Any) -> dpi.Spec:
 @pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize("query", ["exact", "private"])
 @pytest.mark.parametrize("record", [None, 9.0])
-def test_neighbours_are_found_and_similarities_are_true(query: Any, record: Any) -> None:
+def test_neighbours_are_found_and_similarities_are_true(query, record):
     base, asked = kind(3000, 2), kind(100, 3)
     index = dpi.PrivateIndex(spec(record_epsilon=record))
     index.add(base)
@@ -47,7 +41,7 @@ def test_neighbours_are_found_and_similarities_are_true(query: Any, record: Any)
 
 
 @pytest.mark.usefixtures("known_noise")
-def test_sparse_queries_and_scaled_bytes_are_the_same_vectors() -> None:
+def test_sparse_queries_and_scaled_bytes_are_the_same_vectors():
     from scipy import sparse
 
     base = kind(500, 2)
@@ -58,7 +52,7 @@ def test_sparse_queries_and_scaled_bytes_are_the_same_vectors() -> None:
 
 
 @pytest.mark.usefixtures("known_noise")
-def test_a_collection_of_another_kind_is_noticed() -> None:
+def test_a_collection_of_another_kind_is_noticed():
     made = spec(epsilon=8.0)
     like = dpi.Privatizer(made).privatize(kind(4000, 5))
     assert crowding(like, made.law) < 1.5
@@ -67,7 +61,7 @@ def test_a_collection_of_another_kind_is_noticed() -> None:
 
 
 @pytest.mark.usefixtures("known_noise")
-def test_likelihoods_are_the_chances_of_symbols() -> None:
+def test_likelihoods_are_the_chances_of_symbols():
     from dpindex.decode.kinds import decoder_of
 
     made = spec()
@@ -79,7 +73,7 @@ def test_likelihoods_are_the_chances_of_symbols() -> None:
     np.testing.assert_allclose(np.exp(logs[:-1]), chances[:, codes.stored.ravel()], rtol=1e-4)
 
 
-def test_from_files_to_hits(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+def test_from_files_to_hits(tmp_path, run):
     for name, x in (("base", kind(800, 2)), ("public", kind(100, 1)), ("asked", kind(4, 3))):
         np.save(tmp_path / f"{name}.npy", x)
     words = "--method codebook-softmax --codebook public.npy --epsilon 2 --beta 0.5"

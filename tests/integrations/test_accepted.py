@@ -1,11 +1,6 @@
 """The file of what a collector accepted: codes and keys are there again, once, or nothing is."""
 
-from __future__ import annotations
-
 import sqlite3
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +12,7 @@ from dpindex.mechanism.codes import SignFormat
 FORMAT = SignFormat(16, bytes(16))
 
 
-def submission(start: int, count: int = 3, receipt: int | None = None) -> Submission:
+def submission(start, count=3, receipt=None):
     numbers = np.arange(2 * start, 2 * (start + count)) % 256
     stored = numbers.astype(np.uint8).reshape(count, 2)
     ids = np.array([f"id {i}" for i in range(start, start + count)])
@@ -25,7 +20,7 @@ def submission(start: int, count: int = 3, receipt: int | None = None) -> Submis
     return Submission(FORMAT.codes(stored), ids, key)
 
 
-def read(path: Path) -> list[tuple[str, list[int]]]:
+def read(path):
     accepted = Accepted(path)
     found = [(one.ids.item(), one.codes.stored[0].tolist()) for one in accepted.codes()]
     accepted.close()
@@ -33,7 +28,7 @@ def read(path: Path) -> list[tuple[str, list[int]]]:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     """A file with six codes and a key."""
     accepted = Accepted(tmp_path / "accepted")
     assert accepted.codes() == []
@@ -42,14 +37,14 @@ def path(tmp_path: Path) -> Path:
     return accepted.path
 
 
-def test_codes_are_read_again_in_their_order(path: Path) -> None:
+def test_codes_are_read_again_in_their_order(path):
     found = read(path)
     assert [id for id, _ in found] == ["id 0", "id 1", "id 2", "id 10", "id 11", "id 12"]
     assert found[1][1] == [2, 3]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_of_a_group_each_id_and_each_key_counts_once(path: Path) -> None:
+def test_of_a_group_each_id_and_each_key_counts_once(path):
     accepted = Accepted(path)
     group = [
         submission(10, receipt=1),
@@ -65,7 +60,7 @@ def test_of_a_group_each_id_and_each_key_counts_once(path: Path) -> None:
     accepted.close()
 
 
-def test_numbers_and_strings_are_different_ids(tmp_path: Path) -> None:
+def test_numbers_and_strings_are_different_ids(tmp_path):
     accepted = Accepted(tmp_path / "accepted")
     codes = FORMAT.codes(np.zeros((1, 2), np.uint8))
     largest = 2**53
@@ -76,7 +71,7 @@ def test_numbers_and_strings_are_different_ids(tmp_path: Path) -> None:
     accepted.close()
 
 
-def test_keys_stay_when_the_codes_are_in_the_saved_index(path: Path) -> None:
+def test_keys_stay_when_the_codes_are_in_the_saved_index(path):
     for _ in range(2):
         accepted = Accepted(path)
         accepted.forget_codes()
@@ -86,26 +81,24 @@ def test_keys_stay_when_the_codes_are_in_the_saved_index(path: Path) -> None:
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def disk(monkeypatch):
     """Sets how many pages a database may have: SQLite says then that the disk is full."""
-    opened: list[sqlite3.Connection] = []
+    opened = []
     connect = sqlite3.connect
 
-    def connected(*args: Any, **options: Any) -> sqlite3.Connection:
+    def connected(*args, **options):
         opened.append(connect(*args, **options))
         return opened[-1]
 
     monkeypatch.setattr(sqlite3, "connect", connected)
 
-    def limit(pages: int) -> None:
+    def limit(pages):
         opened[-1].execute(f"PRAGMA max_page_count = {pages}")
 
     return limit
 
 
-def test_a_full_disk_keeps_nothing_of_a_group_and_takes_it_later(
-    path: Path, disk: Callable[[int], None]
-) -> None:
+def test_a_full_disk_keeps_nothing_of_a_group_and_takes_it_later(path, disk):
     accepted = Accepted(path)
     disk(1)  # none beyond those that there are
     large = [submission(1000 + 100 * i, 100, receipt=100 + i) for i in range(20)]
@@ -120,7 +113,7 @@ def test_a_full_disk_keeps_nothing_of_a_group_and_takes_it_later(
 
 
 @pytest.mark.parametrize("place", [0, 20, 100])
-def test_damage_is_not_passed_over(path: Path, place: int) -> None:
+def test_damage_is_not_passed_over(path, place):
     data = bytearray(path.read_bytes())
     data[place : place + 16] = bytes(range(1, 17))
     path.write_bytes(data)
@@ -129,7 +122,7 @@ def test_damage_is_not_passed_over(path: Path, place: int) -> None:
     assert path.read_bytes() == data
 
 
-def test_a_code_that_changed_on_the_disk_is_damage(path: Path) -> None:
+def test_a_code_that_changed_on_the_disk_is_damage(path):
     data = path.read_bytes()
     (code,) = [one.codes.to_bytes() for one in [submission(1, 1)]]
     changed = data.replace(code, code[:-1] + bytes([code[-1] ^ 1]))
@@ -140,7 +133,7 @@ def test_a_code_that_changed_on_the_disk_is_damage(path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["", "-wal", "-journal"])
-def test_a_link_is_not_followed(tmp_path: Path, ending: str) -> None:
+def test_a_link_is_not_followed(tmp_path, ending):
     (tmp_path / "other").write_bytes(b"mine")
     (tmp_path / f"accepted{ending}").symlink_to(tmp_path / "other")
     with pytest.raises(InputError, match="is a symbolic link"):
@@ -148,7 +141,7 @@ def test_a_link_is_not_followed(tmp_path: Path, ending: str) -> None:
     assert (tmp_path / "other").read_bytes() == b"mine"
 
 
-def test_the_log_beside_the_file_stays_small(path: Path) -> None:
+def test_the_log_beside_the_file_stays_small(path):
     accepted = Accepted(path)
     for start in range(1000, 9000, 400):
         accepted.add([submission(start, 400)], [])

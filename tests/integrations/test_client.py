@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -29,7 +28,7 @@ class Server(HTTPServer):
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         names = {name.lower(): value for name, value in self.headers.items()}
         self.server.asked.append((self.path, names, body))
@@ -42,12 +41,12 @@ class Handler(BaseHTTPRequestHandler):
 
     do_POST = do_GET  # noqa: N815
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_):
         """Nothing."""
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server():
     with Server(("127.0.0.1", 0), Handler) as made:
         made.answers, made.asked = {}, []
         thread = threading.Thread(target=made.serve_forever, args=(0.01,))
@@ -57,7 +56,7 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-def client(server: Server) -> Client:
+def client(server):
     return Client(f"http://127.0.0.1:{server.server_port}/", "secret")
 
 
@@ -66,14 +65,12 @@ def client(server: Server) -> Client:
     ["http://collector.example", "ftp://localhost", "collector.example", "", "https://",
      "http://localhost.example", "http://localhost@a.example", "file:///etc/passwd"],
 )  # fmt: skip
-def test_a_token_does_not_travel_in_the_clear(url: str) -> None:
+def test_a_token_does_not_travel_in_the_clear(url):
     with pytest.raises(dpi.InputError, match="begins with https://"):
         Client(url, "secret")
 
 
-def test_f4_what_is_meant_for_this_machine_goes_to_no_proxy(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_f4_what_is_meant_for_this_machine_goes_to_no_proxy(server, monkeypatch):
     """A proxy would see the token and a query in the clear."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
@@ -87,12 +84,12 @@ def test_f4_what_is_meant_for_this_machine_goes_to_no_proxy(
     assert json.loads(body) == {"query": [1.0, 2.0], "ids": ["a"]}
 
 
-def test_f4_a_proxy_for_another_machine_is_a_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_f4_a_proxy_for_another_machine_is_a_tunnel(monkeypatch):
     """It is told the name of the collector, and is sent nothing before TLS begins."""
     with socket.create_server(("127.0.0.1", 0)) as proxy:
-        seen: list[bytes] = []
+        seen = []
 
-        def refuse() -> None:
+        def refuse():
             connection, _ = proxy.accept()
             with connection:
                 seen.append(connection.recv(1 << 16))
@@ -110,14 +107,14 @@ def test_f4_a_proxy_for_another_machine_is_a_tunnel(monkeypatch: pytest.MonkeyPa
     assert b"secret" not in seen[0]
 
 
-def test_redirections_are_not_followed(server: Server) -> None:
+def test_redirections_are_not_followed(server):
     server.answers = {"/spec": (302, "/elsewhere"), "/elsewhere": (200, {})}
     with pytest.raises(dpi.InputError, match="answers 302"):
         client(server).spec()
     assert [path for path, _, _ in server.asked] == ["/spec"]
 
 
-def test_submissions_have_keys(server: Server) -> None:
+def test_submissions_have_keys(server):
     for status, outcome in ((201, "stored"), (200, "repeated"), (409, "taken")):
         server.answers = {"/codes": (status, {"detail": "…"})}
         assert client(server).submit(b"codes", ["é"], key=16 * "k") == outcome
@@ -130,7 +127,7 @@ def test_submissions_have_keys(server: Server) -> None:
     assert len(keys) == 3
 
 
-def test_hits(server: Server) -> None:
+def test_hits(server):
     numbers = [[0.5, None]]
     content = {"ids": [["a", "b"]], "scores": [[2, 1]], **dict.fromkeys(ESTIMATES, numbers)}
     content["unstated"] = "no similarity is stated: 2 codes are too few."
@@ -142,7 +139,7 @@ def test_hits(server: Server) -> None:
     assert len(hits) == 1
 
 
-def test_refusals_and_silence(server: Server) -> None:
+def test_refusals_and_silence(server):
     server.answers = {"/codes": (413, {"detail": "too\x1b[2J much."}), "/spec": (500, [])}
     with pytest.raises(dpi.InputError, match=r"answers 413: too\[2J much\."):
         client(server).submit(b"", [])

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,41 +11,41 @@ from collector_contract import CollectorContract
 
 import dpindex as dpi
 from dpindex.base.errors import StorageError
-from dpindex.integrations.accepted import Acceptance, Accepted, FullError, Submission
+from dpindex.integrations.accepted import Accepted, FullError, Submission
 from dpindex.integrations.collector import Collector, UnavailableError
 
 SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0, adjacency=dpi.attribute(1.0))
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 
-def submission(*names: str, receipt: bytes | None = None, seed: int = 0) -> Submission:
+def submission(*names, receipt=None, seed=0):
     vectors = np.random.default_rng(seed).uniform(-1, 1, (len(names), 16))
     return Submission(dpi.Privatizer(SPEC).privatize(vectors), np.array(names), receipt)
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> dpi.PrivateIndex:
+def index(tmp_path):
     made = dpi.PrivateIndex(SPEC)
     made.save(tmp_path / "index")
     return made
 
 
-def collecting(index: dpi.PrivateIndex, **limits: Any) -> Collector:
+def collecting(index, **limits):
     path = index.path
     assert path is not None
     return Collector(index, path / ".accepted", lambda: index.save(path), **limits)
 
 
-def reopened(index: dpi.PrivateIndex) -> dpi.PrivateIndex:
+def reopened(index):
     assert index.path is not None
     return dpi.PrivateIndex.open(index.path)
 
 
-def done(outcome: Future[Acceptance]) -> Acceptance:
+def done(outcome):
     return outcome.result(timeout=600)
 
 
-def test_what_is_accepted_is_saved_at_the_end(index: dpi.PrivateIndex) -> None:
+def test_what_is_accepted_is_saved_at_the_end(index):
     one, two = submission("a", "b"), submission("c")
     with collecting(index) as collector:
         assert [done(collector.submit(s)) for s in (one, two)] == ["stored", "stored"]
@@ -62,7 +58,7 @@ def test_what_is_accepted_is_saved_at_the_end(index: dpi.PrivateIndex) -> None:
     accepted.close()
 
 
-def test_the_first_to_use_an_id_has_it(index: dpi.PrivateIndex) -> None:
+def test_the_first_to_use_an_id_has_it(index):
     with collecting(index) as collector:
         first = submission("a")
         assert done(collector.submit(first)) == "stored"
@@ -75,7 +71,7 @@ def test_the_first_to_use_an_id_has_it(index: dpi.PrivateIndex) -> None:
         assert done(collector.submit(submission("a"))) == "taken"
 
 
-def test_a_submission_that_comes_again_is_known_by_its_receipt(index: dpi.PrivateIndex) -> None:
+def test_a_submission_that_comes_again_is_known_by_its_receipt(index):
     one = submission("a", "b", receipt=32 * b"1")
     with collecting(index) as collector:
         both = [collector.submit(Submission(one.codes, one.ids, one.receipt)) for _ in range(2)]
@@ -88,12 +84,12 @@ def test_a_submission_that_comes_again_is_known_by_its_receipt(index: dpi.Privat
 class Held:
     """Lets additions to the file of accepted codes wait until the gate opens."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.gate = threading.Event()
         self.groups: list[int] = []
         add = Accepted.add
 
-        def held(accepted: Accepted, submissions: Any, known: Any) -> list[Acceptance]:
+        def held(accepted, submissions, known):
             self.gate.wait(600)
             self.groups.append(len(submissions))
             return add(accepted, submissions, known)
@@ -101,7 +97,7 @@ class Held:
         monkeypatch.setattr(Accepted, "add", held)
 
 
-def test_many_share_one_sync(index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_share_one_sync(index, monkeypatch):
     with collecting(index) as collector:
         held = Held(monkeypatch)
         outcomes = [collector.submit(submission(f"n{i}")) for i in range(100)]
@@ -112,7 +108,7 @@ def test_many_share_one_sync(index: dpi.PrivateIndex, monkeypatch: pytest.Monkey
     assert sorted(reopened(index)) == sorted(f"n{i}" for i in range(100))
 
 
-def left_over(index: dpi.PrivateIndex, *submissions: Submission) -> Path:
+def left_over(index, *submissions):
     """The file of a collector that was killed after it accepted."""
     assert index.path is not None
     accepted = Accepted(index.path / ".accepted")
@@ -121,7 +117,7 @@ def left_over(index: dpi.PrivateIndex, *submissions: Submission) -> Path:
     return accepted.path
 
 
-def test_a_start_saves_what_the_last_process_accepted(index: dpi.PrivateIndex) -> None:
+def test_a_start_saves_what_the_last_process_accepted(index):
     one = submission("a", "b", receipt=32 * b"1")
     place = left_over(index, one, submission("c"))
     left = place.read_bytes()
@@ -136,7 +132,7 @@ def test_a_start_saves_what_the_last_process_accepted(index: dpi.PrivateIndex) -
     assert len(reopened(index)) == 3
 
 
-def test_a_key_is_known_after_every_kind_of_end(index: dpi.PrivateIndex) -> None:
+def test_a_key_is_known_after_every_kind_of_end(index):
     """So a device learns that its own code is stored, and not that somebody has its id."""
     one = submission("a", receipt=32 * b"1")
     with collecting(index) as collector:
@@ -155,7 +151,7 @@ def test_a_key_is_known_after_every_kind_of_end(index: dpi.PrivateIndex) -> None
     assert sorted(reopened(index)) == ["a", "b"]
 
 
-def test_an_id_that_somebody_else_added_meanwhile_is_reported(index: dpi.PrivateIndex) -> None:
+def test_an_id_that_somebody_else_added_meanwhile_is_reported(index):
     place = left_over(index, submission("a"))
     index.add_codes(submission("a", seed=5).codes, ["a"])
     with pytest.raises(dpi.InputError, match=r"under an id which .* \('a'\)"):
@@ -165,7 +161,7 @@ def test_an_id_that_somebody_else_added_meanwhile_is_reported(index: dpi.Private
     accepted.close()
 
 
-def test_accepted_codes_join_the_search(index: dpi.PrivateIndex) -> None:
+def test_accepted_codes_join_the_search(index):
     one = submission("a", "b")
     with collecting(index, join_seconds=0.0) as collector:
         assert done(collector.submit(one)) == "stored"
@@ -174,7 +170,7 @@ def test_accepted_codes_join_the_search(index: dpi.PrivateIndex) -> None:
         assert len(reopened(index)) == 0
 
 
-def test_a_full_segment_is_saved(index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_segment_is_saved(index, monkeypatch):
     monkeypatch.setattr("dpindex.integrations.collector.rows_per_segment", lambda spec: 8)
     with collecting(index, group_rows=4) as collector:
         for start in range(0, 20, 4):
@@ -184,10 +180,8 @@ def test_a_full_segment_is_saved(index: dpi.PrivateIndex, monkeypatch: pytest.Mo
     assert len(reopened(index)) == 20
 
 
-def test_a_full_disk_refuses_and_takes_again_when_there_is_room(
-    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(accepted: Accepted, submissions: Any, known: Any) -> Any:
+def test_a_full_disk_refuses_and_takes_again_when_there_is_room(index, monkeypatch):
+    def full(accepted, submissions, known):
         raise FullError
 
     with collecting(index) as collector:
@@ -204,15 +198,13 @@ def test_a_full_disk_refuses_and_takes_again_when_there_is_room(
     assert list(reopened(index)) == ["a", "b"]
 
 
-def test_a_save_without_room_is_made_later(
-    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_without_room_is_made_later(index, monkeypatch):
     monkeypatch.setattr("dpindex.integrations.collector.rows_per_segment", lambda spec: 1)
     path = index.path
     assert path is not None
     failures = ["first", "second"]
 
-    def save() -> None:
+    def save():
         if failures:
             failures.pop()
             raise StorageError("there is no room")
@@ -226,21 +218,19 @@ def test_a_save_without_room_is_made_later(
     assert list(reopened(index)) == ["a", "b", "c"]
 
 
-def test_codes_are_forgotten_only_once_the_index_is_saved(
-    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_codes_are_forgotten_only_once_the_index_is_saved(index, monkeypatch):
     """A kill between the two steps loses nothing; in the other order it would lose the codes."""
     monkeypatch.setattr("dpindex.integrations.collector.rows_per_segment", lambda spec: 1)
     path = index.path
     assert path is not None
-    steps: list[str] = []
+    steps = []
     forget = Accepted.forget_codes
 
-    def forgetting(accepted: Accepted) -> None:
+    def forgetting(accepted):
         steps.append("forget")
         forget(accepted)
 
-    def save() -> None:
+    def save():
         steps.append("save")
         index.save(path)
 
@@ -253,13 +243,11 @@ def test_codes_are_forgotten_only_once_the_index_is_saved(
     assert steps == ["save", "forget"] * (len(steps) // 2)
 
 
-def test_after_any_other_failed_write_nothing_is_accepted(
-    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(accepted: Accepted, submissions: Any, known: Any) -> Any:
+def test_after_any_other_failed_write_nothing_is_accepted(index, monkeypatch):
+    def fail(accepted, submissions, known):
         raise sqlite3.OperationalError("disk I/O error")
 
-    def failing() -> None:
+    def failing():
         with collecting(index) as collector:
             assert done(collector.submit(submission("a"))) == "stored"
             monkeypatch.setattr(Accepted, "add", fail)
@@ -281,9 +269,7 @@ def test_after_any_other_failed_write_nothing_is_accepted(
         assert "c" not in again
 
 
-def test_who_does_not_wait_any_more_does_no_harm(
-    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_does_not_wait_any_more_does_no_harm(index, monkeypatch):
     with collecting(index) as collector:
         held = Held(monkeypatch)
         first, second = (collector.submit(submission(name)) for name in "ab")
@@ -294,9 +280,7 @@ def test_who_does_not_wait_any_more_does_no_harm(
     assert {"a", "c"} <= set(reopened(index))
 
 
-def test_too_many_that_wait_are_sent_away(
-    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_that_wait_are_sent_away(index, monkeypatch):
     with collecting(index, max_waiting=2) as collector:
         held = Held(monkeypatch)
         waiting, refused = [], 0
@@ -313,22 +297,22 @@ def test_too_many_that_wait_are_sent_away(
 
 class TestOfAnIndexInAFolder(CollectorContract):
     @pytest.fixture
-    def opened(self, filled: dpi.PrivateIndex, tmp_path: Path) -> Callable[[], Any]:
+    def opened(self, filled, tmp_path):
         filled.save(tmp_path / "filled")
 
-        def again() -> Any:
+        def again():
             index = dpi.PrivateIndex.open(tmp_path / "filled")
             return index, lambda: index.save(tmp_path / "filled")
 
         return again
 
 
-def test_codes_are_kept_until_the_index_is_saved(index: dpi.PrivateIndex) -> None:
+def test_codes_are_kept_until_the_index_is_saved(index):
     """A collector that dies while it saves has every code that it confirmed."""
     path = index.path
     assert path is not None
 
-    def save() -> None:
+    def save():
         raise OSError("the disk is full")
 
     collector = Collector(index, path / ".accepted", save)

@@ -1,7 +1,5 @@
 """Exact similarities over HTTP: whom a holder answers, how much, and what the log says."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -10,9 +8,7 @@ import socket
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,12 +33,12 @@ SPEC = dpi.Spec("dp-signoporp-rr", dim=DIM, k=DIM, epsilon=4.0, adjacency=dpi.at
 UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
-def bearer(token: str) -> dict[str, str]:
+def bearer(token):
     return {"authorization": f"Bearer {token}"}
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Any]:
+def server(tmp_path):
     index = dpi.PrivateIndex(SPEC, query_epsilon=6.0)
     index.add(X, NAMES)
     tokens = Tokens(f"search {SEARCH}\nrerank {RERANK}\nreaches {REACHES}")
@@ -53,12 +49,12 @@ def server(tmp_path: Path) -> Iterator[Any]:
         yield testclient.TestClient(app, base_url="http://localhost")
 
 
-def ask(server: Any, query: Any, ids: Any, token: str = RERANK) -> Any:
+def ask(server, query, ids, token=RERANK):
     body = json.dumps({"query": query, "ids": ids})
     return server.post("/rerank", content=body, headers={**JSON, **bearer(token)})
 
 
-def test_similarities_are_those_of_columns_within_their_ranges() -> None:
+def test_similarities_are_those_of_columns_within_their_ranges():
     """An income in dollars would drown an age, in answers though not in codes."""
     names = tuple(f"c{i}" for i in range(DIM))
     lows, highs = np.full(DIM, -1.0), np.arange(1.0, DIM + 1)
@@ -73,7 +69,7 @@ def test_similarities_are_those_of_columns_within_their_ranges() -> None:
     np.testing.assert_allclose(comparisons.answer(body, str, "a"), expected, rtol=1e-6, atol=1e-9)
 
 
-def test_it_answers_exact_similarities(server: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_answers_exact_similarities(server, caplog):
     with caplog.at_level(logging.INFO, "dpindex.integrations.requests"):
         answer = ask(server, X[3].tolist(), ["n 3", "nobody", "n 5"])
     assert answer.status_code == 200
@@ -85,7 +81,7 @@ def test_it_answers_exact_similarities(server: Any, caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
-def test_a_threshold_is_answered_without_the_similarity(metric: Any, tmp_path: Path) -> None:
+def test_a_threshold_is_answered_without_the_similarity(metric, tmp_path):
     spec = dpi.Spec("dp-oporp-staircase", DIM, k=8, epsilon=4.0, adjacency=dpi.attribute(1.0))
     index = dpi.PrivateIndex(spec, metric=metric)
     tokens = Tokens(f"rerank {RERANK}\nreaches {REACHES}")
@@ -97,7 +93,7 @@ def test_a_threshold_is_answered_without_the_similarity(metric: Any, tmp_path: P
         app = Service(collector, tokens, comparisons=comparisons).app()
         client = testclient.TestClient(app, base_url="http://localhost")
 
-        def post(token: str, path: str = "/reaches", **more: Any) -> Any:
+        def post(token, path="/reaches", **more):
             content = json.dumps({**body, **more})
             return client.post(path, content=content, headers={**JSON, **bearer(token)})
 
@@ -110,7 +106,7 @@ def test_a_threshold_is_answered_without_the_similarity(metric: Any, tmp_path: P
         assert post(RERANK, "/rerank", threshold=least).status_code == 422
 
 
-def test_the_route_is_off_and_has_a_role(server: Any, tmp_path: Path) -> None:
+def test_the_route_is_off_and_has_a_role(server, tmp_path):
     assert ask(server, X[3].tolist(), ["n 3"], SEARCH).status_code == 403
     assert ask(server, X[3].tolist(), ["n 3"], 32 * "z").status_code == 401
     index = dpi.PrivateIndex(SPEC)
@@ -119,7 +115,7 @@ def test_the_route_is_off_and_has_a_role(server: Any, tmp_path: Path) -> None:
         assert ask(without, X[3].tolist(), ["n 3"]).status_code == 404
 
 
-def test_a_minute_has_so_many_candidates(server: Any) -> None:
+def test_a_minute_has_so_many_candidates(server):
     query = X[3].tolist()
     assert ask(server, query, NAMES).status_code == 200
     refused = ask(server, query, NAMES)
@@ -128,7 +124,7 @@ def test_a_minute_has_so_many_candidates(server: Any) -> None:
     assert "at most 100 candidates" in refused.json()["detail"]
 
 
-def test_what_was_asked_is_forgotten_with_time() -> None:
+def test_what_was_asked_is_forgotten_with_time():
     now = [0.0]
     owner = dpi.Originals(X, ids=NAMES)
     made = Comparisons(owner, SPEC, "cosine", per_minute=60, clock=lambda: now[0])
@@ -157,7 +153,7 @@ def test_what_was_asked_is_forgotten_with_time() -> None:
         (X[0].tolist(), ["n 1"] * (MAX_CANDIDATES + 1), 413),
     ],
 )
-def test_wrong_requests(query: Any, ids: Any, status: int, server: Any) -> None:
+def test_wrong_requests(query, ids, status, server):
     answer = ask(server, query, ids)
     assert answer.status_code == status
     assert "n 1" not in answer.text
@@ -165,12 +161,12 @@ def test_wrong_requests(query: Any, ids: Any, status: int, server: Any) -> None:
     assert body.status_code == 422
 
 
-def test_f5_a_megabyte_takes_no_gigabytes() -> None:
+def test_f5_a_megabyte_takes_no_gigabytes():
     """One long id beside many short ones: an array is as wide as its longest for each of them."""
     asked = []
 
     class Nobody(dpi.Owner):
-        def similarities(self, queries: Any, candidates: Any, metric: Any) -> Any:
+        def similarities(self, queries, candidates, metric):
             asked.append(candidates.ids.nbytes)
             return np.full(candidates.ids.shape, np.nan)
 
@@ -192,7 +188,7 @@ def test_f5_a_megabyte_takes_no_gigabytes() -> None:
 
 
 @pytest.mark.parametrize("size", [1e308, 2e-308, 5e-324])
-def test_low_queries_of_any_size_have_their_cosine(size: float, server: Any) -> None:
+def test_low_queries_of_any_size_have_their_cosine(size, server):
     signs = np.where(X[0] >= 0, 1.0, -1.0)
     answer = ask(server, (signs * size).tolist(), NAMES[:3])
     assert answer.status_code == 200
@@ -201,11 +197,11 @@ def test_low_queries_of_any_size_have_their_cosine(size: float, server: Any) -> 
 
 
 @pytest.mark.parametrize("id_", ["n 1\0", "\0", "n\0 1"])
-def test_low_an_id_with_a_zero_is_no_other_id(id_: str, server: Any) -> None:
+def test_low_an_id_with_a_zero_is_no_other_id(id_, server):
     assert ask(server, X[0].tolist(), [id_, "n 1"]).status_code == 422
 
 
-def test_originals_must_fit_before_anything_is_served() -> None:
+def test_originals_must_fit_before_anything_is_served():
     index = dpi.PrivateIndex(SPEC)
     index.add(X, NAMES)
     for holder, said in (
@@ -222,12 +218,12 @@ def test_originals_must_fit_before_anything_is_served() -> None:
 class Local(Client):
     """A client that asks an application in this process."""
 
-    def __init__(self, app: Any, token: str) -> None:
+    def __init__(self, app, token):
         super().__init__("http://localhost", token)
         self._app = app
         self._bearer = bearer(token)
 
-    def ask(self, path: str, body: Any = None, headers: Any = None) -> tuple[int, bytes]:
+    def ask(self, path, body=None, headers=None):
         kind = {"content-type": "application/octet-stream"}
         stated = {**kind, **{k.lower(): v for k, v in (headers or {}).items()}}
         stated |= self._bearer
@@ -236,7 +232,7 @@ class Local(Client):
         return answer.status_code, answer.content
 
 
-def test_a_searcher_reranks_with_the_holder(server: Any) -> None:
+def test_a_searcher_reranks_with_the_holder(server):
     searcher, holder = Local(server, SEARCH), Local(server, RERANK)
     queries = X[:1] + 0.05
     codes = dpi.Privatizer(SPEC.with_epsilon(6.0)).privatize(queries).to_bytes()
@@ -260,7 +256,7 @@ def test_a_searcher_reranks_with_the_holder(server: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="a shell of POSIX")
-def test_the_page_runs_as_it_is_typed(tmp_path: Path) -> None:
+def test_the_page_runs_as_it_is_typed(tmp_path):
     """The three deployments, each block in order; the collector listens at a free port."""
     page = (Path(__file__).parents[2] / "docs" / "candidates.md").read_text(encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as free:

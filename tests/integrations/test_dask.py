@@ -1,16 +1,11 @@
 """Builds on a Dask cluster of this machine, whose workers are killed."""
 
-from __future__ import annotations
-
 import os
 import platform
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +22,7 @@ KILLS = 5
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def cluster():
     distributed = pytest.importorskip("distributed")
     import dask
 
@@ -42,14 +37,14 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture
-def client(cluster: Any) -> Iterator[Any]:
+def client(cluster):
     import distributed
 
     with distributed.Client(cluster) as made:
         yield made
 
 
-def built(dataset: Any, target: Path, client: Any, **options: Any) -> int:
+def built(dataset, target, client, **options):
     """Rows that a build on the cluster privatized."""
     return build_index(
         dataset, target, SPEC, engine=on_dask.engine(client), threads=1, **options
@@ -58,7 +53,7 @@ def built(dataset: Any, target: Path, client: Any, **options: Any) -> int:
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_workers_are_killed(cluster: Any, client: Any, tmp_path: Path) -> None:
+def test_workers_are_killed(cluster, client, tmp_path):
     """One of two workers, at five random moments: every id once, and no other code was seen."""
     rows, files = 3200, 32
     data = write_dataset(tmp_path / "data", rows, files, group=100)
@@ -66,7 +61,7 @@ def test_workers_are_killed(cluster: Any, client: Any, tmp_path: Path) -> None:
     moments = sorted(chance.sample(range(2 * files - 8), KILLS))
     done, killed = 0, list[int]()
 
-    def kill(*_: Any) -> None:
+    def kill(*_):
         nonlocal done
         done += 1
         if moments and done > moments[0]:
@@ -99,7 +94,7 @@ def test_workers_are_killed(cluster: Any, client: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_files_with_a_payload_and_a_denoiser(client: Any, tmp_path: Path) -> None:
+def test_files_with_a_payload_and_a_denoiser(client, tmp_path):
     rows = 600  # enough for a denoiser
     data = write_dataset(tmp_path / "data", rows)
     dataset = dpi.open_dataset(data, id_column="id", payload_columns=["row"])
@@ -118,7 +113,7 @@ def test_files_with_a_payload_and_a_denoiser(client: Any, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_there_is_no_scheduler() -> None:
+def test_there_is_no_scheduler():
     pytest.importorskip("distributed")
     with (
         pytest.raises(InputError, match="there is no Dask scheduler at"),
@@ -143,7 +138,7 @@ print(*counts)
 
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's malloc")
-def test_freed_memory_is_kept() -> None:
+def test_freed_memory_is_kept():
     """Under what Dask sets for its workers every array of 1 MB is faulted in anew."""
     environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}
     command = [sys.executable, "-c", FAULTS]
@@ -155,9 +150,7 @@ def test_freed_memory_is_kept() -> None:
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_f3_neither_messages_nor_logs_are_functions_of_the_vectors(
-    client: Any, tmp_path: Path
-) -> None:
+def test_f3_neither_messages_nor_logs_are_functions_of_the_vectors(client, tmp_path):
     """Dask logs the arguments of a task that raises: here none does."""
     wrong = vectors(9)
     wrong[7, 3] = 7.125  # beyond the bounds
@@ -170,7 +163,7 @@ def test_f3_neither_messages_nor_logs_are_functions_of_the_vectors(
     assert "key=" not in logs
 
 
-def test_f3_what_a_cluster_logs_of_a_task_is_no_secret() -> None:
+def test_f3_what_a_cluster_logs_of_a_task_is_no_secret():
     """Dask logs the arguments of a task that fails, and what a task returns is shown by name."""
     check = CodeCheck(SPEC, b"a secret key", None)
     assert "secret" not in repr(check)
@@ -180,25 +173,25 @@ def test_f3_what_a_cluster_logs_of_a_task_is_no_secret() -> None:
 
 
 @pytest.mark.extra
-def test_names_of_tasks_say_nothing_of_what_they_hold() -> None:
+def test_names_of_tasks_say_nothing_of_what_they_hold():
     """Dask names a pure task by a hash of its arguments, which a dashboard shows to others."""
     pytest.importorskip("distributed")
-    names: list[object] = []
+    names = []
 
     class Client:
-        def submit(self, *_: object, pure: bool = True) -> None:
+        def submit(self, *_, pure=True):
             names.append(pure)
             if len(names) == 3:
                 raise KeyboardInterrupt
 
-        def cancel(self, futures: object) -> None: ...
+        def cancel(self, futures): ...
 
     with pytest.raises(KeyboardInterrupt):
-        list(on_dask.engine(Client())(len, [object(), object()]))  # type: ignore[list-item]
+        list(on_dask.engine(Client())(len, [object(), object()]))
     assert names == [False] * 3
 
 
-def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dask(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"run pip install distributed"):
         on_dask.engine(None)

@@ -1,11 +1,5 @@
 """Each database keeps the contract, and an address names the right one."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from database_contract import DatabaseContract
@@ -14,21 +8,21 @@ from helpers.toy_database import MADE, Toy
 
 import dpindex as dpi
 from dpindex.integrations.database import PLACES as ADAPTERS
-from dpindex.integrations.database import Database, open_database
+from dpindex.integrations.database import open_database
 
 
 class TestEachDatabase(DatabaseContract):
     pytestmark = LITE
 
     @pytest.fixture(params=PLACES)
-    def database(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    def database(self, request, tmp_path):
         made = open_database(address(tmp_path, request.param), "books", new=True)
         yield made
         made.close()
 
 
 @pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def toy(tmp_path, monkeypatch):
     """An address of a database that is a file and a row, as CONTRIBUTING says."""
     MADE.clear()
     monkeypatch.setitem(ADAPTERS, r"toy://.*", "toy_database.Toy")
@@ -37,11 +31,11 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 class TestToy(DatabaseContract):
     @pytest.fixture
-    def database(self, toy: str) -> Database:
+    def database(self, toy):
         return open_database(toy, "books")
 
 
-def test_a_new_database_is_a_file_and_a_row(toy: str) -> None:
+def test_a_new_database_is_a_file_and_a_row(toy):
     spec = dpi.Spec("dp-oporp-staircase", 16, k=8, epsilon=8.0, adjacency=dpi.attribute(1.0))
     index = dpi.PrivateIndex(spec)
     x = np.random.default_rng(0).uniform(-1, 1, (60, 16))
@@ -60,14 +54,14 @@ SIGNS = dpi.Spec("dp-signoporp-rr", 16, k=16, epsilon=4.0, adjacency=dpi.attribu
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (60, 16))
 
 
-def _published(toy: str, spec: dpi.Spec, **options: Any) -> Any:
+def _published(toy, spec, **options):
     index = dpi.PrivateIndex(spec, query_epsilon=5.0)
     index.add(VECTORS)
     dpi.publish(index, toy, "books", **options)
     return dpi.open(toy, "books")
 
 
-def test_exact_codes_are_published_only_if_that_is_said(toy: str) -> None:
+def test_exact_codes_are_published_only_if_that_is_said(toy):
     spec = dpi.Spec("none-oporp", 16, k=8, adjacency=dpi.attribute(1.0))
     index = dpi.PrivateIndex(spec)
     index.add(VECTORS)
@@ -77,7 +71,7 @@ def test_exact_codes_are_published_only_if_that_is_said(toy: str) -> None:
     dpi.publish(index, toy, "books", allow_unprotected=True)
 
 
-def test_signs_for_private_queries_alone_have_no_vectors(toy: str) -> None:
+def test_signs_for_private_queries_alone_have_no_vectors(toy):
     served = _published(toy, SIGNS, exact_queries=False)
     assert served.query_epsilon == 5.0
     assert served.search(VECTORS[:2], 3, "private").ids.shape == (2, 3)
@@ -87,9 +81,7 @@ def test_signs_for_private_queries_alone_have_no_vectors(toy: str) -> None:
     assert {row["vector"] is None for row in rows} == {True}
 
 
-def test_what_somebody_else_writes_meanwhile_is_noticed(
-    toy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_somebody_else_writes_meanwhile_is_noticed(toy, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Toy, "count", lambda self, where=None: 61)
         with pytest.raises(dpi.InputError, match="has 61 rows in place of 60"):
@@ -98,14 +90,12 @@ def test_what_somebody_else_writes_meanwhile_is_noticed(
         dpi.open(toy, "books")
 
 
-def test_codes_that_were_changed_or_removed_are_no_hits(
-    toy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_codes_that_were_changed_or_removed_are_no_hits(toy, monkeypatch):
     served = _published(toy, SYMBOLS)
     with monkeypatch.context() as patched:
         select = Toy.select
 
-        def one_less(self: Toy, where: str, *rest: Any) -> Any:
+        def one_less(self, where, *rest):
             found = select(self, where, *rest)
             if where.startswith("id"):
                 found = found.slice(1)

@@ -1,9 +1,5 @@
 """Neighbours in a database are those of the index: of any size, equal ones, removed ones."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.lite import LITE, PLACES, address
@@ -18,11 +14,11 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(scope="module", params=PLACES)
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+def place(request, tmp_path_factory):
     return address(tmp_path_factory.mktemp("lite"), request.param)
 
 
-def plain(vectors: Any, metric: Any, **options: Any) -> dpi.PrivateIndex:
+def plain(vectors, metric, **options):
     """An index of vectors without noise."""
     wide = np.asarray(vectors)
     bound = float(np.abs(wide).max()) or 1.0
@@ -38,13 +34,13 @@ def plain(vectors: Any, metric: Any, **options: Any) -> dpi.PrivateIndex:
     return index
 
 
-def published(index: dpi.PrivateIndex, place: str, name: str) -> Any:
+def published(index, place, name):
     dpi.publish(index, place, name, allow_unprotected=True)
     return dpi.open(place, name)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
-def test_neighbours_do_not_depend_on_the_size_of_numbers(place: str, metric: str) -> None:
+def test_neighbours_do_not_depend_on_the_size_of_numbers(place, metric):
     shape = np.concatenate([RNG.normal(size=(60, 8)), np.repeat(RNG.normal(size=(2, 8)), 9, 0)])
     shape /= np.abs(shape).max()
     asked = RNG.uniform(-1, 1, (5, 8))
@@ -59,7 +55,7 @@ def test_neighbours_do_not_depend_on_the_size_of_numbers(place: str, metric: str
         there.close()
 
 
-def test_four_plain_vectors_at_every_size(place: str) -> None:
+def test_four_plain_vectors_at_every_size(place):
     for number, size in enumerate((1e-10, 1e13, 2e13, 1.7e18)):
         vectors = np.array([[-1, 0], [0, 1], [0.5, 0], [1, 0]]) * size
         there = published(plain(vectors, "ip"), place, f"four{number}")
@@ -69,7 +65,7 @@ def test_four_plain_vectors_at_every_size(place: str) -> None:
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
-def test_of_equal_vectors_the_first_rows_are_found(place: str, metric: str) -> None:
+def test_of_equal_vectors_the_first_rows_are_found(place, metric):
     index = plain(np.ones((12, 4)), metric)
     there = published(index, place, f"equal_{metric}")
     for queries in (np.ones((1, 4)), np.ones((30, 4))):
@@ -79,7 +75,7 @@ def test_of_equal_vectors_the_first_rows_are_found(place: str, metric: str) -> N
     there.close()
 
 
-def test_ties_of_bits_and_symbols_are_those_of_the_index(place: str) -> None:
+def test_ties_of_bits_and_symbols_are_those_of_the_index(place):
     vectors = np.repeat(RNG.uniform(-1, 1, (3, 16)), 50, 0)
     codebook = dpi.Codebook(RNG.normal(size=(4, 16)))
     specs = {
@@ -103,7 +99,7 @@ def test_ties_of_bits_and_symbols_are_those_of_the_index(place: str) -> None:
 
 
 @pytest.mark.parametrize("ids", [None, [f"it's {i}" for i in range(30)]])
-def test_what_is_removed_is_found_by_nobody(place: str, ids: Any) -> None:
+def test_what_is_removed_is_found_by_nobody(place, ids):
     index = plain(RNG.normal(size=(30, 4)), "cosine", ids=ids, payload={"n": list(range(30))})
     name = f"removed_{ids is None}"
     there = published(index, place, name)
@@ -129,7 +125,7 @@ def test_what_is_removed_is_found_by_nobody(place: str, ids: Any) -> None:
     again.close()
 
 
-def test_lists_of_large_text_are_published(place: str) -> None:
+def test_lists_of_large_text_are_published(place):
     pa = pytest.importorskip("pyarrow")
     tags = pa.array([["a", "☃"], [], None], pa.large_list(pa.large_string()))
     index = plain(np.eye(3), "cosine", payload=pa.table({"tags": tags}))

@@ -1,10 +1,7 @@
 """A device: one vector in, bytes out, and nothing imported that this does not need."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,7 +30,7 @@ GONE = ("faiss", "dp_accounting", "matplotlib", "typer", "rich", "sklearn", "pya
 
 
 @pytest.mark.parametrize("shape", [(12,), (1, 12), (3, 12)])
-def test_what_is_sent_can_be_added(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_what_is_sent_can_be_added(shape, tmp_path):
     (tmp_path / "spec.json").write_text(SPEC.to_json())
     sent = privatize(np.full(shape, 0.5), tmp_path / "spec.json", max_epsilon=2.0)
     index = dpi.PrivateIndex(SPEC)
@@ -41,18 +38,18 @@ def test_what_is_sent_can_be_added(shape: tuple[int, ...], tmp_path: Path) -> No
     assert len(index) == (shape[0] if len(shape) == 2 else 1)
 
 
-def test_no_more_is_spent_than_the_owner_accepts() -> None:
+def test_no_more_is_spent_than_the_owner_accepts():
     with pytest.raises(InputError, match=r"at most epsilon = 1\.5 of DP is accepted"):
         privatize(np.zeros(12), SPEC, max_epsilon=1.5)
 
 
-def test_a_delta_that_promises_nothing_is_refused() -> None:
+def test_a_delta_that_promises_nothing_is_refused():
     loud = dpi.Spec("dp-oporp", 12, k=4, epsilon=1.0, delta=0.5, adjacency=dpi.attribute(1.0))
     with pytest.raises(InputError, match=r"a delta of at most 0\.0001 is accepted"):
         privatize(np.zeros(12), loud, max_epsilon=2.0)
 
 
-def test_codewords_are_read_from_their_file(tmp_path: Path) -> None:
+def test_codewords_are_read_from_their_file(tmp_path):
     words = np.eye(12, dtype=np.float32)
     np.save(tmp_path / "words.npy", words)
     book = dpi.Codebook.read(tmp_path / "words.npy")
@@ -65,14 +62,14 @@ def test_codewords_are_read_from_their_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_else_needs_to_be_installed(tmp_path: Path) -> None:
+def test_nothing_else_needs_to_be_installed(tmp_path):
     (tmp_path / "spec.json").write_text(SPEC.to_json())
     command = [sys.executable, "-c", ABSENT.format(gone=GONE)]
     subprocess.run([*command, tmp_path / "spec.json", tmp_path / "me.codes"], check=True)
     assert len(dpi.codes_from_bytes((tmp_path / "me.codes").read_bytes())) == 1
 
 
-def test_low_every_release_of_a_vector_has_noise_of_its_own() -> None:
+def test_low_every_release_of_a_vector_has_noise_of_its_own():
     vector = np.zeros(SPEC.dim)
     sent = {privatize(vector, SPEC, max_epsilon=SPEC.budget) for _ in range(4)}
     assert len(sent) == 4

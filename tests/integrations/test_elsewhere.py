@@ -1,10 +1,7 @@
 """Codes in a store that dpindex has no adapter for: the page runs as it is typed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +12,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "elsewhere.md").read_text(encoding=
 @pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
 @pytest.mark.extra
-def test_the_page_runs_as_it_is_typed() -> None:
+def test_the_page_runs_as_it_is_typed():
     pytest.importorskip("qdrant_client", reason="needs pip install qdrant-client")
-    names: dict[str, Any] = {}
+    names = {}
     blocks = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 3
     for block in blocks:

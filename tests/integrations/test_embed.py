@@ -1,17 +1,12 @@
 """From texts to vectors: files that the other commands read as they are."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers.commands import Run, fails
+from helpers.commands import fails
 
 pytest.importorskip("pyarrow", reason="needs pip install pyarrow")
 pytest.importorskip("model2vec", reason="needs pip install model2vec")
@@ -24,7 +19,6 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-Call = Callable[[str], str]
 WORDS = ["[UNK]", "cats", "dogs", "trains", "cakes", "and", "more"]
 ROWS = [
     {"id": f"n{i}", "text": f"{WORDS[1 + i % 4]} and\n{WORDS[1 + i // 4 % 5]}", "topic": "a,b"}
@@ -33,15 +27,15 @@ ROWS = [
 
 
 @pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any) -> None:
+def no_network(monkeypatch):
+    def refused(*_):
         raise AssertionError("no network is needed")
 
     monkeypatch.setattr(socket.socket, "connect", refused)
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> StaticModel:
+def model(tmp_path):
     """A model of seven words in the folder ``model``."""
     words = Tokenizer(WordLevel({word: row for row, word in enumerate(WORDS)}, "[UNK]"))
     words.pre_tokenizer = Whitespace()
@@ -51,7 +45,7 @@ def model(tmp_path: Path) -> StaticModel:
     return made
 
 
-def write(folder: Path, kind: str) -> None:
+def write(folder, kind):
     """Write the rows as texts, in two files where a folder is meant."""
     table = pa.Table.from_pylist(ROWS)
     if kind == "csv":
@@ -72,9 +66,7 @@ def write(folder: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow"])
-def test_texts_are_searched_by_the_lines_of_the_readme(
-    kind: str, model: StaticModel, tmp_path: Path, call: Call
-) -> None:
+def test_texts_are_searched_by_the_lines_of_the_readme(kind, model, tmp_path, call):
     write(tmp_path, kind)
     texts = f"texts.{kind}" if (tmp_path / f"texts.{kind}").exists() else "texts"
     said = call(f"dpindex embed {texts} --model model --public 60 --queries 20 --to made")
@@ -101,8 +93,8 @@ def test_texts_are_searched_by_the_lines_of_the_readme(
 
 
 def test_without_a_model_no_network_and_no_other_package_is_needed(
-    tmp_path: Path, run: Run, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, run, call, monkeypatch
+):
     for gone in ("model2vec", "tokenizers", "safetensors"):
         monkeypatch.setitem(sys.modules, gone, None)
     texts = ["how do I say thank you", "what is thank you in French", "my bicycle is broken"]
@@ -115,7 +107,7 @@ def test_without_a_model_no_network_and_no_other_package_is_needed(
     fails(run("embed", "texts.csv", "--model", "named", "--to", "b"), "run pip install model2vec")
 
 
-def test_what_cannot_be_embedded_is_said(run: Run, model: StaticModel, tmp_path: Path) -> None:
+def test_what_cannot_be_embedded_is_said(run, model, tmp_path):
     write(tmp_path, "csv")
     embed = ("embed", "texts.csv", "--model", "model")
     fails(
@@ -141,7 +133,7 @@ def test_what_cannot_be_embedded_is_said(run: Run, model: StaticModel, tmp_path:
     fails(run(*embed), "vectors.parquet already exists; choose another folder (--to).")
 
 
-def embedded(run: Run, text: str | bytes, folder: Path, name: str = "t.csv") -> Any:
+def embedded(run, text, folder, name="t.csv"):
     data = text.encode() if isinstance(text, str) else text
     (folder / name).write_bytes(data)
     said = run("embed", name, "--model", "model", "--to", "made")
@@ -161,27 +153,23 @@ def embedded(run: Run, text: str | bytes, folder: Path, name: str = "t.csv") -> 
         ["NA", "null"],
     ],
 )
-def test_ids_stay_the_texts_they_are(
-    ids: list[str], run: Run, model: StaticModel, tmp_path: Path
-) -> None:
+def test_ids_stay_the_texts_they_are(ids, run, model, tmp_path):
     rows = "".join(f"{one},cats\n" for one in ids)
     assert embedded(run, f"id,text\n{rows}", tmp_path)["id"] == ids
 
 
-def test_ids_are_numbers_where_all_of_them_are(
-    run: Run, model: StaticModel, tmp_path: Path
-) -> None:
+def test_ids_are_numbers_where_all_of_them_are(run, model, tmp_path):
     assert embedded(run, "id,text\n7,cats\n-1,dogs\n", tmp_path)["id"] == [7, -1]
 
 
-def test_texts_of_a_tsv(run: Run, model: StaticModel, tmp_path: Path) -> None:
+def test_texts_of_a_tsv(run, model, tmp_path):
     made = embedded(
         run, "id\ttext\ncode\n".replace("code", "01\tcats and, dogs"), tmp_path, "t.tsv"
     )
     assert made["id"] == ["01"]
 
 
-def test_numbers_in_json_are_exact_or_refused(run: Run, model: StaticModel, tmp_path: Path) -> None:
+def test_numbers_in_json_are_exact_or_refused(run, model, tmp_path):
     line = '{"id": %s, "text": "cats"}\n'
     made = embedded(run, line % '"2024-01-10 00:00:00"' + line % '"b"', tmp_path, "t.jsonl")
     assert made["id"] == ["2024-01-10 00:00:00", "b"]
@@ -189,9 +177,7 @@ def test_numbers_in_json_are_exact_or_refused(run: Run, model: StaticModel, tmp_
     fails(run("embed", "t.jsonl", "--model", "model", "--to", "new"), "column 'id'")
 
 
-def test_what_is_no_table_of_texts_is_refused_with_its_place(
-    run: Run, model: StaticModel, tmp_path: Path
-) -> None:
+def test_what_is_no_table_of_texts_is_refused_with_its_place(run, model, tmp_path):
     cases = {
         b"id,text\n1,cats\n2,caf\xe9\n": "line 3 cannot be read as UTF-8",
         "id,text\n1,cats\n2,dogs\n1,cakes\n": "rows 0 and 2 have the same id",
@@ -208,7 +194,7 @@ def test_what_is_no_table_of_texts_is_refused_with_its_place(
     fails(run("embed", "b.parquet", "--model", "model"), "column 'text' holds binary")
 
 
-def test_no_text_is_repeated_in_an_error(run: Run, model: StaticModel, tmp_path: Path) -> None:
+def test_no_text_is_repeated_in_an_error(run, model, tmp_path):
     secret = "Zq7cats"
     for name, text in {
         "late.csv": f"n,text\n1,{secret}\n2,{secret},3\n",
@@ -223,9 +209,7 @@ def test_no_text_is_repeated_in_an_error(run: Run, model: StaticModel, tmp_path:
         assert secret not in "".join(said[1:])
 
 
-def test_people_are_counted_once_by_either_way_of_naming_them(
-    run: Run, model: StaticModel, tmp_path: Path
-) -> None:
+def test_people_are_counted_once_by_either_way_of_naming_them(run, model, tmp_path):
     ids = [f"{i:03}" for i in range(10)]
     (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
     embedded(run, "id,text\n" + "".join(f"{one},cats\n" for one in ids), tmp_path)
@@ -238,9 +222,7 @@ def test_people_are_counted_once_by_either_way_of_naming_them(
     assert "10 ids" in said, said
 
 
-def test_texts_are_left_out_whatever_their_column_is_called(
-    model: StaticModel, tmp_path: Path, call: Call
-) -> None:
+def test_texts_are_left_out_whatever_their_column_is_called(model, tmp_path, call):
     """And other columns are kept, one that is called ``text`` too."""
     rows = [{"body": row["text"], "text": "kept", "key": row["id"]} for row in ROWS]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "texts.parquet")

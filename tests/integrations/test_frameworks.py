@@ -1,10 +1,7 @@
 """The page on LlamaIndex and Haystack runs as it is typed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,21 +10,21 @@ PAGE = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text(encoding
 BLOCKS = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def embed(texts: list[str]) -> list[list[float]]:
+def embed(texts):
     """A vector for each text, the same each time."""
     return [np.random.default_rng(list(text.encode())).normal(size=384).tolist() for text in texts]
 
 
-def run(number: int) -> dict[str, Any]:
+def run(number):
     """Names after the shared block and another one."""
-    names: dict[str, Any] = {"embed": embed}
+    names = {"embed": embed}
     for block in (BLOCKS[0], BLOCKS[number]):
         exec(block, names)
     return names
 
 
-def test_the_shared_part() -> None:
-    names: dict[str, Any] = {"embed": embed}
+def test_the_shared_part():
+    names = {"embed": embed}
     exec(BLOCKS[0], names)
     ((id, cosine),) = names["nearest"](embed(["Bob plays chess."])[0], 1)
     assert id == "2"
@@ -35,7 +32,7 @@ def test_the_shared_part() -> None:
 
 
 @pytest.mark.extra
-def test_llama_index() -> None:
+def test_llama_index():
     pytest.importorskip("llama_index.core", reason="needs pip install llama-index-core")
     nodes = run(1)["nodes"]
     assert nodes[0].text == "Bob plays chess."
@@ -43,7 +40,7 @@ def test_llama_index() -> None:
 
 
 @pytest.mark.extra
-def test_haystack() -> None:
+def test_haystack():
     pytest.importorskip("haystack", reason="needs pip install haystack-ai")
     documents = run(2)["documents"]
     assert documents[0].content == "Bob plays chess."

@@ -1,10 +1,5 @@
 """What LanceDB cannot keep or compare, and how its files are kept few."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from database_contract import rows_of
@@ -23,11 +18,11 @@ pytestmark = [*LITE, pytest.mark.extra]
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Lance:
+def database(tmp_path):
     return Lance(str(tmp_path / "x.lance"), "books")
 
 
-def test_conditions_are_those_of_sql(database: Lance) -> None:
+def test_conditions_are_those_of_sql(database):
     table = pa.table(
         {
             "small": pa.array([-5, 7, None], "int8"),
@@ -51,7 +46,7 @@ def test_conditions_are_those_of_sql(database: Lance) -> None:
 
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
-def test_products_of_any_size_lose_nothing(database: Lance, size: float) -> None:
+def test_products_of_any_size_lose_nothing(database, size):
     database.create(Layout(False, 2, 3, "ip"))
     rows = rows_of(database, range(9), size=size)
     database.insert(rows)
@@ -61,7 +56,7 @@ def test_products_of_any_size_lose_nothing(database: Lance, size: float) -> None
     np.testing.assert_allclose(scores, expected, atol=3e-7 * np.abs(expected).max())
 
 
-def test_small_files_are_joined(database: Lance) -> None:
+def test_small_files_are_joined(database):
     database.create(Layout(False, 2, 3, "ip"))
     for i in range(102):
         database.insert(rows_of(database, [i]))
@@ -74,35 +69,35 @@ def test_small_files_are_joined(database: Lance) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a`b", "code", "_distance", "_rowid"])
-def test_columns_that_lance_cannot_have(database: Lance, name: str) -> None:
+def test_columns_that_lance_cannot_have(database, name):
     with pytest.raises(InputError, match=r"rename it|reserved name"):
         database.create(Layout(False, 2, 3, "ip", pa.schema({name: pa.int64()})))
 
 
-def test_what_lance_refuses_is_one_sentence(database: Lance) -> None:
+def test_what_lance_refuses_is_one_sentence(database):
     database.create(Layout(False, 2, 3, "ip"))
     with pytest.raises(InputError, match=r"LanceDB refuses this \([^/]*No field named[^/]*\)\.$"):
         database.count("nothing = 3")
 
 
-def test_a_place_where_no_folder_can_be(tmp_path: Path) -> None:
+def test_a_place_where_no_folder_can_be(tmp_path):
     (tmp_path / "no.lance").write_bytes(b"a file")
     with pytest.raises(InputError, match="refuses"):
         Lance(str(tmp_path / "no.lance"), "books").exists()
 
 
-def _documents(place: str) -> Documents:
+def _documents(place):
     documents = Documents(Lance(place, "books"))
     assert documents.open()
     return documents
 
 
-def _write_anew(documents: Documents, data: bytes) -> None:
+def _write_anew(documents, data):
     documents.begin()
     documents.write(WHOLE, data)
 
 
-def _with_part(whole: bytes, name: str, part: bytes) -> bytes:
+def _with_part(whole, name, part):
     """A publication with a part that somebody else wrote."""
     facts, arrays = unpack(whole, WHOLE)
     return pack(WHOLE, facts, {**arrays, name: np.frombuffer(part, np.uint8)})
@@ -137,7 +132,7 @@ FOREIGN_SETTINGS = (
 )
 
 
-def test_low_foreign_documents_end_in_one_sentence(tmp_path: Path) -> None:
+def test_low_foreign_documents_end_in_one_sentence(tmp_path):
     place = str(tmp_path / "x.lance")
     index = dpi.PrivateIndex(
         dpi.Spec("dp-oporp-staircase", dim=6, k=4, epsilon=8.0, adjacency=dpi.attribute(1.0))
@@ -169,7 +164,7 @@ def test_low_foreign_documents_end_in_one_sentence(tmp_path: Path) -> None:
             dpi.open(place, "books")
 
 
-def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path: Path) -> None:
+def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path):
     place = str(tmp_path / "x.lance")
     index = dpi.PrivateIndex(
         dpi.Spec("dp-oporp-staircase", dim=6, k=4, epsilon=8.0, adjacency=dpi.attribute(1.0))
@@ -197,14 +192,14 @@ def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path: Path) 
         {"id": ["publication/0", "publication/0"], "code": [1, 1], "data": ["", ""]},
     ],
 )
-def test_low_a_foreign_table_of_documents_is_refused(tmp_path: Path, table: Any) -> None:
+def test_low_a_foreign_table_of_documents_is_refused(tmp_path, table):
     place = str(tmp_path / "x.lance")
     lancedb.connect(place).create_table("books_dpindex", pa.table(table))
     with pytest.raises(InputError, match=r"LanceDB refuses|damaged|no published|no dpindex"):
         dpi.open(place, "books")
 
 
-def _signs(epsilon: float, rows: int) -> dpi.PrivateIndex:
+def _signs(epsilon, rows):
     adjacency = dpi.attribute(1.0)
     spec = dpi.Spec("dp-signoporp-rr", dim=64, k=64, epsilon=epsilon, adjacency=adjacency)
     privatizer = dpi.Privatizer(spec)
@@ -215,7 +210,7 @@ def _signs(epsilon: float, rows: int) -> dpi.PrivateIndex:
 
 
 @pytest.mark.slow
-def test_a_graph_finds_as_many_neighbours_as_it_states(tmp_path: Path) -> None:
+def test_a_graph_finds_as_many_neighbours_as_it_states(tmp_path):
     place = str(tmp_path / "x.lance")
     index = _signs(8.0, 3000)
     dpi.publish(index, place, "graph", graph=True)
@@ -245,7 +240,7 @@ def test_a_graph_finds_as_many_neighbours_as_it_states(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_graph_that_cannot_pay_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_graph_that_cannot_pay_is_refused_before_anything_is_written(tmp_path):
     place = str(tmp_path / "x.lance")
     for epsilon, rows, words in ((1.0, 1000, "cannot pay here: flips make 39%"), (8.0, 999, "999")):
         index = _signs(epsilon, rows)

@@ -1,14 +1,11 @@
 """A vector store of LangChain: what it finds and spends, and what stays with the application."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess
 import sys
 import uuid
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,24 +28,24 @@ TEXTS = [f"text {i}" for i in range(40)]
 PRIVATE = dpi.Spec("record-cap", dim=DIM, k=64, epsilon=8.0, adjacency=dpi.record())
 
 
-def made(**options: Any) -> PrivateVectorStore:
+def made(**options):
     return PrivateVectorStore(EMBEDDING, PRIVATE, **options)
 
 
-def filled(**options: Any) -> PrivateVectorStore:
+def filled(**options):
     store = made(**options)
     topics = [{"topic": i % 4} for i in range(len(TEXTS))]
     store.add_texts(TEXTS, topics, ids=[str(i) for i in range(len(TEXTS))])
     return store
 
 
-def contents(documents: list[Document]) -> list[str]:
+def contents(documents):
     return [document.page_content for document in documents]
 
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_langchains_own_tests() -> None:
+def test_langchains_own_tests():
     """In a process of their own, as they bring plugins of pytest that the others do without."""
     pytest.importorskip("langchain_tests", reason="needs pip install langchain-tests")
     file = Path(__file__).with_name("langchain_standard.py")
@@ -66,7 +63,7 @@ def test_langchains_own_tests() -> None:
     assert "passed" in run.stdout
 
 
-def test_answers_are_ordered_by_the_applications_vectors() -> None:
+def test_answers_are_ordered_by_the_applications_vectors():
     store = filled()
     vectors = np.array(EMBEDDING.embed_documents(TEXTS))
     query = np.array(EMBEDDING.embed_query("text 7"))
@@ -82,7 +79,7 @@ def test_answers_are_ordered_by_the_applications_vectors() -> None:
     assert contents(asyncio.run(store.asimilarity_search("text 7", 1))) == ["text 7"]
 
 
-def test_private_queries_and_filters() -> None:
+def test_private_queries_and_filters():
     store = filled(query="private")
     assert contents(store.similarity_search("text 9", 1)) == ["text 9"]
     of_topic = store.similarity_search("text 9", 20, filter=lambda one: one.metadata["topic"] == 2)
@@ -90,7 +87,7 @@ def test_private_queries_and_filters() -> None:
     assert store.similarity_search("text 9", 3, filter=lambda one: False) == []
 
 
-def test_unlike_answers() -> None:
+def test_unlike_answers():
     store = filled()
     store.add_texts(["text 7", "text 7"], ids=["twin", "triplet"])
     near = contents(store.similarity_search("text 7", 3))
@@ -100,7 +97,7 @@ def test_unlike_answers() -> None:
     assert len(set(unlike)) == 3
 
 
-def booked(folder: Path, **options: Any) -> tuple[PrivateVectorStore, dpi.Ledger]:
+def booked(folder, **options):
     """A store whose index has a folder, as a ledger wants."""
     ledger = dpi.Ledger(folder / "ledger")
     index = dpi.PrivateIndex(PRIVATE)
@@ -108,7 +105,7 @@ def booked(folder: Path, **options: Any) -> tuple[PrivateVectorStore, dpi.Ledger
     return PrivateVectorStore(EMBEDDING, index, ledger=ledger, **options), ledger
 
 
-def test_the_same_text_is_released_once(tmp_path: Path) -> None:
+def test_the_same_text_is_released_once(tmp_path):
     store, ledger = booked(tmp_path)
     store.add_texts(["a", "b"], ids=["1", "2"])
     before = store.index["1"].to_bytes()
@@ -121,7 +118,7 @@ def test_the_same_text_is_released_once(tmp_path: Path) -> None:
     assert contents(store.get_by_ids(["1"])) == ["a"]
 
 
-def test_another_text_is_a_release_that_is_booked(tmp_path: Path) -> None:
+def test_another_text_is_a_release_that_is_booked(tmp_path):
     store, ledger = booked(tmp_path, allow_rerelease=True)
     store.add_texts(["a", "b"], ids=["1", "2"])
     store.add_texts(["changed"], ids=["1"])
@@ -130,7 +127,7 @@ def test_another_text_is_a_release_that_is_booked(tmp_path: Path) -> None:
     assert contents(store.similarity_search("changed", 1)) == ["changed"]
 
 
-def test_texts_and_vectors_stay_with_the_application(tmp_path: Path) -> None:
+def test_texts_and_vectors_stay_with_the_application(tmp_path):
     documents = InMemoryStore()
     vectors = InMemoryStore()
     store = filled(documents=documents, vectors=vectors)
@@ -152,7 +149,7 @@ def test_texts_and_vectors_stay_with_the_application(tmp_path: Path) -> None:
     assert again.similarity_search("text 8") == []
 
 
-def test_a_store_from_texts_says_what_it_needs() -> None:
+def test_a_store_from_texts_says_what_it_needs():
     store = PrivateVectorStore.from_texts(["a", "b"], EMBEDDING, index=PRIVATE)
     store.candidates = 50
     assert contents(store.similarity_search("b", 1)) == ["b"]
@@ -164,21 +161,19 @@ def test_a_store_from_texts_says_what_it_needs() -> None:
     assert all(0.0 <= score <= 1.0 for _, score in relevance)
 
 
-def test_a_filter_that_is_a_dict_is_refused_in_words() -> None:
+def test_a_filter_that_is_a_dict_is_refused_in_words():
     with pytest.raises(InputError, match="filter is a function of a document"):
-        filled().similarity_search("text 7", 1, filter={"topic": 2})  # type: ignore[arg-type]
+        filled().similarity_search("text 7", 1, filter={"topic": 2})
 
 
-def test_an_opened_index_needs_the_stores_that_were_filled_with_it(tmp_path: Path) -> None:
+def test_an_opened_index_needs_the_stores_that_were_filled_with_it(tmp_path):
     filled().index.save(tmp_path / "index")
     opened = PrivateVectorStore(EMBEDDING, dpi.PrivateIndex.open(tmp_path / "index"))
     with pytest.raises(InputError, match=r"of 40 codes that were found.*: give the documents="):
         opened.similarity_search("text 7", 1)
 
 
-def test_the_example_finds_after_it_was_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_finds_after_it_was_closed(tmp_path, monkeypatch, capsys):
     notes = tmp_path / "notes"
     for line in (["Ann has asthma.", "Bob plays chess."], ["Cleo moved."], []):
         found = ["--find", "Bob plays chess."] if not line else []
@@ -192,7 +187,7 @@ def test_the_example_finds_after_it_was_closed(
 
 
 @pytest.mark.parametrize("ids", ["12", ["12"], np.array(["12"]), ("12",), [np.str_("12")], 12])
-def test_a_single_id_and_ids_of_numpy_are_ids(ids: Any) -> None:
+def test_a_single_id_and_ids_of_numpy_are_ids(ids):
     store = made()
     store.add_texts(["a", "b", "c"], ids=np.array(["1", "2", "12"]))
     assert contents(store.get_by_ids(ids)) == ["c"]
@@ -201,7 +196,7 @@ def test_a_single_id_and_ids_of_numpy_are_ids(ids: Any) -> None:
     assert contents(store.get_by_ids(["1", "2", "12"])) == ["a", "b"]
 
 
-def test_a_single_uuid_is_one_id() -> None:
+def test_a_single_uuid_is_one_id():
     store = made()
     name = uuid.UUID(int=12)
     store.add_texts(["a"], ids=[name])
@@ -222,7 +217,7 @@ def test_a_single_uuid_is_one_id() -> None:
         {"delete_all": False},
     ],
 )
-def test_an_option_that_is_not_known_deletes_nothing(options: Any) -> None:
+def test_an_option_that_is_not_known_deletes_nothing(options):
     store = filled()
     with pytest.raises(InputError, match=r"has no option|takes the ids to delete"):
         store.delete(**options)
@@ -231,7 +226,7 @@ def test_an_option_that_is_not_known_deletes_nothing(options: Any) -> None:
     assert len(store.index) == 40
 
 
-def test_no_method_takes_an_option_that_it_does_not_have() -> None:
+def test_no_method_takes_an_option_that_it_does_not_have():
     store = filled()
     query = EMBEDDING.embed_query("text 7")
     calls = [

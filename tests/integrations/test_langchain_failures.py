@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ PRIVATE = dpi.Spec("record-cap", dim=DIM, k=64, epsilon=8.0, adjacency=dpi.recor
 class Application:
     """An index with a folder and a ledger, and two stores, as an application keeps them."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder, **options):
         self.folder = folder
         self.ledger = dpi.Ledger(folder / "ledger")
         self.documents = FailingStore()
@@ -40,7 +39,7 @@ class Application:
         dpi.PrivateIndex(PRIVATE).save(folder / "index")
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self):
         """Begin again with what outlives a process."""
         self.store = PrivateVectorStore(
             EMBEDDING,
@@ -51,7 +50,7 @@ class Application:
             **self.options,
         )
 
-    def releases(self, id: str) -> int:
+    def releases(self, id):
         """How often the ledger counts a release of one id."""
         if not self.ledger.path.exists():  # nothing was released yet
             return 0
@@ -59,20 +58,18 @@ class Application:
 
 
 @pytest.fixture
-def application(tmp_path: Path) -> Application:
+def application(tmp_path):
     return Application(tmp_path)
 
 
-def found(store: PrivateVectorStore, text: str) -> str:
+def found(store, text):
     (document,) = store.similarity_search(text, 1)
     return document.page_content
 
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("which", ["documents", "vectors"])
-def test_an_addition_that_failed_is_repeated_at_no_cost(
-    application: Application, which: str, stage: str
-) -> None:
+def test_an_addition_that_failed_is_repeated_at_no_cost(application, which, stage):
     application.store.add_texts(["a", "b"], ids=["1", "2"])
     for calls in range(1, 4):
         new = [f"text {calls}", f"other {calls}"]
@@ -92,7 +89,7 @@ def test_an_addition_that_failed_is_repeated_at_no_cost(
     assert application.store.repair() == ([], [], [])
 
 
-def test_an_addition_without_a_ledger_is_repeated_too() -> None:
+def test_an_addition_without_a_ledger_is_repeated_too():
     documents = FailingStore()
     store = PrivateVectorStore(EMBEDDING, PRIVATE, documents=documents)
     documents.fail(calls=3)
@@ -104,7 +101,7 @@ def test_an_addition_without_a_ledger_is_repeated_too() -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_deletion_that_failed_is_repeated(application: Application, stage: str) -> None:
+def test_a_deletion_that_failed_is_repeated(application, stage):
     application.store.add_texts(["a", "b", "c"], ids=["1", "2", "3"])
     for id, which in (("1", application.documents), ("2", application.vectors)):
         which.fail(1, stage)
@@ -118,7 +115,7 @@ def test_a_deletion_that_failed_is_repeated(application: Application, stage: str
     assert [*application.documents.yield_keys()] == [*application.vectors.yield_keys()] == ["3"]
 
 
-def test_a_change_that_failed_never_leaves_the_code_of_another_text(tmp_path: Path) -> None:
+def test_a_change_that_failed_never_leaves_the_code_of_another_text(tmp_path):
     application = Application(tmp_path, allow_rerelease=True)
     application.store.add_texts(["a"], ids=["1"])
     for step, calls in enumerate((1, 2, 3), 1):
@@ -131,7 +128,7 @@ def test_a_change_that_failed_never_leaves_the_code_of_another_text(tmp_path: Pa
         assert application.releases("1") == 1 + step
 
 
-def test_a_search_warns_of_what_a_store_forgot_and_answers_with_the_rest() -> None:
+def test_a_search_warns_of_what_a_store_forgot_and_answers_with_the_rest():
     documents = InMemoryStore()
     vectors = InMemoryStore()
     store = PrivateVectorStore(EMBEDDING, PRIVATE, documents=documents, vectors=vectors)
@@ -167,7 +164,7 @@ class Machine(RuleBasedStateMachine):
         ),
     )
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.temporary = TemporaryDirectory()
         self.application = Application(Path(self.temporary.name), allow_rerelease=True)
@@ -175,7 +172,7 @@ class Machine(RuleBasedStateMachine):
         self.unsure: set[str] = set()
         self.most_releases = dict.fromkeys(["1", "2", "12"], 0)
 
-    def tried(self, failure: Any, ids: list[str], call: Any) -> bool:
+    def tried(self, failure, ids, call):
         """Whether a call that may fail was done."""
         if failure is not None:
             which, calls, stage = failure
@@ -192,7 +189,7 @@ class Machine(RuleBasedStateMachine):
         return True
 
     @rule(id=ids, other=ids, text=texts, failure=failures)
-    def add(self, id: str, other: str, text: str, failure: Any) -> None:
+    def add(self, id, other, text, failure):
         wanted = {id: text, other: text}
         ids = list(wanted)
         store = self.application.store
@@ -202,24 +199,24 @@ class Machine(RuleBasedStateMachine):
             self.texts_by_id.update(wanted)
 
     @rule(ids=st.lists(ids, unique=True), failure=failures)
-    def delete(self, ids: list[str], failure: Any) -> None:
+    def delete(self, ids, failure):
         if self.tried(failure, ids, lambda: self.application.store.delete(ids)):
             for id in ids:
                 self.texts_by_id.pop(id, None)
 
     @rule(failure=failures)
-    def delete_all(self, failure: Any) -> None:
+    def delete_all(self, failure):
         everything = ["1", "2", "12"]
         store = self.application.store
         if self.tried(failure, everything, lambda: store.delete(delete_all=True)):
             self.texts_by_id.clear()
 
     @rule()
-    def restart(self) -> None:
+    def restart(self):
         self.application.restart()
 
     @invariant()
-    def what_is_certain_is_found(self) -> None:
+    def what_is_certain_is_found(self):
         store = self.application.store
         for id in {"1", "2", "12"} - self.unsure:
             text = self.texts_by_id.get(id)
@@ -229,24 +226,24 @@ class Machine(RuleBasedStateMachine):
             assert self.application.releases(id) <= self.most_releases[id]
 
     @invariant()
-    def a_search_never_fails_nor_returns_what_has_no_code(self) -> None:
+    def a_search_never_fails_nor_returns_what_has_no_code(self):
         found = self.application.store.similarity_search_with_score("a", 3)
         assert all(document.id in self.application.store.index for document, _ in found)
         exact = [score for document, score in found if document.page_content == "a"]
         np.testing.assert_allclose(exact, 1.0)
 
     @invariant()
-    def documents_and_codes_agree(self) -> None:
+    def documents_and_codes_agree(self):
         mended, without_document, without_code = self.application.store.repair()
         assert not mended
         assert not without_document
         assert self.unsure.issuperset(without_code)
 
-    def teardown(self) -> None:
+    def teardown(self):
         self.temporary.cleanup()
 
 
 @pytest.mark.slow
-def test_stores_that_fail_and_restarts() -> None:
+def test_stores_that_fail_and_restarts():
     plan = settings(max_examples=25, stateful_step_count=12, deadline=None)
     run_state_machine_as_test(Machine, settings=plan)

@@ -1,12 +1,9 @@
 """One collector an index, wherever it is started: the lease is where the index is."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,12 +29,12 @@ FILES = [place for place in PLACES if "postgresql" not in place.values]
 postgres = pytest.mark.skipif(programs() is None, reason="no PostgreSQL is installed")
 
 
-def codes(seed: int) -> dpi.BitCodes:
+def codes(seed):
     bits = np.random.default_rng(seed).integers(0, 2, (1, 64)).astype(bool)
     return dpi.BitCodes.from_signs(bits, SPEC.fingerprint)
 
 
-def published(folder: Path, place: str) -> str:
+def published(folder, place):
     index = dpi.PrivateIndex(SPEC)
     index.add_codes(codes(0), ["old"])
     uri = address(folder, place)
@@ -45,17 +42,17 @@ def published(folder: Path, place: str) -> str:
     return uri
 
 
-def command(place: str | Path) -> list[str]:
+def command(place):
     options = ["--open-to-all", "--port", "0"]
     return [sys.executable, "-W", "ignore", "-m", "dpindex", "serve", str(place), *options]
 
 
-def environment(state: Path) -> dict[str, str]:
+def environment(state):
     return {**os.environ, "DPINDEX_STATE": str(state)}
 
 
 @contextmanager
-def served(place: str | Path, state: Path) -> Iterator[tuple[subprocess.Popen[str], Client]]:
+def served(place, state):
     """A collector with a state folder of its own, and a client of it."""
     env = environment(state)
     with subprocess.Popen(command(place), stdout=subprocess.PIPE, text=True, env=env) as process:
@@ -68,7 +65,7 @@ def served(place: str | Path, state: Path) -> Iterator[tuple[subprocess.Popen[st
                 wait_for_leases_to_end(str(place))
 
 
-def refused(place: str | Path, state: Path) -> str:
+def refused(place, state):
     """What a second collector says, which ends with exit code 2 and one line."""
     done = subprocess.run(
         command(place),
@@ -84,7 +81,7 @@ def refused(place: str | Path, state: Path) -> str:
     return done.stderr
 
 
-def test_h5_an_index_directory_under_another_name(tmp_path: Path) -> None:
+def test_h5_an_index_directory_under_another_name(tmp_path):
     pytest.importorskip("starlette")
     index = tmp_path / "index"
     dpi.PrivateIndex(SPEC).save(index)
@@ -98,7 +95,7 @@ def test_h5_an_index_directory_under_another_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_h5_a_published_index_with_two_state_folders(place: str, tmp_path: Path) -> None:
+def test_h5_a_published_index_with_two_state_folders(place, tmp_path):
     pytest.importorskip("starlette")
     uri = published(tmp_path, place)
     with served(uri, tmp_path / "a") as (_, client):
@@ -110,9 +107,7 @@ def test_h5_a_published_index_with_two_state_folders(place: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("place", FILES)
-def test_h5_another_state_folder_finds_what_a_killed_collector_accepted(
-    place: str, tmp_path: Path
-) -> None:
+def test_h5_another_state_folder_finds_what_a_killed_collector_accepted(place, tmp_path):
     pytest.importorskip("starlette")
     uri = published(tmp_path, place)
     with served(uri, tmp_path / "a") as (process, client):
@@ -128,7 +123,7 @@ def test_h5_another_state_folder_finds_what_a_killed_collector_accepted(
 
 
 @pytest.mark.parametrize("place", FILES)
-def test_h5_a_symbolic_link_to_the_files(place: str, tmp_path: Path) -> None:
+def test_h5_a_symbolic_link_to_the_files(place, tmp_path):
     first = dpi.open(published(tmp_path, place))
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere" / f"link{Path(place).suffix}"
@@ -152,7 +147,7 @@ def test_h5_a_symbolic_link_to_the_files(place: str, tmp_path: Path) -> None:
 
 @postgres
 @pytest.mark.extra
-def test_h5_sessions_of_postgresql(tmp_path: Path) -> None:
+def test_h5_sessions_of_postgresql(tmp_path):
     pytest.importorskip("psycopg")
     uri = new_database()
     first, second = (open_database(uri, "books", new=True) for _ in range(2))
@@ -177,9 +172,9 @@ def test_h5_sessions_of_postgresql(tmp_path: Path) -> None:
     other.close()
 
 
-def test_h5_whoever_waits_is_answered_when_the_index_is_lost(tmp_path: Path) -> None:
+def test_h5_whoever_waits_is_answered_when_the_index_is_lost(tmp_path):
     class Lost(dpi.PrivateIndex):
-        def __contains__(self, id: object) -> bool:
+        def __contains__(self, id):
             raise StorageError("the server cannot be reached.")
 
     collector = Collector(Lost(SPEC), tmp_path / "log", lambda: None)

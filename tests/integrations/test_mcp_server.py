@@ -1,10 +1,7 @@
 """The example of an MCP server, asked by the client of its own package."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +12,7 @@ mcp = pytest.importorskip("mcp", reason="needs pip install mcp", exc_type=Import
 
 
 @pytest.mark.extra
-def test_an_agent_searches_and_reads_what_is_protected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_searches_and_reads_what_is_protected(monkeypatch):
     from mcp_server import make_server
 
     vectors = np.random.default_rng(0).uniform(-1, 1, (50, 16))
@@ -25,14 +22,14 @@ def test_an_agent_searches_and_reads_what_is_protected(monkeypatch: pytest.Monke
     asked = []
     search = index.search
 
-    def watched(*args: Any, **options: Any) -> Any:
+    def watched(*args, **options):
         asked.append(options["query"])
         return search(*args, **options)
 
     monkeypatch.setattr(index, "search", watched)
     server = make_server(index, lambda text: vectors[int(text)])
 
-    async def ask() -> None:
+    async def ask():
         async with mcp.Client(server) as client:
             tools = {tool.name: tool.description for tool in (await client.list_tools()).tools}
             found = await client.call_tool("search", {"text": "7", "k": 3})

@@ -1,10 +1,6 @@
 """What Milvus cannot keep, and places where it is not."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,19 +19,19 @@ pytestmark = [*LITE, pytest.mark.extra]
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Milvus]:
+def database(tmp_path):
     made = Milvus(str(tmp_path / "x.db"), "books")
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("name", ["two words", "code", "_ö"])
-def test_columns_that_milvus_cannot_have(database: Milvus, name: str) -> None:
+def test_columns_that_milvus_cannot_have(database, name):
     with pytest.raises(InputError, match="rename it"):
         database.create(Layout(False, 2, 3, "ip", pa.schema({name: pa.int64()})))
 
 
-def test_what_milvus_refuses_is_one_sentence(database: Milvus) -> None:
+def test_what_milvus_refuses_is_one_sentence(database):
     database.create(Layout(False, 2, 3, "ip"))
     with pytest.raises(InputError, match="Milvus refuses this"):
         database.count("nothing == 3")
@@ -43,9 +39,7 @@ def test_what_milvus_refuses_is_one_sentence(database: Milvus) -> None:
         database.insert(rows_of(database, [-(2**63)]))
 
 
-def test_a_full_disk_is_not_the_fault_of_a_server(
-    database: Milvus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_not_the_fault_of_a_server(database, monkeypatch):
     """Milvus Lite calls it an unknown error."""
     database.create(Layout(False, 2, 3, "ip"))
     monkeypatch.setattr(milvus.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
@@ -53,14 +47,14 @@ def test_a_full_disk_is_not_the_fault_of_a_server(
         database.count("nothing == 3")
 
 
-def test_numbers_beyond_64_bits_are_refused(database: Milvus) -> None:
+def test_numbers_beyond_64_bits_are_refused(database):
     big = pa.table({"n": pa.array([2**64 - 1], "uint64")})
     database.create(Layout(False, 2, 3, "ip", big.schema))
     with pytest.raises(InputError, match="cannot keep payload column 'n'"):
         database.insert(rows_of(database, [1], big))
 
 
-def test_places_where_no_milvus_is(tmp_path: Path) -> None:
+def test_places_where_no_milvus_is(tmp_path):
     (tmp_path / "no.db").write_bytes(b"no database, but something else" * 99)
     with pytest.raises(InputError, match="refuses"):
         Milvus(str(tmp_path / "no.db"), "books")
@@ -69,9 +63,7 @@ def test_places_where_no_milvus_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["my books.db", "a+b.db", "a[1].db", "ä.db", "(a).db", "a'b.db"])
-def test_a_file_name_that_milvus_lite_does_not_take_is_one_sentence(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_file_name_that_milvus_lite_does_not_take_is_one_sentence(tmp_path, name):
     with pytest.raises(InputError, match=r"Milvus Lite takes file names of the letters"):
         Milvus(str(tmp_path / name), "books")
     assert not (tmp_path / name).exists()
@@ -80,7 +72,7 @@ def test_a_file_name_that_milvus_lite_does_not_take_is_one_sentence(
     Milvus(str(folder / "a_b-c.1.db"), "books").close()
 
 
-def test_a_server_on_another_machine_without_tls_is_warned_of() -> None:
+def test_a_server_on_another_machine_without_tls_is_warned_of():
     with (
         pytest.warns(UserWarning, match=r"travel in the clear; .* needs TLS: milvus\+tls://"),
         pytest.raises(InputError, match="no server answers"),

@@ -1,7 +1,5 @@
 """Addresses of databases: which are understood, and what is said of the others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -13,12 +11,12 @@ from dpindex.integrations.database import adapter_of, open_database
 @pytest.mark.parametrize(
     "text", ["milvus://h:1", "milvus+tls://h", "postgres://h/d", "b.db", "/a/b.lance"]
 )
-def test_addresses_of_engines(text: str) -> None:
+def test_addresses_of_engines(text):
     assert adapter_of(text) is not None
 
 
 @pytest.mark.parametrize("text", ["index", "/a/index", "s3://bucket/x.db", "http://h:1"])
-def test_folders_and_stores_are_none(text: str) -> None:
+def test_folders_and_stores_are_none(text):
     assert adapter_of(text) is None
     with pytest.raises(InputError, match="names no database"):
         open_database(text, "books")
@@ -34,7 +32,7 @@ def test_folders_and_stores_are_none(text: str) -> None:
         ("missing.lance", "books", "nothing at missing.lance"),
     ],
 )
-def test_wrong_addresses(address: str, name: str, said: str) -> None:
+def test_wrong_addresses(address, name, said):
     with pytest.raises(InputError, match=said) as raised:
         open_database(address, name)
     assert "secret" not in str(raised.value)

@@ -1,12 +1,8 @@
 """PostgreSQL: plain SQL finds what dpindex finds, and what the server cannot keep is said."""
 
-from __future__ import annotations
-
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,25 +28,25 @@ SYMBOLS = Layout(text_ids=False, code_bytes=0, vector_width=0, metric="ip")
 
 
 @pytest.fixture
-def uri() -> str:
+def uri():
     return new_database()
 
 
 @pytest.fixture
-def database(uri: str) -> Iterator[Postgres]:
+def database(uri):
     made = open_database(uri, "books", new=True)
     assert isinstance(made, Postgres)
     yield made
     made.close()
 
 
-def _blocks(kind: str) -> list[str]:
+def _blocks(kind):
     return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def test_the_page_runs_as_it_is_typed(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_runs_as_it_is_typed(uri, capsys):
     (made,) = _blocks("py")
-    names: dict[str, Any] = {}
+    names = {}
     exec(made.replace("postgresql://me@localhost/library", uri), names)
     code = capsys.readouterr().out.strip()
     common, candidates, neighbours = _blocks("sql")
@@ -68,10 +64,8 @@ def test_the_page_runs_as_it_is_typed(uri: str, capsys: pytest.CaptureFixture[st
     assert [64 - 2 * distance for _, distance in nearest] == hits.scores[0].tolist()
 
 
-def test_without_pgvector_signs_and_symbols_are_searched(
-    uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(self: Postgres) -> bool:
+def test_without_pgvector_signs_and_symbols_are_searched(uri, monkeypatch):
+    def missing(self):
         return False
 
     monkeypatch.setattr(Postgres, "has_vectors", missing)
@@ -91,7 +85,7 @@ def test_without_pgvector_signs_and_symbols_are_searched(
         dpi.publish(index, uri.replace("postgres@", "reader@"), "vectors")
 
 
-def test_names_and_texts_are_no_commands(database: Postgres) -> None:
+def test_names_and_texts_are_no_commands(database):
     evil = 'x"; drop table books; --'
     schema = pa.schema([(evil, pa.string()), ("100%", pa.int64())])
     database.create(Layout(True, 0, 0, "ip", schema))
@@ -108,7 +102,7 @@ def test_names_and_texts_are_no_commands(database: Postgres) -> None:
     assert database.count() == 3
 
 
-def test_f7_submitted_ids_are_no_commands_where_backslashes_escape(uri: str) -> None:
+def test_f7_submitted_ids_are_no_commands_where_backslashes_escape(uri):
     """A database may set standard_conforming_strings off: a backslash ends no literal there."""
     with psycopg.connect(uri, autocommit=True) as server:
         name = server.execute("select current_database()").fetchone()
@@ -134,24 +128,24 @@ def test_f7_submitted_ids_are_no_commands_where_backslashes_escape(uri: str) -> 
         (("when", pa.timestamp("ns")), "no payload column of type"),
     ],
 )
-def test_what_it_cannot_keep_is_said(database: Postgres, field: Any, sentence: str) -> None:
+def test_what_it_cannot_keep_is_said(database, field, sentence):
     with pytest.raises(InputError, match=sentence):
         database.create(Layout(False, 0, 0, "ip", pa.schema([field])))
 
 
-def test_a_text_with_a_zero_is_refused(database: Postgres) -> None:
+def test_a_text_with_a_zero_is_refused(database):
     database.create(Layout(True, 0, 0, "ip"))
     with pytest.raises(InputError, match="PostgreSQL refuses this"):
         database.insert(database.layout.table({"id": ["a\0b", "c"], "code": range(2)}))
     assert database.count() == 0
 
 
-def test_of_two_writers_of_one_id_one_is_refused(uri: str, database: Postgres) -> None:
+def test_of_two_writers_of_one_id_one_is_refused(uri, database):
     """The second waits for the first, and sees what it has written."""
     database.create(SYMBOLS)
     outcomes = []
 
-    def write(symbol: int) -> None:
+    def write(symbol):
         own = open_database(uri, "books")
         own.open(SYMBOLS)
         try:
@@ -171,7 +165,7 @@ def test_of_two_writers_of_one_id_one_is_refused(uri: str, database: Postgres) -
     assert database.count("code = 1") in (0, 2000)
 
 
-def test_a_lost_connection_is_named_and_loses_nothing(uri: str, database: Postgres) -> None:
+def test_a_lost_connection_is_named_and_loses_nothing(uri, database):
     database.create(SYMBOLS)
     database.insert(SYMBOLS.table({"id": range(5), "code": range(5)}))
     with psycopg.connect(uri, autocommit=True) as server:
@@ -190,7 +184,7 @@ def test_a_lost_connection_is_named_and_loses_nothing(uri: str, database: Postgr
 @pytest.mark.parametrize(
     "address", ["postgresql://me:secret@host/x", "postgres://host/x?password=y"]
 )
-def test_an_address_holds_no_password(address: str) -> None:
+def test_an_address_holds_no_password(address):
     with pytest.raises(InputError, match="holds no password"):
         open_database(address, "books")
 
@@ -199,12 +193,12 @@ def test_an_address_holds_no_password(address: str) -> None:
     "address",
     ["postgresql://postgres:@/postgres?host=/nowhere", "postgres://me@host.invalid/x?password="],
 )
-def test_an_empty_password_is_none(address: str) -> None:
+def test_an_empty_password_is_none(address):
     """As pgserver writes its addresses."""
     with pytest.raises(StorageError, match="cannot be reached"):
         open_database(address, "books")
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
+def test_a_server_that_is_not_there_is_named():
     with pytest.raises(StorageError, match="cannot be reached"):
         open_database("postgresql://localhost:1/x", "books")

@@ -1,10 +1,5 @@
 """What is published, in which order, and how it begins anew."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.lite import LITE, PLACES, address
@@ -13,7 +8,7 @@ import dpindex as dpi
 from dpindex import InputError
 from dpindex.base.files import pack, unpack
 from dpindex.integrations import publication
-from dpindex.integrations.database import Database, Layout, open_database
+from dpindex.integrations.database import Layout, open_database
 from dpindex.integrations.lance import Lance
 from dpindex.integrations.milvus import Milvus
 from dpindex.integrations.postgres import Postgres
@@ -25,25 +20,25 @@ X = np.random.default_rng(0).uniform(-1, 1, (60, 16))
 
 
 @pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def place(request, tmp_path, monkeypatch):
     monkeypatch.setattr(publication, "CHUNK_BYTES", 3000)  # some ten rows
     return address(tmp_path, request.param)
 
 
-def _index(rows: int = 60) -> dpi.PrivateIndex:
+def _index(rows=60):
     index = dpi.PrivateIndex(SPEC)
     index.add(X[:rows])
     return index
 
 
-def _fail_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
+def _fail_at(monkeypatch, name, call):
     """Let one call of the database end as a lost connection does, after it was carried out."""
     calls = iter(range(1000))
 
-    def patch(database: type[Database]) -> None:
+    def patch(database):
         real = getattr(database, name)
 
-        def lost(self: Database, *args: Any, **named: Any) -> Any:
+        def lost(self, *args, **named):
             answer = real(self, *args, **named)
             if next(calls) == call:
                 raise ConnectionError
@@ -61,9 +56,7 @@ def _fail_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
     [("create", 0), ("insert", 0), ("create", 1), *(("insert", i) for i in (1, 4, 7)),
      ("drop", 0), ("drop", 1), ("finish", 0), ("finish", 1)],
 )  # fmt: skip
-def test_what_was_cut_off_begins_anew(
-    name: str, call: int, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_cut_off_begins_anew(name, call, place, monkeypatch):
     index = _index()
     with monkeypatch.context() as patch:
         _fail_at(patch, name, call)
@@ -83,9 +76,7 @@ def test_what_was_cut_off_begins_anew(
     served.close()
 
 
-def test_another_state_of_the_index_takes_its_place(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_state_of_the_index_takes_its_place(place, monkeypatch):
     with monkeypatch.context() as patch:
         _fail_at(patch, "insert", 3)
         with pytest.raises(ConnectionError):
@@ -98,7 +89,7 @@ def test_another_state_of_the_index_takes_its_place(
     served.close()
 
 
-def test_what_is_there_is_left_alone(place: str) -> None:
+def test_what_is_there_is_left_alone(place):
     index = _index()
     dpi.publish(index, place, "books")
     with pytest.raises(InputError, match="there is a published index of that name"):
@@ -121,7 +112,7 @@ def test_what_is_there_is_left_alone(place: str) -> None:
         dpi.publish(index, place, "letters")
 
 
-def test_wrong_documents_are_named(place: str) -> None:
+def test_wrong_documents_are_named(place):
     dpi.publish(_index(), place, "books")
     database = open_database(place, "books")
     documents = Documents(database)
@@ -144,7 +135,7 @@ def test_wrong_documents_are_named(place: str) -> None:
     database.close()
 
 
-def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
+def test_nothing_but_the_index_is_published(place, tmp_path):
     """No ledger, no path, no projected vector: documents and columns are those of the index."""
     index = dpi.PrivateIndex(SPEC)
     ledger = dpi.Ledger(tmp_path / "ledger")

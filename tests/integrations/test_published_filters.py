@@ -1,9 +1,6 @@
 """A filter means the same on a published index, in every language of a database."""
 
-from __future__ import annotations
-
 from decimal import Decimal
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,7 +36,7 @@ CONDITIONS = [
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_filter_means_the_same_where_it_is_published(place: str, tmp_path: Path) -> None:
+def test_a_filter_means_the_same_where_it_is_published(place, tmp_path):
     spec = dpi.Spec("dp-oporp-staircase", 4, epsilon=60.0, adjacency=dpi.attribute(0.001))
     index = dpi.PrivateIndex(spec)
     index.add(np.eye(4), payload=pa.table(COLUMNS))

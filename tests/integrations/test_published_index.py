@@ -1,16 +1,12 @@
 """A published index answers as the index itself does."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +40,7 @@ NUMBERS = dpi.Spec(
 )
 SYMBOLS = dpi.Spec("record-codebook", DIM, epsilon=8.0, adjacency=dpi.record(),
                    codebook=dpi.Codebook(RNG.normal(size=(50, DIM))))  # fmt: skip
-CASES: dict[str, tuple[dpi.Spec, Any, bool]] = {
+CASES = {
     "signs": (SIGNS, "cosine", False),
     "cosine": (NUMBERS, "cosine", False),
     "ip": (NUMBERS, "ip", False),
@@ -58,18 +54,15 @@ SQL = ("year >= 2000 and not (year = 2005)", "year is null or title = 'it''s 8'"
 MILVUS = ("year >= 2000 and year != 2005", 'year_is_null == true or title == "it\'s 8"')
 FILTERS = ("year >= 2000 and not (year == 2005)", 'year is None or title == "it\'s 8"')
 """The same two conditions: of SQL, of Milvus, and of an index in memory."""
-Made = tuple[dpi.PrivateIndex, dpi.PublishedIndex]
 
 
 @pytest.fixture(scope="module", params=PLACES)
-def made(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Made]:
+def made(request, tmp_path_factory):
     place = address(tmp_path_factory.mktemp("lite"), request.param)
-    pairs: dict[str, Made] = {}
+    pairs = {}
     seeds = count()
 
-    def make(name: str) -> Made:
+    def make(name):
         if name not in pairs:
             spec, metric, denoised = CASES[name]
             index = dpi.PrivateIndex(spec, metric=metric, query_epsilon=12.0)
@@ -89,7 +82,7 @@ def made(
     return make
 
 
-def _same(here: dpi.Hits, there: dpi.Hits, ties: bool) -> None:
+def _same(here, there, ties):
     """The same hits; with ties, other rows of the same score may stand at a place."""
     assert here.ids.shape == there.ids.shape
     largest = np.abs(here.scores).max()
@@ -110,7 +103,7 @@ def _same(here: dpi.Hits, there: dpi.Hits, ties: bool) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_hits_are_those_of_the_index(name: str, made: Callable[[str], Made]) -> None:
+def test_hits_are_those_of_the_index(name, made):
     index, served = made(name)
     codes = dpi.Privatizer(index.query_spec).privatize(Q)
     few = index.ids[3:7].tolist()
@@ -133,9 +126,7 @@ def test_hits_are_those_of_the_index(name: str, made: Callable[[str], Made]) -> 
 
 
 @pytest.mark.parametrize("name", ["signs", "symbols"])
-def test_similarities_of_ties_are_those_of_their_codes(
-    name: str, made: Callable[[str], Made]
-) -> None:
+def test_similarities_of_ties_are_those_of_their_codes(name, made):
     index, served = made(name)
     for asked in (Q, dpi.Privatizer(index.query_spec).privatize(Q)):
         found, all_ = served.search(asked, 10, query="exact"), index.search(asked, N)
@@ -147,7 +138,7 @@ def test_similarities_of_ties_are_those_of_their_codes(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_originals_order_its_candidates(name: str, made: Callable[[str], Made]) -> None:
+def test_originals_order_its_candidates(name, made):
     index, served = made(name)
     names = index.ids
     originals = dpi.Originals(X, ids=names)
@@ -179,8 +170,8 @@ def test_originals_order_its_candidates(name: str, made: Callable[[str], Made]) 
 
 
 def test_rows_of_a_published_index_are_its_ids_or_need_them(
-    made: Callable[[str], Made],
-) -> None:
+    made,
+):
     index, served = made("cosine")
     here = index.search(Q[:5], 5, candidates=N, rerank=X)
     assert np.array_equal(
@@ -196,7 +187,7 @@ def test_rows_of_a_published_index_are_its_ids_or_need_them(
         served.search(Q[:1], candidates=most + 1, rerank=X, query="exact")
 
 
-def test_it_is_a_dictionary_too(made: Callable[[str], Made]) -> None:
+def test_it_is_a_dictionary_too(made):
     for name in ("signs", "cosine", "symbols"):
         index, served = made(name)
         one = index.ids[5].item()
@@ -216,14 +207,14 @@ def test_it_is_a_dictionary_too(made: Callable[[str], Made]) -> None:
     [("year >", "cannot be read"), ("pages > 3", "names 'pages'"), ({"year": 2000}, "list of ids"),
      ([True] * N, "list of ids"), (lambda row: True, "list of ids"), (["x"], "whole numbers")],
 )  # fmt: skip
-def test_filters_without_meaning(filter_: Any, said: str, made: Callable[[str], Made]) -> None:
+def test_filters_without_meaning(filter_, said, made):
     with pytest.raises(InputError, match=said):
         made("cosine")[1].search(Q[:1], filter=filter_, query="exact")
     with pytest.raises(InputError, match="refuses"):
         made("cosine")[1].search(Q[:1], where="year >", query="exact")
 
 
-def test_k_and_codes_are_checked(made: Callable[[str], Made]) -> None:
+def test_k_and_codes_are_checked(made):
     _, served = made("cosine")
     most = served.database.max_found
     for k, said in ((0, "at least 1"), (most + 1, f"at most {most}")):
@@ -242,7 +233,7 @@ def test_k_and_codes_are_checked(made: Callable[[str], Made]) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_signs_without_vectors_are_for_private_queries(place: str, tmp_path: Path) -> None:
+def test_signs_without_vectors_are_for_private_queries(place, tmp_path):
     uri = address(tmp_path, place)
     index = dpi.PrivateIndex(SIGNS)
     index.add(X)
@@ -260,14 +251,12 @@ def test_signs_without_vectors_are_for_private_queries(place: str, tmp_path: Pat
 @pytest.mark.parametrize("place", PLACES)
 class TestCollectors(CollectorContract):
     @pytest.fixture
-    def opened(
-        self, place: str, filled: dpi.PrivateIndex, tmp_path: Path
-    ) -> Iterator[Callable[[], Any]]:
+    def opened(self, place, filled, tmp_path):
         uri = address(tmp_path, place)
         dpi.publish(filled, uri)
-        served: list[Any] = []
+        served = []
 
-        def again() -> Any:
+        def again():
             if served:
                 served[-1].close()
             served.append(dpi.open(uri))
@@ -278,7 +267,7 @@ class TestCollectors(CollectorContract):
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_collector_over_http_survives_a_kill(name: str, tmp_path: Path) -> None:
+def test_a_collector_over_http_survives_a_kill(name, tmp_path):
     pytest.importorskip("starlette")
     index, place = dpi.PrivateIndex(SIGNS), address(tmp_path, name)
     index.add(X[:9], [f"old{i}" for i in range(9)])
@@ -286,7 +275,7 @@ def test_a_collector_over_http_survives_a_kill(name: str, tmp_path: Path) -> Non
     codes = dpi.Privatizer(SIGNS).privatize(X[9:10])
     command = [sys.executable, "-m", "dpindex", "serve", place, "--open-to-all", "--port", "0"]
     state = {**os.environ, "DPINDEX_STATE": str(tmp_path / "state")}
-    told: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "env": state}
+    told = {"stdout": subprocess.PIPE, "text": True, "env": state}
     for end in (signal.SIGKILL, signal.SIGTERM):
         with subprocess.Popen(command, **told) as server:
             assert server.stdout is not None
@@ -303,7 +292,7 @@ def test_a_collector_over_http_survives_a_kill(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_the_page_runs_as_it_is_typed(place: str, tmp_path: Path) -> None:
+def test_the_page_runs_as_it_is_typed(place, tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
     books = address(tmp_path, place)
     if place != "postgresql":

@@ -1,12 +1,7 @@
 """The collector over HTTP: what is answered to whom, and that refusals change nothing."""
 
-from __future__ import annotations
-
 import json
 import logging
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,23 +23,21 @@ SUBMIT, SEARCH, METRICS = 32 * "a", 32 * "b", 32 * "m"
 CODES = {"content-type": "application/octet-stream"}
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (40, 16))
 
-Make = Callable[..., Any]
 
-
-def bearer(token: str) -> dict[str, str]:
+def bearer(token):
     return {"authorization": f"Bearer {token}"}
 
 
-def codes(rows: slice | int = 0, spec: dpi.Spec = SPEC) -> bytes:
+def codes(rows=0, spec=SPEC):
     return dpi.Privatizer(spec).privatize(VECTORS[rows]).to_bytes()
 
 
-def as_submitter(ids: Any, **more: str) -> dict[str, str]:
+def as_submitter(ids, **more):
     return {**CODES, **bearer(SUBMIT), "dpindex-ids": json.dumps(ids), **more}
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> dpi.PrivateIndex:
+def index(tmp_path):
     made = dpi.PrivateIndex(SPEC, query_epsilon=6.0)
     made.add(VECTORS[20:], ids=[f"old {i}" for i in range(20)])
     made.save(tmp_path / "index")
@@ -52,13 +45,13 @@ def index(tmp_path: Path) -> dpi.PrivateIndex:
 
 
 @pytest.fixture
-def make(index: dpi.PrivateIndex) -> Iterator[Make]:
+def make(index):
     """Makes a client of the collector; the index is as it was saved when the test ends."""
     path = index.path
     assert path is not None
     with Collector(index, path / ".accepted", lambda: index.save(path)) as collector:
 
-        def client(tokens: bool = True, **options: Any) -> Any:
+        def client(tokens=True, **options):
             known = (
                 Tokens(f"submit {SUBMIT}\nsearch {SEARCH}\nmetrics {METRICS}") if tokens else None
             )
@@ -68,7 +61,7 @@ def make(index: dpi.PrivateIndex) -> Iterator[Make]:
         yield client
 
 
-def test_a_repetition_has_the_same_key_ids_and_codes(make: Make) -> None:
+def test_a_repetition_has_the_same_key_ids_and_codes(make):
     """Without the secret key whoever guesses ids and codes would be told that they were sent."""
     client = make()
     first, other = {"idempotency-key": 16 * "k"}, {"idempotency-key": 17 * "k"}
@@ -85,7 +78,7 @@ def test_a_repetition_has_the_same_key_ids_and_codes(make: Make) -> None:
         assert answer.status_code == status, (ids, keys)
 
 
-def test_submit_and_search(make: Make) -> None:
+def test_submit_and_search(make):
     client = make()
     sent = codes(slice(0, 2))
     key = {"idempotency-key": "0123456789abcdef"}
@@ -104,7 +97,7 @@ def test_submit_and_search(make: Make) -> None:
         assert {np.shape(lists) for lists in hits.values()} == {(3, 5)}
 
 
-def test_documents_are_open_and_search_is_not_a_submitter_s(make: Make) -> None:
+def test_documents_are_open_and_search_is_not_a_submitter_s(make):
     client = make()
     assert client.get("/health").json() == {"status": "ok"}
     assert dpi.Spec.from_json(client.get("/spec").text) == SPEC
@@ -115,7 +108,7 @@ def test_documents_are_open_and_search_is_not_a_submitter_s(make: Make) -> None:
         assert client.get(path).status_code == 404
 
 
-WRONG_TOKENS: list[tuple[str, dict[str, str], int]] = [
+WRONG_TOKENS = [
     ("/codes", {}, 401),
     ("/codes", {"authorization": "Bearer "}, 401),
     ("/codes", {"authorization": f"Basic {SUBMIT}"}, 401),
@@ -127,22 +120,22 @@ WRONG_TOKENS: list[tuple[str, dict[str, str], int]] = [
 
 
 @pytest.mark.parametrize(("path", "token", "status"), WRONG_TOKENS)
-def test_wrong_tokens(make: Make, path: str, token: dict[str, str], status: int) -> None:
+def test_wrong_tokens(make, path, token, status):
     headers = {**CODES, "dpindex-ids": '["a"]', **token}
     answer = make().post(path, content=codes(), headers=headers)
     assert answer.status_code == status
     assert ("www-authenticate" in answer.headers) == (status == 401)
 
 
-WRONG_IDS: list[Any] = [
+WRONG_IDS = [
     None, "xyzzy", "[1", "[]", '["xyzzy", "b"]', "[1]", '[""]', '["xyzzy\\u0000"]', "[null]",
     json.dumps([65 * "x"]), '["xyzzy\\n"]', '["\\ud800"]', "[" * 5000, "é", '{"xyzzy": 1}',
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("ids", WRONG_IDS)
-def test_wrong_ids(make: Make, index: dpi.PrivateIndex, ids: str | None) -> None:
-    headers: dict[str, Any] = {**CODES, **bearer(SUBMIT)}
+def test_wrong_ids(make, index, ids):
+    headers = {**CODES, **bearer(SUBMIT)}
     if ids is not None:
         headers["dpindex-ids"] = ids.encode("utf-8")
     answer = make().post("/codes", content=codes(), headers=headers)
@@ -151,7 +144,7 @@ def test_wrong_ids(make: Make, index: dpi.PrivateIndex, ids: str | None) -> None
     assert len(index) == 20
 
 
-def test_ids_that_are_numbers(make: Make, index: dpi.PrivateIndex) -> None:
+def test_ids_that_are_numbers(make, index):
     index.remove(index.ids)
     index.add(VECTORS[:3], ids=[5, 6, 7])
     client = make()
@@ -160,9 +153,9 @@ def test_ids_that_are_numbers(make: Make, index: dpi.PrivateIndex) -> None:
         assert answer.status_code == 422
 
 
-def _wrong_bodies() -> dict[str, tuple[bytes, dict[str, str], int]]:
+def _wrong_bodies():
     good, kind = codes(), "content-type"
-    many = codes(np.zeros(max_rows(SPEC) + 1, np.int64))  # type: ignore[arg-type]
+    many = codes(np.zeros(max_rows(SPEC) + 1, np.int64))
     return {
         "nothing": (b"", {}, 422),
         "no codes": (b"xyzzy", {}, 422),
@@ -187,7 +180,7 @@ def _wrong_bodies() -> dict[str, tuple[bytes, dict[str, str], int]]:
     }
 
 
-def _lying() -> bytes:
+def _lying():
     """Codes of another form under the right fingerprint."""
     spec = dpi.Spec("dp-signoporp-rr", dim=16, k=8, epsilon=4.0, adjacency=dpi.attribute(1.0))
     made = dpi.Privatizer(spec).privatize(VECTORS[0])
@@ -195,11 +188,11 @@ def _lying() -> bytes:
     return form.codes(made.stored).to_bytes()
 
 
-def _empty() -> bytes:
+def _empty():
     return SPEC.format.codes(np.empty((0, SPEC.format.width), np.uint8)).to_bytes()
 
 
-def test_wrong_bodies(make: Make, index: dpi.PrivateIndex) -> None:
+def test_wrong_bodies(make, index):
     client = make()
     for name, (body, more, status) in _wrong_bodies().items():
         answer = client.post("/codes", content=body, headers=as_submitter(["a"], **more))
@@ -209,7 +202,7 @@ def test_wrong_bodies(make: Make, index: dpi.PrivateIndex) -> None:
     assert answer.status_code == 201  # nobody has the id
 
 
-def test_wrong_queries(make: Make) -> None:
+def test_wrong_queries(make):
     client = make()
     headers = {**CODES, **bearer(SEARCH)}
     for k in ("0", "1001", "-1", "ten", "１", "1e2", ""):
@@ -217,11 +210,11 @@ def test_wrong_queries(make: Make) -> None:
         assert answer.status_code == 422, k
     for body in (b"", b"xyzzy", codes(spec=OTHER), _lying(), _empty()):
         assert client.post("/search", content=body, headers=headers).status_code == 422
-    many = codes(np.zeros(65, np.int64))  # type: ignore[arg-type]
+    many = codes(np.zeros(65, np.int64))
     assert client.post("/search", content=many, headers=headers).status_code == 413
 
 
-def test_exact_queries_are_off_unless_allowed(make: Make) -> None:
+def test_exact_queries_are_off_unless_allowed(make):
     headers = bearer(SEARCH)
     body = {"vectors": VECTORS[20:22].tolist()}
     assert make().post("/search", json=body, headers=headers).status_code == 403
@@ -241,7 +234,7 @@ def test_exact_queries_are_off_unless_allowed(make: Make) -> None:
 
 
 @pytest.mark.parametrize("path", ["/codes", "/search", "/health", "/spec"])
-def test_a_long_head_is_refused(make: Make, path: str) -> None:
+def test_a_long_head_is_refused(make, path):
     client = make()
     headers = {**as_submitter(["a"]), "x-long": 70_000 * "x"}
     method = "POST" if path in ("/codes", "/search") else "GET"
@@ -256,9 +249,7 @@ def test_a_long_head_is_refused(make: Make, path: str) -> None:
     ("one", "status"),
     [("[]", 413), ("{}", 422), ('""', 422), ("0", 422), ("[[", 413), ('{"a":', 422), ("null", 422)],
 )
-def test_json_is_counted_before_an_object_is_made_of_each_bracket(
-    make: Make, monkeypatch: pytest.MonkeyPatch, one: str, status: int
-) -> None:
+def test_json_is_counted_before_an_object_is_made_of_each_bracket(make, monkeypatch, one, status):
     """A list takes 34 times the bytes of its text."""
     body = '{"vectors": [' + ",".join([one] * 5000) + "]}"
     monkeypatch.setattr(json, "loads", pytest.fail)
@@ -267,9 +258,7 @@ def test_json_is_counted_before_an_object_is_made_of_each_bracket(
     assert answer.status_code == status
 
 
-def test_ids_that_json_readers_would_round_are_not_sent(
-    make: Make, index: dpi.PrivateIndex
-) -> None:
+def test_ids_that_json_readers_would_round_are_not_sent(make, index):
     for largest, status in ((2**53, 200), (2**53 + 1, 409), (-(2**62), 409)):
         index.remove(index.ids)
         index.add(VECTORS[:3], ids=[5, 6, largest])
@@ -278,15 +267,15 @@ def test_ids_that_json_readers_would_round_are_not_sent(
         assert answer.status_code == status
 
 
-def test_slow_bodies_are_given_up(make: Make, index: dpi.PrivateIndex) -> None:
-    async def call() -> int:
-        answered: list[Any] = []
+def test_slow_bodies_are_given_up(make, index):
+    async def call():
+        answered = []
         headers = {**as_submitter(["a"]), "host": "localhost"}
 
-        async def receive() -> Any:
+        async def receive():
             await anyio.sleep_forever()
 
-        async def send(message: Any) -> None:
+        async def send(message):
             answered.append(message)
 
         scope = {
@@ -301,7 +290,7 @@ def test_slow_bodies_are_given_up(make: Make, index: dpi.PrivateIndex) -> None:
     assert anyio.run(call) == 408
 
 
-def test_without_tokens_only_local_names_are_answered(make: Make) -> None:
+def test_without_tokens_only_local_names_are_answered(make):
     client = make(tokens=False)
     assert client.post("/search", content=codes(), headers=CODES).status_code == 200
     # As from a page in a browser, whose name was made to mean this machine.
@@ -309,10 +298,8 @@ def test_without_tokens_only_local_names_are_answered(make: Make) -> None:
     assert client.post("/search", content=codes(), headers=headers).status_code == 400
 
 
-def test_a_failure_is_logged_without_what_was_sent(
-    make: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
+def test_a_failure_is_logged_without_what_was_sent(make, caplog, monkeypatch):
+    def fail(*_, **__):
         raise RuntimeError("".join(["xyz", "zy"]))  # lines of code are logged
 
     monkeypatch.setattr(dpi.PrivateIndex, "search", fail)
@@ -323,7 +310,7 @@ def test_a_failure_is_logged_without_what_was_sent(
     assert "xyzzy" not in caplog.text + answer.text
 
 
-def test_a_collector_that_cannot_write_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collector_that_cannot_write_says_so(make, monkeypatch):
     client = make()
     monkeypatch.setattr(Collector, "accepts", property(lambda self: False))
     assert client.get("/health").status_code == 503
@@ -332,7 +319,7 @@ def test_a_collector_that_cannot_write_says_so(make: Make, monkeypatch: pytest.M
     assert answer.headers["retry-after"] == "1"
 
 
-def test_metrics_count_answers_and_hold_nothing_that_was_sent(make: Make) -> None:
+def test_metrics_count_answers_and_hold_nothing_that_was_sent(make):
     client = make()
     sent = codes(slice(0, 2))
     for _ in range(2):

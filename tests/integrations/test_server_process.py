@@ -1,17 +1,13 @@
 """A collector in a process of its own: it is killed while clients submit, and nothing is lost."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,17 +25,16 @@ SUBMIT, SEARCH = 32 * "a", 32 * "b"
 CLIENTS, EACH = 8, 250
 SECONDS = 600.0
 """Against a hang only."""
-Run = Callable[..., tuple[int, str, str]]
 
 
-def codes(rows: int) -> dpi.BitCodes:
+def codes(rows):
     """Codes that differ from each other, as codes of vectors do with high probability."""
     bits = np.random.default_rng(0).integers(0, 2, (rows, 64)).astype(bool)
     return dpi.BitCodes.from_signs(bits, SPEC.fingerprint)
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Path:
+def index(tmp_path):
     dpi.PrivateIndex(SPEC).save(tmp_path / "index")
     (tmp_path / "tokens").write_text(f"submit {SUBMIT}\nsearch {SEARCH}\n")
     (tmp_path / "tokens").chmod(0o600)
@@ -47,9 +42,7 @@ def index(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def served(
-    index: Path, program: Sequence[str] = (sys.executable, "-m", "dpindex")
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(index, program=(sys.executable, "-m", "dpindex")):
     """The process and its address; it is killed when the block ends, if it still runs."""
     options = ("--tokens", str(index.parent / "tokens"), "--port", "0")
     command = [*program, "serve", str(index), *options]
@@ -65,13 +58,13 @@ def served(
 
 
 @pytest.mark.slow
-def test_what_was_answered_is_there_once_after_kill_9(index: Path) -> None:
+def test_what_was_answered_is_there_once_after_kill_9(index):
     all_codes = codes(CLIENTS * EACH)
-    answered: dict[str, int] = {}
+    answered = {}
     half = threading.Event()
     killed = threading.Event()
 
-    def send(first: int, url: str) -> None:
+    def send(first, url):
         client = Client(url, SUBMIT, timeout=SECONDS)
         for row in range(first, first + EACH):
             if row == first + EACH - 1:
@@ -85,7 +78,7 @@ def test_what_was_answered_is_there_once_after_kill_9(index: Path) -> None:
             if len(answered) > CLIENTS * EACH // 2:
                 half.set()
 
-    def ask(url: str) -> None:
+    def ask(url):
         client = Client(url, SEARCH, timeout=SECONDS)
         try:
             while not half.is_set():
@@ -143,18 +136,18 @@ main()
 
 @pytest.mark.slow
 def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_disk(
-    index: Path,
-) -> None:
+    index,
+):
     """A device sends its code under its key until it is told that it is stored."""
     devices = 400
     all_codes = codes(devices)
     full = index.parent / "full"
     program = [sys.executable, "-c", FULL_DISK, str(full)]
-    answers: list[list[str]] = [[] for _ in range(devices)]
+    answers = [[] for _ in range(devices)]
     address = [""]
     is_over = threading.Event()
 
-    def insist(first: int) -> None:
+    def insist(first):
         for row in range(first, devices, CLIENTS):
             one = all_codes.take(slice(row, row + 1)).to_bytes()
             while not is_over.is_set() and answers[row][-1:] not in (["stored"], ["repeated"]):
@@ -164,7 +157,7 @@ def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_d
                 except dpi.InputError:  # killed, or without room
                     is_over.wait(0.01)
 
-    def have(count: int) -> None:
+    def have(count):
         """Wait until so many devices were answered."""
         while sum(map(bool, answers)) < count:
             assert any(thread.is_alive() for thread in threads)
@@ -210,7 +203,7 @@ def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_d
 
 
 @pytest.mark.slow
-def test_the_example_of_the_page(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_the_page(index, capsys):
     spec = dpi.Spec("dp-oporp-staircase", dim=8, k=4, epsilon=2.0, adjacency=dpi.attribute(1.0))
     place = index.parent / "other"
     vectors = np.random.default_rng(0).uniform(-1, 1, (3, 8))
@@ -219,7 +212,7 @@ def test_the_example_of_the_page(index: Path, capsys: pytest.CaptureFixture[str]
     other.save(place)
     page = (Path(__file__).parents[2] / "docs" / "collector.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    known: dict[str, Any] = {"submit_token": SUBMIT, "search_token": SEARCH}
+    known = {"submit_token": SUBMIT, "search_token": SEARCH}
     known |= {"vector": vectors[0], "query": vectors[1]}
     with served(place) as (_, url):
         exec(block.replace("http://127.0.0.1:8000", url), known)
@@ -227,7 +220,7 @@ def test_the_example_of_the_page(index: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.slow
-def test_one_writer_and_an_end_by_ctrl_c(index: Path, run: Run) -> None:
+def test_one_writer_and_an_end_by_ctrl_c(index, run):
     with served(index) as (process, _):
         code, _, err = run("serve", index, "--tokens", index.parent / "tokens", "--port", 0)
         assert code == 2
@@ -237,15 +230,13 @@ def test_one_writer_and_an_end_by_ctrl_c(index: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_before_the_first_connection_ends_it_in_order(
-    index: Path, number: signal.Signals
-) -> None:
+def test_a_signal_before_the_first_connection_ends_it_in_order(index, number):
     before = signal.getsignal(number)
     serve(index, address=("127.0.0.1", 0), tokens=None, ready=lambda _: signal.raise_signal(number))
     assert signal.getsignal(number) is before
 
 
-WRONG: list[tuple[list[object], str]] = [
+WRONG = [
     ([], "give --tokens FILE, or --open-to-all"),
     (["--open-to-all", "--tokens", "tokens"], "give --tokens FILE, or --open-to-all"),
     (["--open-to-all", "--host", "0.0.0.0"], "without tokens only 127.0.0.1 and localhost"),
@@ -255,13 +246,13 @@ WRONG: list[tuple[list[object], str]] = [
 
 
 @pytest.mark.parametrize(("options", "said"), WRONG)
-def test_wrong_commands(index: Path, run: Run, options: list[object], said: str) -> None:
+def test_wrong_commands(index, run, options, said):
     code, _, err = run("serve", index, *options)
     assert code == 2
     assert said in err
 
 
-def test_what_protects_nothing_is_not_served(tmp_path: Path, run: Run) -> None:
+def test_what_protects_nothing_is_not_served(tmp_path, run):
     bare = dpi.PrivateIndex(dpi.Spec("none-oporp", 16, 8, adjacency=dpi.attribute(1.0)))
     bare.save(tmp_path / "bare", allow_unprotected=True)
     code, _, err = run("serve", tmp_path / "bare", "--open-to-all", "--port", 0)

@@ -1,29 +1,22 @@
 """Codes that are collected for a shuffle: no id, time or order is kept, and none is lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import shuffle_collector
-from helpers.commands import Run as Command
 from shuffle_collector import LOG_NAME, Shuffle, ShuffleCollector, ShuffledFile, make_app
 
 import dpindex as dpi
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.integrations.client import Client
 from dpindex.integrations.requests import RefusedError, Tokens
-from dpindex.mechanism.codes import Codes
 from dpindex.storage.statement import summarize
 
 DIM = 16
@@ -35,7 +28,7 @@ SHUFFLE = Shuffle(30, 1e-6)
 TOKEN = 32 * "a"
 
 
-def codes(rows: int, spec: dpi.Spec = CAP) -> Codes:
+def codes(rows, spec=CAP):
     """Codes that differ from each other, as far as there are so many."""
     rng = np.random.default_rng(1)
     if spec is SYMBOLS:
@@ -43,18 +36,18 @@ def codes(rows: int, spec: dpi.Spec = CAP) -> Codes:
     return spec.format.codes(rng.integers(0, 256, (rows, 8), np.uint8))
 
 
-def as_rows(stored: Codes) -> list[bytes]:
+def as_rows(stored):
     return [row.tobytes() for row in stored.stored]
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Path:
+def index(tmp_path):
     dpi.PrivateIndex(CAP).save(tmp_path / "index")
     return tmp_path / "index"
 
 
 @contextmanager
-def collecting(path: Path, shuffle: Shuffle = SHUFFLE) -> Iterator[ShuffleCollector]:
+def collecting(path, shuffle=SHUFFLE):
     with (
         dpi.PrivateIndex.changing(path) as opened,
         ShuffleCollector(opened, path, shuffle) as collector,
@@ -62,14 +55,12 @@ def collecting(path: Path, shuffle: Shuffle = SHUFFLE) -> Iterator[ShuffleCollec
         yield collector
 
 
-def sent(collector: ShuffleCollector, one: Codes, receipt: bytes | None = None) -> str:
+def sent(collector, one, receipt=None):
     return "stored" if collector.submit(one, receipt) else "repeated"
 
 
 @pytest.mark.parametrize("spec", [CAP, SYMBOLS])
-def test_a_file_keeps_every_code_and_not_the_order_of_arrival(
-    spec: dpi.Spec, tmp_path: Path
-) -> None:
+def test_a_file_keeps_every_code_and_not_the_order_of_arrival(spec, tmp_path):
     """Of 2000 codes in an order of their own, 10 stay in their places less than once in 10^6."""
     given = codes(2000, spec)
     file = ShuffledFile(tmp_path / "file", spec.format, SHUFFLE)
@@ -90,7 +81,7 @@ def test_a_file_keeps_every_code_and_not_the_order_of_arrival(
 
 
 @pytest.mark.slow
-def test_every_order_is_as_likely(tmp_path: Path) -> None:
+def test_every_order_is_as_likely(tmp_path):
     """The first of three codes is first, second and third equally often, for all that grow.
 
     600 files: a count is 200 on average, and beyond 120 … 280 with a chance below 1e-10.
@@ -106,7 +97,7 @@ def test_every_order_is_as_likely(tmp_path: Path) -> None:
     assert (abs(counts - 200) < 80).all(), counts
 
 
-def test_a_file_that_grows_mixes_what_came_before_and_after(tmp_path: Path) -> None:
+def test_a_file_that_grows_mixes_what_came_before_and_after(tmp_path):
     """Of 76 codes that came after it grew, all lie in the second half with a chance of 2^-76."""
     given = codes(1100)
     file = ShuffledFile(tmp_path / "file", CAP.format, SHUFFLE)
@@ -119,15 +110,13 @@ def test_a_file_that_grows_mixes_what_came_before_and_after(tmp_path: Path) -> N
     assert max(places) > 550
 
 
-def test_codes_are_on_the_disk_when_they_are_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_codes_are_on_the_disk_when_they_are_answered(tmp_path, monkeypatch):
     file = ShuffledFile(tmp_path / "file", CAP.format, SHUFFLE)
-    calls: list[str] = []
+    calls = []
     for name in ("pwrite", "fsync"):
         real = getattr(os, name)
 
-        def call(*arguments: Any, name: str = name, real: Any = real) -> Any:
+        def call(*arguments, name=name, real=real):
             calls.append(name)
             return real(*arguments)
 
@@ -137,7 +126,7 @@ def test_codes_are_on_the_disk_when_they_are_answered(
     file.close()
 
 
-def test_what_is_damaged_or_of_another_shuffle_is_refused(tmp_path: Path) -> None:
+def test_what_is_damaged_or_of_another_shuffle_is_refused(tmp_path):
     path = tmp_path / "file"
     file = ShuffledFile(path, CAP.format, SHUFFLE)
     file.append(codes(20))
@@ -166,7 +155,7 @@ def test_what_is_damaged_or_of_another_shuffle_is_refused(tmp_path: Path) -> Non
             ShuffledFile(path, CAP.format, SHUFFLE)
 
 
-def test_enough_codes_are_published_in_another_order(index: Path) -> None:
+def test_enough_codes_are_published_in_another_order(index):
     given = codes(40)
     with collecting(index) as collector:
         for row in range(40):
@@ -181,13 +170,13 @@ def test_enough_codes_are_published_in_another_order(index: Path) -> None:
     assert len(saved.search(np.eye(DIM)[:1], k=3).ids[0]) == 3
 
 
-def test_a_shuffled_promise_is_one_for_real_numbers() -> None:
+def test_a_shuffled_promise_is_one_for_real_numbers():
     """Its epsilon is computed in floats, and no exact audit repeats it."""
     assert CAP.guarantee.exact
     assert not CAP.guarantee.shuffled(1000, 1e-6).exact
 
 
-def test_a_shuffle_is_published_once(index: Path) -> None:
+def test_a_shuffle_is_published_once(index):
     with collecting(index) as collector:
         sent(collector, codes(30))
     with pytest.raises(InputError, match="holds 30 codes: a shuffle is published once"):
@@ -195,7 +184,7 @@ def test_a_shuffle_is_published_once(index: Path) -> None:
     assert len(dpi.PrivateIndex.open(index)) == 30
 
 
-def test_too_few_codes_wait_for_the_next_start(index: Path) -> None:
+def test_too_few_codes_wait_for_the_next_start(index):
     given = codes(35)
     for start, stop in ((0, 10), (10, 29), (29, 35)):
         with collecting(index) as collector:
@@ -205,7 +194,7 @@ def test_too_few_codes_wait_for_the_next_start(index: Path) -> None:
     assert sorted(as_rows(dpi.PrivateIndex.open(index).codes)) == sorted(as_rows(given))
 
 
-def test_a_retry_is_counted_once_and_leaves_no_receipt(index: Path) -> None:
+def test_a_retry_is_counted_once_and_leaves_no_receipt(index):
     """A receipt is in memory alone: after a restart the same submission counts again."""
     receipt = bytes(range(32))
     with collecting(index) as collector:
@@ -217,9 +206,7 @@ def test_a_retry_is_counted_once_and_leaves_no_receipt(index: Path) -> None:
         assert sent(collector, codes(3), receipt) == "stored"
 
 
-def test_a_submission_that_could_not_be_written_is_no_repetition(
-    index: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_submission_that_could_not_be_written_is_no_repetition(index, monkeypatch):
     with collecting(index) as collector:
         with monkeypatch.context() as patched:
             patched.setattr(ShuffledFile, "append", lambda *_: (_ for _ in ()).throw(OSError("no")))
@@ -228,9 +215,7 @@ def test_a_submission_that_could_not_be_written_is_no_repetition(
         assert sent(collector, codes(1), bytes(32)) == "stored"
 
 
-def test_f6_a_retry_is_known_until_the_collector_ends(
-    index: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_f6_a_retry_is_known_until_the_collector_ends(index, monkeypatch):
     """However many submissions come between: a forgotten key would inflate the crowd."""
 
     class Counted:
@@ -238,13 +223,13 @@ def test_f6_a_retry_is_known_until_the_collector_ends(
 
         rows = 0
 
-        def append(self, codes: Codes) -> None:
+        def append(self, codes):
             self.rows += len(codes)
 
-        def __len__(self) -> int:
+        def __len__(self):
             return 0
 
-        def close(self) -> None:
+        def close(self):
             """Nothing."""
 
     file = Counted()
@@ -264,7 +249,7 @@ def test_f6_a_retry_is_known_until_the_collector_ends(
         assert file.rows == many
 
 
-def test_low_a_short_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_low_a_short_write_is_gone_on_with(tmp_path, monkeypatch):
     real = os.pwrite
     file = ShuffledFile(tmp_path / "file", CAP.format, SHUFFLE)
     with monkeypatch.context() as patched:
@@ -276,9 +261,7 @@ def test_low_a_short_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.M
     again.close()
 
 
-def test_a_publication_that_was_cut_off_is_not_repeated(
-    index: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_publication_that_was_cut_off_is_not_repeated(index, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(ShuffledFile, "remove", lambda self: (_ for _ in ()).throw(OSError("cut")))
         with (
@@ -300,13 +283,13 @@ def test_a_publication_that_was_cut_off_is_not_repeated(
         dpi.Spec("none-oporp", DIM, k=8, adjacency=dpi.attribute(1.0)),
     ],
 )
-def test_a_guarantee_that_no_shuffle_amplifies_is_refused(spec: dpi.Spec, tmp_path: Path) -> None:
+def test_a_guarantee_that_no_shuffle_amplifies_is_refused(spec, tmp_path):
     dpi.PrivateIndex(spec).save(tmp_path / "index", allow_unprotected=True)
     with pytest.raises(InputError, match="use a method for whole records"):
         collecting(tmp_path / "index").__enter__()
 
 
-def test_requests_with_ids_and_without_a_token_are_refused(index: Path) -> None:
+def test_requests_with_ids_and_without_a_token_are_refused(index):
     testclient = pytest.importorskip("starlette.testclient")
     kind = {"content-type": "application/octet-stream", "authorization": f"Bearer {TOKEN}"}
     body = codes(2).to_bytes()
@@ -335,7 +318,7 @@ def test_requests_with_ids_and_without_a_token_are_refused(index: Path) -> None:
 
 
 @contextmanager
-def command(index: Path) -> Iterator[tuple[subprocess.Popen[str], Client]]:
+def command(index):
     """The example as a process, once it answers."""
     tokens = index.parent / "tokens"
     tokens.write_text(f"submit {TOKEN}")
@@ -360,7 +343,7 @@ def command(index: Path) -> Iterator[tuple[subprocess.Popen[str], Client]]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_the_command_publishes_what_survived_kill_9(index: Path, run: Command) -> None:
+def test_the_command_publishes_what_survived_kill_9(index, run):
     pytest.importorskip("uvicorn")
     given = codes(40)
     with command(index) as (process, client):
@@ -384,9 +367,7 @@ def test_the_command_publishes_what_survived_kill_9(index: Path, run: Command) -
     assert str(CAP.guarantee) in text
 
 
-def test_a_shuffle_that_gains_nothing_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shuffle_that_gains_nothing_is_refused(tmp_path, capsys, monkeypatch):
     spec = CAP.with_epsilon(8.0)
     dpi.PrivateIndex(spec).save(tmp_path / "index")
     tokens = tmp_path / "tokens"

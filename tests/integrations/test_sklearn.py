@@ -1,12 +1,9 @@
 """The scikit-learn transformer: every check that a randomized transformer can pass."""
 
-from __future__ import annotations
-
 import warnings
 from contextlib import nullcontext
 from dataclasses import fields
 from inspect import signature
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +37,7 @@ FRESH_NOISE = PrivateProjection.expected_failed_checks
     ],
     ids=["float", "bits", "none"],
 )
-def test_check_estimator(estimator: PrivateProjection, failing: dict[str, str]) -> None:
+def test_check_estimator(estimator, failing):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn warns of the checks it skips
         results = check_estimator(estimator, expected_failed_checks=failing, on_fail=None)
@@ -50,7 +47,7 @@ def test_check_estimator(estimator: PrivateProjection, failing: dict[str, str]) 
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in dpi.methods()])
-def test_every_method_transforms(row: Any) -> None:
+def test_every_method_transforms(row):
     arguments = needed(row, 12) | {"clip": row.calibration.rounded}
     if row.calibration.rounded:
         arguments["bounds"] = (0.0, 1.0)
@@ -68,7 +65,7 @@ def test_every_method_transforms(row: Any) -> None:
     assert model.transform(sparse.csr_matrix(x)).shape == codes.shape
 
 
-def test_a_classifier_learns_from_private_codes() -> None:
+def test_a_classifier_learns_from_private_codes():
     rng = np.random.default_rng(1)
     y = rng.integers(0, 2, 2000)
     x = np.clip(rng.normal(0, 0.2, (2000, 24)) + np.where(y, 0.5, -0.5)[:, None], -1, 1)
@@ -81,7 +78,7 @@ def test_a_classifier_learns_from_private_codes() -> None:
     assert (again.transform(x) != again.transform(x)).any()  # fresh noise every time
 
 
-def test_a_classifier_learns_from_a_table_at_the_defaults() -> None:
+def test_a_classifier_learns_from_a_table_at_the_defaults():
     """Eight columns of which one tells the classes apart: one bin of all eight would hide it."""
     rng = np.random.default_rng(2)
     y = rng.integers(0, 2, 8000)
@@ -93,7 +90,7 @@ def test_a_classifier_learns_from_a_table_at_the_defaults() -> None:
     assert model.fit(x[:4000], y[:4000]).score(x[4000:], y[4000:]) > 0.68
 
 
-def test_a_search_has_every_parameter() -> None:
+def test_a_search_has_every_parameter():
     """They are written out, so that help, completion and ``set_params`` know them."""
     others = {"allow_unprotected", "skip_leak_check"}
     named = set(signature(PrivateProjection).parameters) - others
@@ -105,7 +102,7 @@ def test_a_search_has_every_parameter() -> None:
     assert search.best_estimator_[0].spec_.k in (2, 4)
 
 
-def test_rows_are_clipped_by_default_where_a_method_has_bounds() -> None:
+def test_rows_are_clipped_by_default_where_a_method_has_bounds():
     x = np.random.default_rng(4).normal(size=(20, 8))
     assert PrivateProjection(adjacency=ONE).fit(x).spec_.clip
     whole = PrivateProjection("record-cap", adjacency=dpi.record()).fit(x)
@@ -113,7 +110,7 @@ def test_rows_are_clipped_by_default_where_a_method_has_bounds() -> None:
     assert whole.transform(x).shape == (20, whole.spec_.code_length)
 
 
-def test_what_promises_little_is_said() -> None:
+def test_what_promises_little_is_said():
     """Bytes without a scale hide one grey level; a delta of a half may publish half of the rows."""
     x = np.full((20, 6), 200)
     with pytest.warns(QualityWarning, match=r"beta = 1 is 0\.392 % of the range"):
@@ -122,7 +119,7 @@ def test_what_promises_little_is_said() -> None:
         PrivateProjection("dp-oporp", delta=0.5, adjacency=ONE).fit(x)
 
 
-def test_refusals() -> None:
+def test_refusals():
     with pytest.raises(NotFittedError):
         PrivateProjection(adjacency=ONE).transform(np.zeros((2, 3)))
     with pytest.raises(InputError, match=r"ranges must be a dpindex\.Ranges"):
@@ -137,10 +134,10 @@ def test_refusals() -> None:
         PrivateProjection(clip=False, adjacency=ONE).fit_transform(np.full((2, 3), 2.0))
 
 
-def test_low_a_codebook_of_the_rows_is_refused() -> None:
+def test_low_a_codebook_of_the_rows_is_refused():
     """As a build refuses it; unless the holder says that the rows are public after all."""
     rows = np.random.default_rng(0).normal(size=(200, 8))
-    terms: dict[str, Any] = {
+    terms = {
         "method": "record-codebook", "epsilon": 4.0, "adjacency": dpi.record(),
         "codebook": dpi.Codebook(rows[:50]),
     }  # fmt: skip

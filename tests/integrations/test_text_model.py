@@ -1,9 +1,6 @@
 """The small model of texts: which pieces words consist of, and which texts are alike."""
 
-from __future__ import annotations
-
 import gzip
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ from dpindex.integrations.text_model import TextModel
 MODEL = TextModel()
 
 
-def cosines(*texts: str) -> np.ndarray:
+def cosines(*texts):
     """Cosines of the first text to each other one."""
     vectors = unit(MODEL.encode(texts))
     return vectors[1:] @ vectors[0]
@@ -28,26 +25,26 @@ def cosines(*texts: str) -> np.ndarray:
         ("unreadable handwriting", "illegible script", "two litres of milk"),
     ],
 )
-def test_texts_of_one_meaning_are_nearest(text: str, alike: str, other: str) -> None:
+def test_texts_of_one_meaning_are_nearest(text, alike, other):
     near, far = cosines(text, alike, other)
     assert near > far + 0.1
 
 
-def test_case_accents_and_spaces_make_no_difference() -> None:
+def test_case_accents_and_spaces_make_no_difference():
     np.testing.assert_allclose(cosines("Café  society!", "cafe society !"), 1, atol=1e-6)
 
 
-def test_an_unknown_word_is_of_known_pieces_or_left_out() -> None:
+def test_an_unknown_word_is_of_known_pieces_or_left_out():
     assert MODEL.encode(["xqzvbicycles"]).any()
     np.testing.assert_array_equal(MODEL.encode(["bicycle жук", "bicycle"]).std(axis=0), 0)
 
 
 @pytest.mark.parametrize("text", ["", " \n", "жук", "\u0301", "a" * 101])
-def test_a_text_without_a_known_word_is_zero(text: str) -> None:
+def test_a_text_without_a_known_word_is_zero(text):
     assert not MODEL.encode([text]).any()
 
 
-def test_a_text_has_one_vector_whatever_stands_beside_it() -> None:
+def test_a_text_has_one_vector_whatever_stands_beside_it():
     texts = ["a lost parcel", "", "my violin is broken, again"]
     one_by_one = np.concatenate([TextModel().encode([text]) for text in texts])
     np.testing.assert_array_equal(MODEL.encode(texts), one_by_one)
@@ -56,7 +53,7 @@ def test_a_text_has_one_vector_whatever_stands_beside_it() -> None:
 
 
 @pytest.mark.slow
-def test_intents_of_clinc150_are_found(data_dir: Path) -> None:
+def test_intents_of_clinc150_are_found(data_dir):
     """Ten neighbours of 1000 queries among 22 700 texts."""
     with gzip.open(data_dir / "clinc150_texts.txt.gz", "rt", encoding="utf-8") as file:
         vectors = unit(MODEL.encode(file.read().splitlines()))

@@ -1,10 +1,7 @@
 """Tokens: who may submit and who may search."""
 
-from __future__ import annotations
-
 import hmac
 import os
-from pathlib import Path
 
 import pytest
 
@@ -14,13 +11,13 @@ from dpindex.integrations.requests import Tokens
 A, B, C = (32 * letter for letter in "abc")
 
 
-def written(path: Path, text: str, mode: int = 0o600) -> Path:
+def written(path, text, mode=0o600):
     path.write_text(text)
     path.chmod(mode)
     return path
 
 
-def test_roles(tmp_path: Path) -> None:
+def test_roles(tmp_path):
     text = f"# devices\nsubmit {A}\n\nsearch {B}\nsubmit  {C}\nsearch {C}\n"
     tokens = Tokens.read(written(tmp_path / "tokens", text))
     assert [tokens.roles(t) for t in (A, B, C)] == [{"submit"}, {"search"}, {"submit", "search"}]
@@ -32,7 +29,7 @@ def test_roles(tmp_path: Path) -> None:
     "text",
     ["", "# none\n", f"admin {A}", "submit short", f"submit {A} {B}", f"submit {'é' * 32}", A],
 )
-def test_other_lines_are_refused_and_not_repeated(tmp_path: Path, text: str) -> None:
+def test_other_lines_are_refused_and_not_repeated(tmp_path, text):
     with pytest.raises(InputError) as refused:
         Tokens.read(written(tmp_path / "tokens", text))
     assert A not in str(refused.value)
@@ -40,16 +37,16 @@ def test_other_lines_are_refused_and_not_repeated(tmp_path: Path, text: str) -> 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
-def test_a_file_that_others_read_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_file_that_others_read_is_refused(tmp_path, mode):
     with pytest.raises(InputError, match="chmod 600"):
         Tokens.read(written(tmp_path / "tokens", f"submit {A}", mode))
 
 
-def test_every_token_is_compared_whatever_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_token_is_compared_whatever_matches(monkeypatch):
     """The work does not depend on which token was given, and tokens themselves are not compared."""
-    compared: list[tuple[int, int]] = []
+    compared = []
 
-    def compare(a: bytes, b: bytes) -> bool:
+    def compare(a, b):
         compared.append((len(a), len(b)))
         return a == b
 

@@ -1,12 +1,8 @@
 """How a table law is added: the dither and the dropped bits, by counting every case."""
 
-from __future__ import annotations
-
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.specs import folded
 from helpers.streams import Scripted, Seeded
@@ -23,16 +19,16 @@ TABLE = CellTable([weight << 60 for weight in WEIGHTS], FIRST, cell_bits=CELL_BI
 class _EveryWord:
     """All pairs of a sixteenth and an offset, each once: the law itself instead of draws."""
 
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
+    def words(self, count, dtype):
         assert dtype is np.uint32
         assert count == 16 * CELL
         pairs = np.arange(count, dtype=np.uint32)
         return (pairs >> np.uint32(CELL_BITS)) << np.uint32(28) | pairs % np.uint32(CELL)
 
 
-def _law(x: int) -> dict[int, Fraction]:
+def _law(x):
     """The law of the code of x: the cell of x plus an offset, plus an independent cell of noise."""
-    law: dict[int, Fraction] = {}
+    law = {}
     for offset in range(CELL):
         for cell, weight in enumerate(WEIGHTS, FIRST):
             code = (x + offset) // CELL + cell
@@ -42,7 +38,7 @@ def _law(x: int) -> dict[int, Fraction]:
 
 @folded("dtype", [np.float32, np.float64])
 @folded("x", [0, 1, 7, 8, 4096, -1, -8, -13])
-def test_codes_are_the_convolution_of_cells_and_dither(dtype: Any, x: int) -> None:
+def test_codes_are_the_convolution_of_cells_and_dither(dtype, x):
     noise = AdditiveNoise(TABLE, 12)
     codes = noise.perturb(np.full((CELL, 16), x, dtype), _EveryWord())
     assert codes.dtype == np.int32
@@ -54,14 +50,14 @@ def test_codes_are_the_convolution_of_cells_and_dither(dtype: Any, x: int) -> No
 
 @folded("largest", [0, 2**24, 2**30 - 1, 2**30, 2**31, 2**33 - 1])
 @folded("sign", [-1, 1])
-def test_wide_sums_are_exact_whatever_integers_hold_them(largest: int, sign: int) -> None:
+def test_wide_sums_are_exact_whatever_integers_hold_them(largest, sign):
     x = np.array([[sign * largest, 7, -8, 0]], dtype=np.float64)
     noise = TABLE.sample(4, Seeded(1)).astype(object)
     codes = AdditiveNoise(TABLE, grid_bits=12).perturb(x, Seeded(1))
     assert codes.tolist() == [[(int(v) + n) >> CELL_BITS for v, n in zip(x[0], noise, strict=True)]]
 
 
-def test_mean_is_linear_and_variance_averages_to_the_stated() -> None:
+def test_mean_is_linear_and_variance_averages_to_the_stated():
     """The mean of a code is x/cell plus a constant for every x; the variance averages to 1/6 more
     than that of the cells, but for 1/CELL² of the dither, which real positions would not lack."""
     noise = AdditiveNoise(TABLE, 12)
@@ -79,19 +75,19 @@ def test_mean_is_linear_and_variance_averages_to_the_stated() -> None:
     assert sum(variances) / len(variances) == second - first**2 + dither
 
 
-def test_the_input_is_left_alone() -> None:
+def test_the_input_is_left_alone():
     x = np.array([[5.0, -5.0]], np.float32)
     AdditiveNoise(TABLE, 12).perturb(x, Seeded(1))
     assert x.tolist() == [[5.0, -5.0]]
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0), (1, 1), (5, 7)])
-def test_shapes_are_kept(shape: tuple[int, int]) -> None:
+def test_shapes_are_kept(shape):
     for law in (AdditiveNoise(TABLE, 12), NoNoise()):
         assert law.perturb(np.zeros(shape, np.float32), Seeded(1)).shape == shape
 
 
-def test_no_noise_reads_no_words_and_gives_the_integers_themselves() -> None:
+def test_no_noise_reads_no_words_and_gives_the_integers_themselves():
     x = np.array([[0.0, -3.0, 4096.0, 2.0**24 - 1]], np.float32)
     codes = NoNoise().perturb(x, Scripted([]))
     assert codes.dtype == np.int32

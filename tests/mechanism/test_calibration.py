@@ -5,11 +5,8 @@ codes' cells are counted for every dither; what the noise was made for must cove
 and with 5 % less noise it would not.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -17,10 +14,8 @@ import pytest
 from helpers.specs import needed
 
 import dpindex as dpi
-from dpindex.mechanism.method import Method
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.noise.gaussian import kenthapadi_sigma, optimal_sigma
-from dpindex.mechanism.variants import Variant
 
 EPSILON, DELTA, DIM = 1.3, 1e-6, 9
 ROWS = [
@@ -37,14 +32,14 @@ SHAPES = [
 ]
 
 
-def _spec(row: Method, **changes: Any) -> dpi.Spec:
+def _spec(row, **changes):
     k = DIM if row.family.keeps_all else 8
     return dpi.Spec(
         **{**needed(row, DIM), "dim": DIM, "k": k, "epsilon": EPSILON, "seed": 5, **changes}
     )
 
 
-def _moves(spec: dpi.Spec, changes: Any) -> Any:
+def _moves(spec, changes):
     """The most cells each coordinate moves, over every dither, for each change of attributes."""
     scale = int(spec.law.scale)
     x = np.random.default_rng(0).integers(-4000, 4001, (1, DIM)).astype(np.float64)
@@ -56,20 +51,20 @@ def _moves(spec: dpi.Spec, changes: Any) -> Any:
     return most
 
 
-def _unit_changes(spec: dpi.Spec) -> Any:
+def _unit_changes(spec):
     beta = 1 << spec.grid.bits
     sizes = [beta, -beta, beta - 1, beta // 2 + 1, -(beta // 3), 1]
     return np.concatenate([size * np.eye(DIM) for size in sizes])
 
 
-def _sigma_in_cells(spec: dpi.Spec) -> float:
+def _sigma_in_cells(spec):
     """The deviation of the noise without the dither's share."""
     law = spec.law
     dither = 1 / 6 if law.scale > 1 else 0.0
     return math.sqrt(law.moments.variance[0] / law.scale**2 - dither)
 
 
-def _delta(mu: float, epsilon: float) -> float:
+def _delta(mu, epsilon):
     """Delta spent by a Gaussian whose shift is mu deviations (Balle & Wang 2018, Thm 8)."""
     with mpmath.workdps(60):
         m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
@@ -77,7 +72,7 @@ def _delta(mu: float, epsilon: float) -> float:
 
 
 @pytest.mark.parametrize(("row", "variant"), SHAPES)
-def test_attribute_noise_covers_the_worst_change(row: Method, variant: Variant) -> None:
+def test_attribute_noise_covers_the_worst_change(row, variant):
     spec = _spec(row, variant=variant)
     cells = _moves(spec, _unit_changes(spec))
     if row.kind.startswith("pure"):
@@ -106,14 +101,14 @@ OPTIMAL = [row for row in ATTRIBUTE if row.needs_delta and row.name not in LARGE
 
 
 @pytest.mark.parametrize("row", OPTIMAL, ids=lambda row: row.name)
-def test_five_percent_less_optimal_noise_would_be_seen(row: Method) -> None:
+def test_five_percent_less_optimal_noise_would_be_seen(row):
     spec = _spec(row)
     worst = math.sqrt((_moves(spec, _unit_changes(spec)).astype(float) ** 2).sum(axis=1).max())
     assert _delta(worst / (0.95 * _sigma_in_cells(spec)), EPSILON) > DELTA
 
 
 @pytest.mark.parametrize("row", BALL, ids=lambda row: row.name)
-def test_ball_noise_covers_the_worst_direction(row: Method) -> None:
+def test_ball_noise_covers_the_worst_direction(row):
     """Vectors moved by the radius, rounded: random directions, and the one that W stretches most.
 
     Where the promise is about the projection too, any one direction must be covered.
@@ -143,7 +138,7 @@ def test_ball_noise_covers_the_worst_direction(row: Method) -> None:
         assert 1 / mu <= 1.02 * optimal_sigma(0.9, DELTA)  # rounding costs less than 2 %
 
 
-def test_the_ball_reaches_every_pair_on_the_grid() -> None:
+def test_the_ball_reaches_every_pair_on_the_grid():
     """``neighbour_distance`` against the worst rounding of many pairs at exactly the radius."""
     from dpindex.mechanism.grid import neighbour_distance
 
@@ -173,18 +168,18 @@ SIGN_SHAPES = [
 
 
 @pytest.mark.parametrize(("name", "variant"), SIGN_SHAPES)
-def test_sign_methods_share_epsilon_over_the_signs_that_move(name: str, variant: Variant) -> None:
+def test_sign_methods_share_epsilon_over_the_signs_that_move(name, variant):
     """log-ratio of every sign between neighbours, summed over coordinates: at most ε, and for some
     pair close to it."""
     given = {**needed(find_method(name), DIM), "k": 6}
     if "design" in given:
         given["k"] = None
     spec = dpi.Spec(**{**given, "dim": DIM, "epsilon": EPSILON, "seed": 2, "variant": variant})
-    law: Any = spec.law
+    law = spec.law
     matrix = spec.projection.apply(np.eye(DIM))
     beta = 1 << spec.grid.bits
 
-    def chance(x: Any) -> Any:
+    def chance(x):
         size = np.ceil(np.abs(x) / (law.weights * beta))
         level = np.clip(size, 1, len(law.thresholds)).astype(int)
         flip = np.array(law.thresholds, dtype=np.float64)[level - 1] / 2.0**64
@@ -204,18 +199,18 @@ def test_sign_methods_share_epsilon_over_the_signs_that_move(name: str, variant:
 
 
 @pytest.mark.parametrize("name", [r.name for r in dpi.methods() if r.definition == "iDP"])
-def test_individual_methods_share_over_the_signs_that_move(name: str) -> None:
+def test_individual_methods_share_over_the_signs_that_move(name):
     """iDP: the signs that share ε (or σ's √N) are no fewer than one attribute ever moves."""
     delta = DELTA if name.endswith("-g") else 0.0
     spec = dpi.Spec(
         name, DIM, k=6, epsilon=EPSILON, delta=delta, seed=2, adjacency=dpi.attribute(1.0)
     )
-    law: Any = spec.law
+    law = spec.law
     moved = spec.projection.apply(_unit_changes(spec)) != 0
     assert law.changes == np.count_nonzero(moved, axis=1).max()
 
 
-def test_no_method_escapes() -> None:
+def test_no_method_escapes():
     """Every method with a guarantee has its sensitivity recomputed by brute force: here, or where
     the law itself is compared over all pairs of values or all changes of a projection."""
     here = {row.name for row in [*ATTRIBUTE, *BALL]} | {
@@ -230,7 +225,7 @@ def test_no_method_escapes() -> None:
 
 
 @pytest.mark.slow
-def test_finding_7_the_top_direction_of_a_published_map() -> None:
+def test_finding_7_the_top_direction_of_a_published_map():
     """The figures in guarantees.md: a delta over the projection fails there, the realised norm
     holds; both by Balle & Wang 2018, Thm 8, from the matrix and the deviation of the noise.
     """

@@ -1,13 +1,10 @@
 """Cap response: exact against the enumeration of all codes, and the same law for every record."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from fractions import Fraction
 from itertools import product
 from time import process_time
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -36,7 +33,7 @@ WEIGHTS = [
 EPSILONS = [0.001, 0.5, 1.0, 4.0, 12.0, 64.0]
 
 
-def _codes(weights: tuple[int, ...]) -> list[tuple[tuple[bool, ...], int]]:
+def _codes(weights):
     """Every code as agreements in rank order, with the sum of the weights that agree."""
     return [
         (code, sum(w for w, kept in zip(weights, code, strict=True) if kept))
@@ -46,9 +43,7 @@ def _codes(weights: tuple[int, ...]) -> list[tuple[tuple[bool, ...], int]]:
 
 @folded("weights", WEIGHTS)
 @folded("epsilon", EPSILONS)
-def test_a_cap_is_counted_and_its_ratio_is_within_epsilon(
-    weights: tuple[int, ...], epsilon: float
-) -> None:
+def test_a_cap_is_counted_and_its_ratio_is_within_epsilon(weights, epsilon):
     cap = best_cap(weights, epsilon)
     assert cap.size == sum(total >= cap.threshold for _, total in _codes(weights))
     chances = Fraction(cap.inside, cap.size << 64), Fraction((1 << 64) - cap.inside, cap.others)
@@ -64,12 +59,12 @@ def test_a_cap_is_counted_and_its_ratio_is_within_epsilon(
 
 @folded("weights", WEIGHTS)
 @folded("epsilon", EPSILONS)
-def test_the_best_cap_is_the_best_of_all(weights: tuple[int, ...], epsilon: float) -> None:
+def test_the_best_cap_is_the_best_of_all(weights, epsilon):
     """Against every threshold and the ideal chance at it, by the sum over all codes."""
     total = sum(weights)
     sums = [agreeing for _, agreeing in _codes(weights)]
 
-    def value(threshold: int, inside: float | None = None) -> float:
+    def value(threshold, inside=None):
         within = [2 * s - total for s in sums if s >= threshold]
         beyond = [2 * s - total for s in sums if s < threshold]
         if not within or not beyond:
@@ -83,7 +78,7 @@ def test_the_best_cap_is_the_best_of_all(weights: tuple[int, ...], epsilon: floa
     assert value(cap.threshold, cap.inside / 2.0**64) == pytest.approx(best, rel=1e-12)
 
 
-def _path_chance(law: CapResponse, code: tuple[bool, ...], side: bool) -> Fraction:
+def _path_chance(law, code, side):
     """The chance of a code by the draws that lead to it, from the exact shares of completions."""
     weights, chance, agreeing = law.cap.weights, Fraction(1), 0
     for i, kept in enumerate(code):
@@ -100,7 +95,7 @@ def _path_chance(law: CapResponse, code: tuple[bool, ...], side: bool) -> Fracti
 
 
 @pytest.mark.parametrize("weights", WEIGHTS[:2])
-def test_draws_are_uniform_on_either_side(weights: tuple[int, ...]) -> None:
+def test_draws_are_uniform_on_either_side(weights):
     law = CapResponse(best_cap(weights, 3.0))
     cap = law.cap
     for code, total in _codes(weights):
@@ -111,7 +106,7 @@ def test_draws_are_uniform_on_either_side(weights: tuple[int, ...]) -> None:
 
 @folded("weights", WEIGHTS)
 @folded("epsilon", [0.5, 4.0, 64.0])
-def test_tables_hold_the_exact_shares(weights: tuple[int, ...], epsilon: float) -> None:
+def test_tables_hold_the_exact_shares(weights, epsilon):
     """Every draw that can come: 48 bits of the minority's share, counted by enumeration."""
     law = CapResponse(best_cap(weights, epsilon))
     first, second = law.tables
@@ -129,7 +124,7 @@ def test_tables_hold_the_exact_shares(weights: tuple[int, ...], epsilon: float) 
 
 @folded("weights", WEIGHTS)
 @folded("epsilon", [0.001, 2.0, 12.0])
-def test_moments_agree_with_enumeration(weights: tuple[int, ...], epsilon: float) -> None:
+def test_moments_agree_with_enumeration(weights, epsilon):
     law = CapResponse(best_cap(weights, epsilon))
     cap, p = law.cap, law.cap.inside / 2.0**64
     kept = np.zeros(len(weights))
@@ -139,7 +134,7 @@ def test_moments_agree_with_enumeration(weights: tuple[int, ...], epsilon: float
     np.testing.assert_allclose(law.kept, kept, atol=1e-12)
 
 
-def test_frequencies_of_all_codes() -> None:
+def test_frequencies_of_all_codes():
     """Chi-squared with 255 degrees of freedom exceeds 400 with chance below 1e-8."""
     law = CapResponse(best_cap(rank_weights(8), 2.0))
     x = np.tile([-3.0, 1.0, 8.0, -0.5, 2.0, 0.0, -7.0, 4.0], (200_000, 1))
@@ -157,7 +152,7 @@ def test_frequencies_of_all_codes() -> None:
     assert (((counts - len(x) * chance) ** 2) / (len(x) * chance)).sum() < 400
 
 
-def _ranks(x: np.ndarray[Any, Any]) -> list[int]:
+def _ranks(x):
     return sorted(range(len(x)), key=lambda i: (-abs(x[i]), i))
 
 
@@ -174,7 +169,7 @@ def _ranks(x: np.ndarray[Any, Any]) -> list[int]:
         np.where(np.arange(64) % 3, np.nan, 1.0),  # never let in; the law would hold all the same
     ],
 )
-def test_signs_and_ranks_are_all_that_counts(row: np.ndarray[Any, Any]) -> None:
+def test_signs_and_ranks_are_all_that_counts(row):
     """The same words for any record: what is kept, in the order of ranks, does not change."""
     law = cap_response(64, 4.0)
     plain = law.perturb(np.tile(np.arange(64, 0, -1.0), (500, 1)), Seeded(3))
@@ -184,7 +179,7 @@ def test_signs_and_ranks_are_all_that_counts(row: np.ndarray[Any, Any]) -> None:
     np.testing.assert_array_equal(drawn[:, order] == (row[order] >= 0), plain)
 
 
-def test_codes_are_inside_as_often_as_the_coin_says() -> None:
+def test_codes_are_inside_as_often_as_the_coin_says():
     law = cap_response(128, 8.0)
     x = np.random.default_rng(5).normal(size=(20_000, 128))
     order = np.argsort(-np.abs(x), axis=1, kind="stable")
@@ -198,7 +193,7 @@ def test_codes_are_inside_as_often_as_the_coin_says() -> None:
     np.testing.assert_allclose((2 * kept - 1).mean(axis=0), law.kept, atol=6 * scale)
 
 
-def test_ties_of_48_bits_are_decided_by_the_exact_share() -> None:
+def test_ties_of_48_bits_are_decided_by_the_exact_share():
     """A cap of five codes: the first share is 1/5, whose digits never end."""
     law = CapResponse(Cap((2, 1, 1), 2, 5, 1 << 63))
     first, second = law.tables
@@ -223,7 +218,7 @@ def test_ties_of_48_bits_are_decided_by_the_exact_share() -> None:
         assert kept[0] == (bool(side) ^ minority)
 
 
-def test_one_vector_alone_gets_the_signs_that_it_gets_beside_others() -> None:
+def test_one_vector_alone_gets_the_signs_that_it_gets_beside_others():
     """Many draws of one row at a time, and of two rows that read the same words."""
     rng = np.random.default_rng(3)
     for k, epsilon in ((64, 1.0), (64, 16.0), (128, 8.0)):
@@ -242,14 +237,14 @@ def test_one_vector_alone_gets_the_signs_that_it_gets_beside_others() -> None:
             assert np.array_equal(np.repeat(alone, 2, axis=0), law.perturb(row.repeat(2, 0), pair))
 
 
-def test_chunks_do_not_matter_and_rows_differ() -> None:
+def test_chunks_do_not_matter_and_rows_differ():
     law = cap_response(64, 6.0)
     drawn = law.perturb(np.ones((9000, 64)), Seeded(1))
     assert drawn.shape == (9000, 64)
     assert len(np.unique(np.packbits(drawn, axis=1), axis=0)) > 8900
 
 
-def test_threads_use_different_noise() -> None:
+def test_threads_use_different_noise():
     spec = Spec("record-cap", 32, k=64, epsilon=16.0, adjacency=record())
     x = np.tile(np.random.default_rng(0).normal(size=32), (40_000, 1))
     codes = Privatizer(spec).privatize(x, threads=4).stored
@@ -261,7 +256,7 @@ def test_threads_use_different_noise() -> None:
     assert len(np.unique(everything, axis=0)) > 44_900
 
 
-def test_sparse_rows_are_encoded_as_dense_ones() -> None:
+def test_sparse_rows_are_encoded_as_dense_ones():
     spec = Spec("record-cap", 300, k=64, epsilon=60.0, adjacency=record())
     x = np.random.default_rng(2).normal(size=(50, 300)) * (np.arange(300) % 7 == 0)
     for projected in (Privatizer(spec).project(x), Privatizer(spec).project(sparse.csr_matrix(x))):
@@ -273,7 +268,7 @@ def test_sparse_rows_are_encoded_as_dense_ones() -> None:
 @pytest.mark.parametrize(
     "dtype", [np.float16, np.float32, np.float64, np.int8, np.uint64, np.bool_]
 )
-def test_any_numbers_are_encoded(dtype: type) -> None:
+def test_any_numbers_are_encoded(dtype):
     spec = Spec("record-cap", 24, k=64, epsilon=8.0, adjacency=record())
     x = np.random.default_rng(2).integers(0, 2, (6, 24)).astype(dtype)
     x[0] = 0
@@ -281,7 +276,7 @@ def test_any_numbers_are_encoded(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("size", [5e-324, 1e-310, 1e-30, 1e30, 1.7e308])
-def test_only_directions_count(size: float) -> None:
+def test_only_directions_count(size):
     spec = Spec("record-cap", 24, k=64, epsilon=8.0, adjacency=record())
     x = np.random.default_rng(2).integers(-1, 2, (6, 24)).astype(np.float64)
     projector = Privatizer(spec)
@@ -292,7 +287,7 @@ def test_only_directions_count(size: float) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_none_are_refused(value: float) -> None:
+def test_numbers_that_are_none_are_refused(value):
     spec = Spec("record-cap", 4, k=64, epsilon=8.0, adjacency=record())
     x = np.ones((3, 4))
     x[1, 2] = value
@@ -301,7 +296,7 @@ def test_numbers_that_are_none_are_refused(value: float) -> None:
             Privatizer(spec).privatize(rows)
 
 
-def test_weights_are_the_same_everywhere() -> None:
+def test_weights_are_the_same_everywhere():
     """They are part of what a spec means: any change would change codes and estimates."""
     every = {k: rank_weights(k) for k in range(64, 1025, 8)}
     for k, weights in every.items():
@@ -313,19 +308,19 @@ def test_weights_are_the_same_everywhere() -> None:
     assert digest == "a73df3d278781cf7eeb0a90d9316e081f794d5e2d582a4f6c5cca5bd768c8020"
 
 
-def seconds_of_tables(k: int) -> float:
+def seconds_of_tables(k):
     cap_response.cache_clear()
     started = process_time()
     assert cap_response(k, 16.0).tables[0].shape[:2] == (2, k)
     return process_time() - started
 
 
-def test_tables_of_512_signs_take_under_two_seconds() -> None:
+def test_tables_of_512_signs_take_under_two_seconds():
     """Of processor time, which other work on the machine stretches: the fastest of ten counts."""
     assert any(seconds_of_tables(512) < 2.0 for _ in range(10))
 
 
-def test_known_utility() -> None:
+def test_known_utility():
     """``c·√k``: how far the score of an exact query is above its noise, as prototypes had it."""
     for epsilon, wanted in ((8.0, 2.70), (12.0, 3.65), (16.0, 4.5)):
         law = cap_response(128, epsilon)
@@ -334,7 +329,7 @@ def test_known_utility() -> None:
         assert found == pytest.approx(wanted, rel=0.03)
 
 
-def test_the_ideal_bound_is_nearly_reached() -> None:
+def test_the_ideal_bound_is_nearly_reached():
     with mpmath.workprec(200):
         ratio = cap_response(256, 10.0).cap.ratio()
         loss = mpmath.log(mpmath.mpf(ratio.numerator) / ratio.denominator)

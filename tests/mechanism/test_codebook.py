@@ -1,11 +1,7 @@
 """Codebooks: kept as given, named by a digest, compared exactly on an integer grid."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +15,7 @@ from dpindex.mechanism.public_random import PublicStream
 VECTORS = np.random.default_rng(0).normal(size=(40, 12)).astype(np.float32)
 
 
-def test_vectors_are_kept_as_given_and_compared_by_direction() -> None:
+def test_vectors_are_kept_as_given_and_compared_by_direction():
     book = Codebook(VECTORS * 7)
     assert (len(book), book.dim) == (40, 12)
     np.testing.assert_array_equal(book.stated, VECTORS * 7)
@@ -31,14 +27,14 @@ def test_vectors_are_kept_as_given_and_compared_by_direction() -> None:
     assert "40 public codewords of 12" in repr(book)
 
 
-def test_changing_the_array_later_does_not_change_the_codebook() -> None:
+def test_changing_the_array_later_does_not_change_the_codebook():
     given = VECTORS.copy()
     book = Codebook(given)
     given[:] = 0
     np.testing.assert_array_equal(book.stated, VECTORS)
 
 
-def test_bytes_and_names_round_trip(tmp_path: Path) -> None:
+def test_bytes_and_names_round_trip(tmp_path):
     book = Codebook(VECTORS)
     assert Codebook.from_bytes(book.to_bytes()) == book
     named = Codebook.named(book.to_dict())
@@ -67,13 +63,13 @@ def test_bytes_and_names_round_trip(tmp_path: Path) -> None:
         (3.0, "codewords"),
     ],
 )
-def test_other_vectors_are_refused(vectors: Any, message: str) -> None:
+def test_other_vectors_are_refused(vectors, message):
     with pytest.raises(InputError, match=message):
         Codebook(vectors)
 
 
 @pytest.mark.parametrize("data", [b"", b"no vectors", b"\x93NUMPY\x01\x00"])
-def test_files_that_hold_no_vectors_are_refused(tmp_path: Path, data: bytes) -> None:
+def test_files_that_hold_no_vectors_are_refused(tmp_path, data):
     path = tmp_path / "book.npy"
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"book\.npy"):
@@ -86,14 +82,14 @@ def test_files_that_hold_no_vectors_are_refused(tmp_path: Path, data: bytes) -> 
     "change",
     [{"sha256": "0"}, {"sha256": 7}, {"size": 1}, {"size": True}, {"dim": 0}, {"more": 1}],
 )
-def test_other_names_are_refused(change: dict[str, Any]) -> None:
+def test_other_names_are_refused(change):
     with pytest.raises(InputError):
         Codebook.named({**Codebook(VECTORS).to_dict(), **change})
     with pytest.raises(InputError):
         Codebook.named(None)
 
 
-def test_foreign_bytes_are_refused() -> None:
+def test_foreign_bytes_are_refused():
     data = bytearray(Codebook(VECTORS).to_bytes())
     data[-3] ^= 1
     for broken in (bytes(data), data[:50], b""):
@@ -102,7 +98,7 @@ def test_foreign_bytes_are_refused() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-38, 1e-30, 1.0, 1e30, 1e37])
-def test_lengths_do_not_matter(scale: float) -> None:
+def test_lengths_do_not_matter(scale):
     whole = np.random.default_rng(1).integers(-8, 9, (30, 12)) + np.eye(30, 12)
     one, other = Codebook(whole), Codebook(whole * scale)
     np.testing.assert_allclose(one.vectors, other.vectors, atol=1e-6)
@@ -111,7 +107,7 @@ def test_lengths_do_not_matter(scale: float) -> None:
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 384, 5000])
-def test_inner_products_on_the_grid_are_exact(dim: int) -> None:
+def test_inner_products_on_the_grid_are_exact(dim):
     """In float32, in any order, and for vectors that add up as far as they can."""
     rng = np.random.default_rng(dim)
     rows = np.concatenate([rng.normal(size=(20, dim)), np.ones((1, dim)), -np.ones((1, dim))])
@@ -127,20 +123,20 @@ def test_inner_products_on_the_grid_are_exact(dim: int) -> None:
     assert np.abs(again).max() <= 1 << 24
 
 
-def test_grid_of_special_vectors() -> None:
+def test_grid_of_special_vectors():
     rows = np.array([[0.0, 0], [1e-320, 0], [0, -1e308], [3, 4], [-0.0, 0]])
     wanted = [[0, 0], [4095, 0], [0, -4095], [2457, 3276], [0, 0]]
     np.testing.assert_array_equal(on_sphere_grid(rows), wanted)
 
 
-def test_sparse_similarities_are_the_dense_ones() -> None:
+def test_sparse_similarities_are_the_dense_ones():
     map_ = CodewordMap(Codebook(VECTORS))
     rows = np.random.default_rng(3).normal(size=(2500, 12)) * (np.arange(12) % 3 == 0)
     np.testing.assert_array_equal(map_.apply_sparse(sparse.csr_matrix(rows)), map_.apply(rows))
     assert map_.scale * map_.apply(VECTORS[:1]).max() == pytest.approx(1.0, abs=5e-3)
 
 
-def test_specs_name_their_codebook() -> None:
+def test_specs_name_their_codebook():
     book = Codebook(VECTORS)
     spec = Spec("record-codebook", 12, epsilon=4.0, adjacency=record(), codebook=book)
     read = Spec.from_json(spec.to_json())
@@ -175,13 +171,13 @@ def test_specs_name_their_codebook() -> None:
         ({"delta": 1e-6}, "takes no delta"),
     ],
 )
-def test_specs_that_do_not_fit_together(change: dict[str, Any], message: str) -> None:
+def test_specs_that_do_not_fit_together(change, message):
     plain = {"method": "record-codebook", "dim": 12, "epsilon": 4.0, "adjacency": record()}
     with pytest.raises(InputError, match=message):
         Spec(**{**plain, "codebook": Codebook(VECTORS), **change})
 
 
-def test_a_query_at_another_epsilon_has_a_set_of_its_own() -> None:
+def test_a_query_at_another_epsilon_has_a_set_of_its_own():
     """So large that it is reported about as often: w·e^ε stays."""
     book = Codebook(np.random.default_rng(0).normal(size=(4000, 8)))
     spec = Spec("record-codebook", 8, epsilon=8.0, adjacency=record(), codebook=book, subset=4)
@@ -195,7 +191,7 @@ def test_a_query_at_another_epsilon_has_a_set_of_its_own() -> None:
         spec.with_epsilon(1000.0)
 
 
-def test_finding_38_15_zero_rows_and_no_codewords_are_named(tmp_path: Path) -> None:
+def test_finding_38_15_zero_rows_and_no_codewords_are_named(tmp_path):
     """An all-zero sample was "codeword 0", and no codewords were an input without rows."""
     rows = np.eye(6)
     rows[4] = 0
@@ -210,7 +206,7 @@ def test_finding_38_15_zero_rows_and_no_codewords_are_named(tmp_path: Path) -> N
 # The public stream: the same bits for a seed on every machine and in every version
 
 
-def test_known_answers() -> None:
+def test_known_answers():
     """Pinned: if one of these changes, every published index changes its meaning."""
     assert PublicStream(7, "example").words(4, np.uint8).tolist() == [235, 146, 141, 62]
     assert PublicStream(7, "example").words(3, np.uint16).tolist() == [37611, 16013, 31541]
@@ -227,7 +223,7 @@ def test_known_answers() -> None:
     assert far.words(4, np.uint8).tolist() == [67, 174, 242, 49]
 
 
-def test_is_shake_256_of_the_label_in_blocks() -> None:
+def test_is_shake_256_of_the_label_in_blocks():
     stream = b"".join(
         hashlib.shake_256(f"dpindex/1|some purpose|42|{block}".encode()).digest(1 << 20)
         for block in range(3)
@@ -238,7 +234,7 @@ def test_is_shake_256_of_the_label_in_blocks() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
-def test_words_do_not_depend_on_how_they_are_asked_for(dtype: Any) -> None:
+def test_words_do_not_depend_on_how_they_are_asked_for(dtype):
     sizes = [1, 0, 7, 100_000, 131_072, 200_001]
     parts = PublicStream(1, "split")
     split = np.concatenate([parts.words(size, dtype) for size in sizes])
@@ -247,7 +243,7 @@ def test_words_do_not_depend_on_how_they_are_asked_for(dtype: Any) -> None:
     assert np.array_equal(split, whole)
 
 
-def test_seed_and_purpose_name_the_page() -> None:
+def test_seed_and_purpose_name_the_page():
     pages = {
         PublicStream(seed, purpose).words(4, np.uint64).tobytes()
         for seed in (0, 1, 2, 10, 2**63 - 1)
@@ -257,7 +253,7 @@ def test_seed_and_purpose_name_the_page() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 1000])
-def test_signs_are_plus_and_minus_one(count: int) -> None:
+def test_signs_are_plus_and_minus_one(count):
     signs = PublicStream(3, "signs").signs(count)
     assert signs.dtype == np.int8
     assert signs.shape == (count,)
@@ -268,16 +264,16 @@ def test_signs_are_plus_and_minus_one(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 784, 5000])
-def test_a_permutation_holds_every_number_once(count: int) -> None:
+def test_a_permutation_holds_every_number_once(count):
     order = PublicStream(3, "order").permutation(count)
     assert sorted(order.tolist()) == list(range(count))
 
 
-def test_permutations_of_four_are_uniform() -> None:
+def test_permutations_of_four_are_uniform():
     """Chi-square over 24 orders with 23 degrees of freedom: 85 has probability 5e-9. A fixed
     seed, so the test cannot flicker."""
     stream = PublicStream(0, "uniform")
-    seen: dict[tuple[int, ...], int] = {}
+    seen = {}
     for _ in range(4800):
         order = tuple(stream.permutation(4).tolist())
         seen[order] = seen.get(order, 0) + 1
@@ -285,7 +281,7 @@ def test_permutations_of_four_are_uniform() -> None:
     assert sum((count - 200) ** 2 / 200 for count in seen.values()) < 85
 
 
-def test_signs_are_fair_and_independent_of_their_place() -> None:
+def test_signs_are_fair_and_independent_of_their_place():
     signs = PublicStream(5, "fair").signs(1 << 20).astype(np.int64)
     for lag in (0, 1, 7, 8, 64):
         series = signs if lag == 0 else signs[lag:] * signs[:-lag]

@@ -1,11 +1,8 @@
 """Codebook response: the exact law of every symbol, and the draws that make it."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,35 +11,35 @@ from helpers.streams import Scripted, Seeded
 
 from dpindex import Codebook, InputError, Privatizer, Spec, codes_from_bytes, record
 from dpindex.audit.exact_arithmetic import loss_within
-from dpindex.mechanism.codes import CodeFormat, Codes, SymbolFormat, check_format
+from dpindex.mechanism.codes import Codes, SymbolFormat, check_format
 from dpindex.mechanism.noise.base import draw_uniform, uniform_share
 from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
 
 ONE = 1 << 64
 
 
-def _book(size: int, dim: int = 4) -> Codebook:
+def _book(size, dim=4):
     return Codebook(np.random.default_rng(size).normal(size=(size, dim)))
 
 
-def _response(size: int, subset: int, epsilon: float) -> CodebookResponse:
+def _response(size, subset, epsilon):
     return CodebookResponse(_book(size), subset, uniform_share(size, epsilon, subset))
 
 
 class Words:
     """One prepared list of 64-bit words."""
 
-    def __init__(self, values: list[int]) -> None:
+    def __init__(self, values):
         self._values = np.array(values, dtype=np.uint64)
 
-    def words(self, count: int, dtype: type) -> np.ndarray:  # type: ignore[type-arg]
+    def words(self, count, dtype):
         assert dtype is np.uint64
         assert count == len(self._values)
         return self._values
 
 
 @folded("limit", [1, 2, 3, 7, 1000, 65535, 65536, (1 << 32) - 1])
-def test_uniform_draws_are_the_floor_of_the_product(limit: int) -> None:
+def test_uniform_draws_are_the_floor_of_the_product(limit):
     some = sorted({0, min(1, limit - 1), limit // 2, max(0, limit - 2), limit - 1})
     ends = [word for j in some for word in (-(-(j << 64) // limit), -(-(j + 1 << 64) // limit) - 1)]
     more = np.random.default_rng(limit).integers(0, ONE - 1, 500, np.uint64, endpoint=True).tolist()
@@ -54,12 +51,10 @@ def test_uniform_draws_are_the_floor_of_the_product(limit: int) -> None:
 
 @folded(("size", "subset"), [(2, 1), (5, 1), (5, 4), (40, 12), (90, 40)])
 @folded("epsilon", [0.001, 1.0, 5.0, 64.0])
-def test_the_ratio_is_within_epsilon_and_as_large_as_can_be(
-    size: int, subset: int, epsilon: float
-) -> None:
+def test_the_ratio_is_within_epsilon_and_as_large_as_can_be(size, subset, epsilon):
     uniform = uniform_share(size, epsilon, subset)
 
-    def words(limit: int) -> list[int]:
+    def words(limit):
         """The exact number of words that draw each."""
         ends = [-(-(j << 64) // limit) for j in range(limit + 1)]
         return [b - a for a, b in pairwise(ends)]
@@ -73,9 +68,7 @@ def test_the_ratio_is_within_epsilon_and_as_large_as_can_be(
 
 @folded("subset", [1, 2, 5, 31, 32, 33, 39])
 @folded("levels", [1, 3, 1 << 24])
-def test_nearest_are_the_largest_and_ties_go_to_the_smaller_symbol(
-    subset: int, levels: int
-) -> None:
+def test_nearest_are_the_largest_and_ties_go_to_the_smaller_symbol(subset, levels):
     x = np.random.default_rng(subset).integers(0, levels, (60, 40)).astype(np.float32) - levels // 2
     before = x.copy()
     wanted = [sorted(range(40), key=lambda j: (-row[j], j))[:subset] for row in x.tolist()]
@@ -84,7 +77,7 @@ def test_nearest_are_the_largest_and_ties_go_to_the_smaller_symbol(
 
 
 @pytest.mark.parametrize(("size", "subset"), [(2, 1), (7, 3), (50, 33), (50, 49)])
-def test_every_symbol_has_its_chance(size: int, subset: int) -> None:
+def test_every_symbol_has_its_chance(size, subset):
     """All outcomes of both draws: each near symbol once, and each of all where it is uniform."""
     law = _response(size, subset, 2.0)
     row = np.random.default_rng(size).integers(0, 5, size).astype(np.float32)
@@ -102,7 +95,7 @@ def test_every_symbol_has_its_chance(size: int, subset: int) -> None:
         assert script.spent
 
 
-def test_frequencies() -> None:
+def test_frequencies():
     """Chi-squared with 19 degrees of freedom exceeds 85 with chance below 1e-9."""
     law = _response(20, 3, 1.5)
     row = np.random.default_rng(0).normal(size=20).astype(np.float32)
@@ -114,7 +107,7 @@ def test_frequencies() -> None:
     assert ((counts - 1e5 * chance) ** 2 / (1e5 * chance)).sum() < 85
 
 
-def test_zero_vectors_and_any_others_are_encoded() -> None:
+def test_zero_vectors_and_any_others_are_encoded():
     spec = Spec("record-codebook", 4, epsilon=60.0, adjacency=record(), codebook=_book(9), subset=1)
     x = np.array([[0, 0, 0, 0], [5e-324, 0, 0, 0], [1e308] * 4, [-1e-300, 0, 0, 0]])
     found = Privatizer(spec).privatize(x).stored[:, 0]
@@ -127,7 +120,7 @@ def test_zero_vectors_and_any_others_are_encoded() -> None:
             Privatizer(spec).privatize(x)
 
 
-def test_threads_use_different_noise() -> None:
+def test_threads_use_different_noise():
     spec = Spec("record-codebook", 4, epsilon=0.1, adjacency=record(), codebook=_book(512))
     x = np.zeros((4096, 4))
     symbols = Privatizer(spec).privatize(x, threads=4).stored[:, 0].reshape(4, 1024)
@@ -136,7 +129,7 @@ def test_threads_use_different_noise() -> None:
     assert len(set(blocks)) == 8
 
 
-def test_the_default_subset() -> None:
+def test_the_default_subset():
     """(ε − 1)·K/e^ε, 2K/e^ε below ε = 3, from 1 to half of the codebook."""
     book = _book(1000)
     found = {}
@@ -155,11 +148,11 @@ WORDS = np.random.default_rng(0).normal(size=(70, 5)).astype(np.float32)
 FORMAT = SymbolFormat(1, MARK, 70, WORDS)
 
 
-def _codes(symbols: Any, format_: SymbolFormat = FORMAT) -> Codes:
+def _codes(symbols, format_=FORMAT):
     return format_.codes(format_.pack(np.array(symbols)))
 
 
-def test_bytes_round_trip_without_the_codewords() -> None:
+def test_bytes_round_trip_without_the_codewords():
     codes = _codes([3, 69, 0, 3])
     data = codes.to_bytes()
     assert WORDS[3].tobytes() not in data
@@ -173,7 +166,7 @@ def test_bytes_round_trip_without_the_codewords() -> None:
     np.testing.assert_array_equal(codes.to_float(), WORDS[[3, 69, 0, 3]])
 
 
-def test_all_symbols_fit() -> None:
+def test_all_symbols_fit():
     full = SymbolFormat(1, MARK, 1 << 16)
     codes = _codes([0, 65535], full)
     assert codes.stored.dtype == np.uint16
@@ -191,7 +184,7 @@ def test_all_symbols_fit() -> None:
         (np.zeros((0, 1), np.uint16), None),
     ],
 )
-def test_foreign_symbols(stored: Any, fault: str | None) -> None:
+def test_foreign_symbols(stored, fault):
     found = FORMAT.fault(stored)
     assert found == fault if fault is None else fault in str(found)
     if fault is not None:
@@ -201,14 +194,14 @@ def test_foreign_symbols(stored: Any, fault: str | None) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 65537, 2.0, True, "9"])
-def test_sizes(size: Any) -> None:
+def test_sizes(size):
     with pytest.raises(ValueError, match="symbols"):
         SymbolFormat(1, MARK, size)
     with pytest.raises(ValueError, match="symbols"):
         SymbolFormat(2, MARK, 70)
 
 
-def test_formats_as_data() -> None:
+def test_formats_as_data():
     data = FORMAT.to_dict()
     assert data == {"code_length": 1, "fingerprint": MARK.hex(), "size": 70, "format": "symbols"}
     assert SymbolFormat.from_dict(data) == FORMAT
@@ -216,14 +209,14 @@ def test_formats_as_data() -> None:
         SymbolFormat.from_dict({**data, "codewords": None})
 
 
-def test_other_formats_are_told_apart() -> None:
-    wanted: CodeFormat = SymbolFormat(1, MARK, 70)
+def test_other_formats_are_told_apart():
+    wanted = SymbolFormat(1, MARK, 70)
     check_format(_codes([1]), wanted)
     with pytest.raises(InputError, match="of one of 71 symbols; codes of one of 70 symbols are"):
         check_format(_codes([1], SymbolFormat(1, MARK, 71)), wanted)
 
 
-def test_parts() -> None:
+def test_parts():
     codes = _codes([5, 6, 7])
     assert codes.take(slice(1, 3)).stored.ravel().tolist() == [6, 7]
     joined = FORMAT.concatenate([codes.stored, codes.stored[:1]])

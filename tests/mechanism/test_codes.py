@@ -1,11 +1,8 @@
 """Codes and their bytes: a contract for every format, and hostile bytes, which none lets in."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import struct
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +16,6 @@ from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import (
     FORMATS,
     BitCodes,
-    Codes,
     NumberFormat,
     SignFormat,
     check_format,
@@ -30,25 +26,24 @@ MARK = bytes(range(16))
 SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=20)
 
 # What a law may draw, in any number of rows and columns, and the format of such codes.
-EXAMPLES: dict[str, tuple[Any, Any]] = {
+EXAMPLES = {
     "signs": (hnp.arrays(np.bool_, SHAPES), lambda k: SignFormat(k, MARK)),
     "numbers": (hnp.arrays(np.int32, SHAPES), lambda k: NumberFormat(k, MARK, 0.125, 0.5)),
 }
 NAMES = sorted(EXAMPLES)
 
 
-def test_every_format_is_under_contract() -> None:
+def test_every_format_is_under_contract():
     """Symbols, whose codes are one number whatever is drawn, have a file of tests of their own."""
     assert set(FORMATS) == {*EXAMPLES, "symbols"}
 
 
-def made(name: str, n: int = 3, k: int = 11) -> Codes:
+def made(name, n=3, k=11):
     """Some codes of that format, always the same."""
     rng = np.random.default_rng(n)
     drawn = {"signs": rng.random((n, k)) < 0.5, "numbers": rng.integers(-300, 300, (n, k))}
     form = EXAMPLES[name][1](k)
-    codes: Codes = form.codes(form.pack(drawn[name]))
-    return codes
+    return form.codes(form.pack(drawn[name]))
 
 
 # The contract
@@ -57,7 +52,7 @@ def made(name: str, n: int = 3, k: int = 11) -> Codes:
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 @settings(max_examples=60)
-def test_what_is_packed_comes_out(name: str, data: st.DataObject) -> None:
+def test_what_is_packed_comes_out(name, data):
     outcomes = data.draw(EXAMPLES[name][0])
     n, k = outcomes.shape
     form = EXAMPLES[name][1](k)
@@ -77,7 +72,7 @@ def test_what_is_packed_comes_out(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_coordinates_are_what_was_packed(name: str) -> None:
+def test_coordinates_are_what_was_packed(name):
     """One integer a coordinate, signs as ±1."""
     codes = made(name)
     values = codes.format.coordinates(codes.stored)
@@ -87,9 +82,7 @@ def test_coordinates_are_what_was_packed(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "share", "ratio"), [("signs", 0.25, 2.75), ("numbers", 0.5, 44)])
-def test_noise_is_measured_in_the_terms_of_the_format(
-    name: str, share: float, ratio: float
-) -> None:
+def test_noise_is_measured_in_the_terms_of_the_format(name, share, ratio):
     """A quarter of the signs flipped, or noise of half the deviation of a coordinate."""
     form = EXAMPLES[name][1](11)
     exact = np.tile([[2.0], [-2.0], [2.0], [-2.0]], 11)
@@ -105,7 +98,7 @@ def test_noise_is_measured_in_the_terms_of_the_format(
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 @settings(max_examples=60)
-def test_bytes_round_trip(name: str, data: st.DataObject) -> None:
+def test_bytes_round_trip(name, data):
     outcomes = data.draw(EXAMPLES[name][0])
     form = EXAMPLES[name][1](outcomes.shape[1])
     codes = form.codes(form.pack(outcomes))
@@ -122,7 +115,7 @@ def test_bytes_round_trip(name: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 @settings(max_examples=40)
-def test_parts_put_together_are_the_whole(name: str, data: st.DataObject) -> None:
+def test_parts_put_together_are_the_whole(name, data):
     """However it is cut, packed in parts of different widths, and taken row by row."""
     outcomes = data.draw(EXAMPLES[name][0])
     cut = data.draw(st.integers(0, len(outcomes)))
@@ -142,7 +135,7 @@ def test_parts_put_together_are_the_whole(name: str, data: st.DataObject) -> Non
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("rows", [slice(1, 4), slice(0, 0), np.array([5, 0, 0])])
-def test_take_keeps_all_but_the_rows(name: str, rows: Any) -> None:
+def test_take_keeps_all_but_the_rows(name, rows):
     codes = made(name, 6)
     part = codes.take(rows)
     assert type(part) is type(codes)
@@ -154,7 +147,7 @@ def test_take_keeps_all_but_the_rows(name: str, rows: Any) -> None:
 @folded("name", NAMES)
 @folded("dtype", [np.uint8, np.int8, np.int16, np.int64, np.uint16, np.float32])
 @folded("shape", [(3, 10), (3, 11), (3, 2), (33,), (3, 11, 1)])
-def test_foreign_tables_are_refused(name: str, dtype: Any, shape: tuple[int, ...]) -> None:
+def test_foreign_tables_are_refused(name, dtype, shape):
     form = EXAMPLES[name][1](11)
     fits = {
         "signs": dtype == np.uint8 and shape == (3, 2),
@@ -164,7 +157,7 @@ def test_foreign_tables_are_refused(name: str, dtype: Any, shape: tuple[int, ...
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_codes_of_other_formats_are_told_apart(name: str) -> None:
+def test_codes_of_other_formats_are_told_apart(name):
     codes = made(name)
     check_format(codes, codes.format)
     for other in [made(n) for n in NAMES if n != name] + [made(name, k=12)]:
@@ -173,7 +166,7 @@ def test_codes_of_other_formats_are_told_apart(name: str) -> None:
 
 
 @folded("row", dpi.methods())
-def test_a_spec_knows_the_format_of_its_codes(row: Any) -> None:
+def test_a_spec_knows_the_format_of_its_codes(row):
     spec = small(row)
     codes = dpi.Privatizer(spec, allow_unprotected=True).privatize(np.full((3, spec.dim), 0.6))
     assert codes.format == spec.format
@@ -187,7 +180,7 @@ def test_a_spec_knows_the_format_of_its_codes(row: Any) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 7, 8, 9, 16, 17])
-def test_signs_are_packed_first_bit_lowest(k: int) -> None:
+def test_signs_are_packed_first_bit_lowest(k):
     positive = np.random.default_rng(k).random((4, k)) < 0.5
     codes = BitCodes.from_signs(positive, MARK)
     assert codes.stored.shape == (4, -(-k // 8))
@@ -211,9 +204,7 @@ def test_signs_are_packed_first_bit_lowest(k: int) -> None:
     ],
 )
 @folded("wide", [np.int32, np.int64])
-def test_numbers_are_kept_in_the_narrowest_integers(
-    values: list[int], dtype: Any, wide: Any
-) -> None:
+def test_numbers_are_kept_in_the_narrowest_integers(values, dtype, wide):
     narrow = NumberFormat(len(values), MARK, 1.0, 0.0).pack(np.array([values], dtype=wide))
     assert narrow.dtype == dtype
     assert narrow.tolist() == [values]
@@ -221,19 +212,19 @@ def test_numbers_are_kept_in_the_narrowest_integers(
 
 @folded("scale", [1e-300, 0.25, 1e300])
 @folded("offset", [-1e300, 0.0, 0.5])
-def test_scale_and_offset_come_back_exactly(scale: float, offset: float) -> None:
+def test_scale_and_offset_come_back_exactly(scale, offset):
     form = NumberFormat(2, MARK, scale, offset)
     again = codes_from_bytes(form.codes(np.zeros((1, 2), np.int8)).to_bytes()).format
     assert again == form
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0])
-def test_a_scale_must_be_a_positive_number(value: float) -> None:
+def test_a_scale_must_be_a_positive_number(value):
     with pytest.raises(ValueError, match="scale"):
         NumberFormat(2, MARK, value, 0.0)
 
 
-def test_decoding_of_numbers() -> None:
+def test_decoding_of_numbers():
     codes = NumberFormat(4, MARK, 0.25, 0.5).codes(np.array([[-2, -1, 0, 1]], dtype=np.int8))
     assert codes.to_float().tolist() == [[-0.375, -0.125, 0.125, 0.375]]
     assert codes.to_signs().tolist() == [[-1, -1, 1, 1]]
@@ -241,7 +232,7 @@ def test_decoding_of_numbers() -> None:
     assert zero.to_signs().tolist() == [[1]]
 
 
-def test_large_numbers_decode_in_double_precision() -> None:
+def test_large_numbers_decode_in_double_precision():
     """2^31 − 1 has no float32: it is scaled before it is rounded."""
     values = np.array([[2**31 - 1, -(2**31)]], dtype=np.int32)
     codes = NumberFormat(2, MARK, 1e-3, 0.5).codes(values)
@@ -255,24 +246,23 @@ _FRAME = struct.Struct("<4sHHIQ32s")
 """Magic, version, 0, bytes of the header, bytes of the arrays, SHA-256 of both."""
 
 
-def framed(header: Any, body: bytes, version: int = 2) -> bytes:
+def framed(header, body, version=2):
     """A container whose sizes and digest are right, as anyone can make it."""
     text = header if isinstance(header, bytes) else json.dumps(header, sort_keys=True).encode()
     digest = hashlib.sha256(text + body).digest()
     return _FRAME.pack(b"DPIX", version, 0, len(text), len(body), digest) + text + body
 
 
-def header_of(codes: Codes) -> dict[str, Any]:
+def header_of(codes):
     data = codes.to_bytes()
     length = _FRAME.unpack_from(data)[3]
-    header: dict[str, Any] = json.loads(data[_FRAME.size : _FRAME.size + length])
-    return header
+    return json.loads(data[_FRAME.size : _FRAME.size + length])
 
 
-def test_bytes_are_pinned() -> None:
+def test_bytes_are_pinned():
     """Published codes must be readable for ever: container version 2, byte by byte."""
     bits = BitCodes.from_signs(np.array([[True, False, True] + [False] * 6 + [True]]), MARK)
-    facts: dict[str, Any] = {"code_length": 10, "fingerprint": MARK.hex(), "format": "signs"}
+    facts = {"code_length": 10, "fingerprint": MARK.hex(), "format": "signs"}
     header = {"arrays": [["stored", "|u1", [1, 2]]], "facts": facts, "kind": "codes"}
     assert bits.to_bytes() == framed(header, b"\x05\x02")
     form = NumberFormat(3, MARK, 0.25, 0.5)
@@ -285,7 +275,7 @@ def test_bytes_are_pinned() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_every_change_of_one_byte_is_refused(name: str) -> None:
+def test_every_change_of_one_byte_is_refused(name):
     data = made(name, 2, 3).to_bytes()
     codes_from_bytes(data)
     for place in range(len(data)):
@@ -297,7 +287,7 @@ def test_every_change_of_one_byte_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_truncation_and_every_addition_is_refused(name: str) -> None:
+def test_every_truncation_and_every_addition_is_refused(name):
     codes = made(name)
     data, header, body = codes.to_bytes(), header_of(codes), codes.stored.tobytes()
     for length in range(len(data)):
@@ -338,7 +328,7 @@ FORGED = [
 
 @folded("facts", FORGED)
 @folded("name", NAMES)
-def test_forged_facts_are_refused(name: str, facts: dict[str, Any]) -> None:
+def test_forged_facts_are_refused(name, facts):
     codes = made(name)
     header = header_of(codes)
     header["facts"] |= facts
@@ -363,7 +353,7 @@ def test_forged_facts_are_refused(name: str, facts: dict[str, Any]) -> None:
         None,
     ],
 )
-def test_forged_arrays_are_refused(name: str, arrays: Any) -> None:
+def test_forged_arrays_are_refused(name, arrays):
     header = header_of(made(name))
     header["arrays"] = arrays
     for body in (b"", bytes(33), bytes(88)):
@@ -372,7 +362,7 @@ def test_forged_arrays_are_refused(name: str, arrays: Any) -> None:
 
 
 @pytest.mark.parametrize("header", [b"", b"{", b"[]", b"null", b"[" * 100_000, b"\xff", b"{}"])
-def test_headers_that_are_no_header_are_refused(header: bytes) -> None:
+def test_headers_that_are_no_header_are_refused(header):
     with pytest.raises(InputError, match="no dpindex writes"):
         codes_from_bytes(framed(header, b""))
 
@@ -382,7 +372,7 @@ def test_headers_that_are_no_header_are_refused(header: bytes) -> None:
     place=st.integers(0, 400), patch=st.binary(min_size=1, max_size=8), name=st.sampled_from(NAMES)
 )
 @settings(max_examples=400)
-def test_a_forged_header_is_refused_or_harmless(place: int, patch: bytes, name: str) -> None:
+def test_a_forged_header_is_refused_or_harmless(place, patch, name):
     """Whoever fixes the digest too gets an InputError or codes whose size is what they sent."""
     codes = made(name)
     body = codes.stored.tobytes()
@@ -397,7 +387,7 @@ def test_a_forged_header_is_refused_or_harmless(place: int, patch: bytes, name: 
     forged.to_signs()
 
 
-def test_stray_bits_beyond_k_are_refused() -> None:
+def test_stray_bits_beyond_k_are_refused():
     """Two byte strings must not stand for the same code."""
     codes = made("signs")
     body = bytearray(codes.stored.tobytes())
@@ -407,31 +397,31 @@ def test_stray_bits_beyond_k_are_refused() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"DPIX", b"x" * 200, bytes(80)])
-def test_foreign_bytes_are_refused(data: bytes) -> None:
+def test_foreign_bytes_are_refused(data):
     with pytest.raises(InputError, match="no dpindex codes"):
         codes_from_bytes(data)
 
 
 @pytest.mark.parametrize("version", [0, 3, 255])
-def test_other_versions_are_named(version: int) -> None:
+def test_other_versions_are_named(version):
     codes = made("signs")
     with pytest.raises(InputError, match=f"have format version {version}"):
         codes_from_bytes(framed(header_of(codes), codes.stored.tobytes(), version))
 
 
-def test_containers_of_another_kind_are_named() -> None:
+def test_containers_of_another_kind_are_named():
     header = header_of(made("signs")) | {"kind": "ids"}
     with pytest.raises(InputError, match="are dpindex ids, no codes"):
         codes_from_bytes(framed(header, made("signs").stored.tobytes()))
 
 
-def test_any_bytes_like_object_is_read() -> None:
+def test_any_bytes_like_object_is_read():
     data = made("signs").to_bytes()
     for same in (data, bytearray(data), memoryview(data)):
         assert codes_from_bytes(same).to_bytes() == data
 
 
-def test_a_row_of_sign_codes_is_an_array_of_truth_values() -> None:
+def test_a_row_of_sign_codes_is_an_array_of_truth_values():
     """Without the unused bits of the last byte."""
     positive = np.random.default_rng(0).random((5, 13)) < 0.5
     codes = BitCodes.from_signs(positive, bytes(16))

@@ -1,10 +1,7 @@
 """The noise of a sketch: every ratio in exact integers, and no room for a law 5 % too weak."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -19,7 +16,6 @@ from dpindex.audit.exact_arithmetic import (
 )
 from dpindex.base.errors import InputError
 from dpindex.mechanism.noise.additive import (
-    AdditiveNoise,
     CellTable,
     TwoDigitLaplace,
     geometric_noise,
@@ -38,19 +34,19 @@ PURE = [
 CHANGED = {"add-remove": 1, "replace": 2}
 
 
-def passes(source: Any, epsilon: float, changed: int) -> bool:
+def passes(source, epsilon, changed):
     """Whether ``changed`` counts, each moved by 1, cost at most epsilon: exactly, in integers."""
     if isinstance(source, TwoDigitLaplace):
         return loss_within(worst_two_digit_step(source), Fraction(epsilon) / changed)
     return loss_within(worst_table_ratio(source, 1), Fraction(epsilon) / changed)
 
 
-def variance(law: AdditiveNoise) -> float:
+def variance(law):
     return law.moments.variance[0]
 
 
 @pytest.mark.parametrize(("epsilon", "rows", "neighbouring"), PURE)
-def test_pure_law_is_exact(epsilon: float, rows: int, neighbouring: Any) -> None:
+def test_pure_law_is_exact(epsilon, rows, neighbouring):
     law = count_noise(epsilon, 0.0, rows, 50, neighbouring)
     changed = rows * CHANGED[neighbouring]
     assert passes(law.source, epsilon, changed)
@@ -69,10 +65,10 @@ def test_pure_law_is_exact(epsilon: float, rows: int, neighbouring: Any) -> None
         (20.0, 1e-6, 10, "replace"),
     ],
 )
-def test_gaussian_law(epsilon: float, delta: float, rows: int, neighbouring: str) -> None:
+def test_gaussian_law(epsilon, delta, rows, neighbouring):
     """Balle & Wang's delta at L2 shift √R (√2R), in 300 bits; the table against the normal law."""
     width = 64
-    law = count_noise(epsilon, delta, rows, width, neighbouring)  # type: ignore[arg-type]
+    law = count_noise(epsilon, delta, rows, width, neighbouring)
     changed = rows * CHANGED[neighbouring]
     table = law.source
     assert isinstance(table, CellTable)
@@ -83,7 +79,7 @@ def test_gaussian_law(epsilon: float, delta: float, rows: int, neighbouring: str
         sigma = mpmath.sqrt(mpmath.mpf(variance(law)) - mpmath.mpf(1) / 12)  # less the rounding
         e = mpmath.exp(epsilon)
 
-        def spent(sigma: mpmath.mpf) -> mpmath.mpf:
+        def spent(sigma):
             mu = mpmath.sqrt(changed) / sigma
             return mpmath.ncdf(mu / 2 - epsilon / mu) - e * mpmath.ncdf(-mu / 2 - epsilon / mu)
 
@@ -98,7 +94,7 @@ def test_gaussian_law(epsilon: float, delta: float, rows: int, neighbouring: str
     assert np.abs(counted - normal).sum() < 1e-9
 
 
-def test_draws_follow_the_law() -> None:
+def test_draws_follow_the_law():
     """Chi-square of 400 000 draws. Five per cent less noise is seen."""
     law = count_noise(1.0, 0.0, 4, 50, "add-remove")
     draws = law.source.sample(400_000, Seeded(3))
@@ -106,7 +102,7 @@ def test_draws_follow_the_law() -> None:
     clipped = np.clip(draws, -reach, reach)
     found = np.bincount(clipped + reach, minlength=2 * reach + 1)
 
-    def p_value(drop: float) -> float:
+    def p_value(drop):
         z = np.arange(-3000, 3001)
         weights = np.exp(-drop * np.where(z < 0, ~z, z))
         weights /= weights.sum()
@@ -129,14 +125,14 @@ def test_draws_follow_the_law() -> None:
     ],
     ids=["geometric", "gaussian", "wide gaussian"],
 )
-def test_moments(law: AdditiveNoise) -> None:
+def test_moments(law):
     """Mean after the offset is 0 and the variance is as stated, within 6 standard errors."""
     draws = law.source.sample(300_000, Seeded(3)) + law.offset
     assert abs(draws.mean()) < 6 * math.sqrt(variance(law) / draws.size)
     assert draws.var() == pytest.approx(variance(law), rel=6 * math.sqrt(5 / draws.size))
 
 
-def test_root_r_gain() -> None:
+def test_root_r_gain():
     """Noise of the mean over R rows: √R/ε·√2 when pure, independent of R with a delta."""
     pure = [variance(count_noise(1.0, 0.0, r, 50, "add-remove")) / r for r in (100, 400)]
     slack = [variance(count_noise(1.0, 1e-6, r, 50, "add-remove")) / r for r in (100, 400)]
@@ -144,14 +140,14 @@ def test_root_r_gain() -> None:
     assert slack[1] / slack[0] == pytest.approx(1, rel=1e-3)
 
 
-def test_what_cannot_be_released_is_refused() -> None:
+def test_what_cannot_be_released_is_refused():
     assert isinstance(count_noise(0.001, 0.0, 1000, 50, "add-remove").source, TwoDigitLaplace)
     with pytest.raises(InputError, match="raise epsilon, or lower k or rows"):
         count_noise(0.001, 0.0, 1 << 20, 50, "add-remove")
 
 
 @pytest.mark.slow
-def test_the_widest_gaussian_noise_is_drawn_in_two_digits() -> None:
+def test_the_widest_gaussian_noise_is_drawn_in_two_digits():
     """At the least budget, and the most rows, that a sketch may have."""
     law = count_noise(0.001, 1e-30, 1 << 20, 50, "replace")
     assert isinstance(law.source, TwoDigitGaussian)

@@ -1,9 +1,6 @@
 """Dense projections: portable integers of the stated law, exact sums, exact norms."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -30,18 +27,18 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_known_answers(kind: Any) -> None:
+def test_known_answers(kind):
     """A published index relies on these integers: they may never change."""
     dim, k = np.shape(KNOWN[kind])
     assert kind(dim, k, seed=7).apply(np.eye(dim)).tolist() == KNOWN[kind]
 
 
-def test_signs_are_those_of_the_public_stream() -> None:
+def test_signs_are_those_of_the_public_stream():
     signs = PublicStream(3, "rademacher/40/9").signs(360).reshape(40, 9)
     np.testing.assert_array_equal(Rademacher(40, 9, 3).apply(np.eye(40)), signs)
 
 
-def test_uniform_entries() -> None:
+def test_uniform_entries():
     """All 64 odd integers, as often as each other: chi-square within 6.5 deviations, seed fixed."""
     entries = Uniform(512, 256, 3).apply(np.eye(512)).ravel()
     values, counts = np.unique(entries, return_counts=True)
@@ -55,7 +52,7 @@ def test_uniform_entries() -> None:
 @folded("kind", KINDS)
 @folded(("dim", "k"), SHAPES)
 @folded("dtype", [np.float32, np.float64])
-def test_dense_sparse_and_integers_agree(kind: Any, dim: int, k: int, dtype: Any) -> None:
+def test_dense_sparse_and_integers_agree(kind, dim, k, dtype):
     """Up to the largest sums that the float type holds exactly."""
     projection = kind(dim, k, 3)
     matrix = projection.apply(np.eye(dim)).astype(np.int64)
@@ -74,7 +71,7 @@ def test_dense_sparse_and_integers_agree(kind: Any, dim: int, k: int, dtype: Any
 
 @folded("kind", KINDS)
 @folded(("dim", "k"), SHAPES)
-def test_sensitivities_by_brute_force(kind: Any, dim: int, k: int) -> None:
+def test_sensitivities_by_brute_force(kind, dim, k):
     """Move every attribute by one and look: largest L1, L2 and count; largest move of each j."""
     projection = kind(dim, k, 9)
     x = np.random.default_rng(1).integers(-50, 50, (1, dim)).astype(np.float64)
@@ -88,7 +85,7 @@ def test_sensitivities_by_brute_force(kind: Any, dim: int, k: int) -> None:
         assert projection.max_column_l1 == np.abs(moved).sum(axis=0).max()
 
 
-def test_signs_move_every_coordinate_by_the_change() -> None:
+def test_signs_move_every_coordinate_by_the_change():
     """Before the scale 1/√k the L1 sensitivity of fair signs is kβ, and after it the L2 one β."""
     projection = Rademacher(12, 9, 2)
     change = projection.apply(4096.0 * np.eye(12))
@@ -97,7 +94,7 @@ def test_signs_move_every_coordinate_by_the_change() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 5), (60, 12), (12, 60), (300, 40)])
-def test_operator_norm_is_a_bound_and_a_tight_one(shape: tuple[int, int]) -> None:
+def test_operator_norm_is_a_bound_and_a_tight_one(shape):
     """Against 60-digit arithmetic on the Gram matrix where small, NumPy's SVD else."""
     entries = np.random.default_rng(3).integers(-90, 91, shape)
     bound = operator_norm(entries)
@@ -109,7 +106,7 @@ def test_operator_norm_is_a_bound_and_a_tight_one(shape: tuple[int, int]) -> Non
             assert mpmath.sqrt(exact) <= bound
 
 
-def test_operator_norm_of_zero_and_of_equal_columns() -> None:
+def test_operator_norm_of_zero_and_of_equal_columns():
     assert operator_norm(np.zeros((4, 3), np.int8)) >= 1  # as if one entry were 1
     ones = np.ones((9, 4), np.int8)
     assert 6 <= operator_norm(ones) <= 6 * (1 + 1e-8)
@@ -117,7 +114,7 @@ def test_operator_norm_of_zero_and_of_equal_columns() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kurtosis"), [(Rademacher, 1.0), (Gaussian, 3.0), (Uniform, 1.8)])
-def test_inner_products_over_seeds(kind: Any, kurtosis: float) -> None:
+def test_inner_products_over_seeds(kind, kurtosis):
     """E⟨x,y⟩ = ⟨u,v⟩ and Var = (‖u‖²‖v‖² + ⟨u,v⟩² + (κ−3)Σu_i²v_i²)/k with the entries' kurtosis.
 
     Li & Li 2023, Sec. 3, for κ = 1. 6000 fixed seeds, within 6 standard errors each.
@@ -140,7 +137,7 @@ def test_inner_products_over_seeds(kind: Any, kurtosis: float) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rms_is_the_root_mean_square_of_a_coordinate(kind: Any) -> None:
+def test_rms_is_the_root_mean_square_of_a_coordinate(kind):
     """Exactly for signs; in the mean over entries, within 6 standard errors, for the others."""
     projection = kind(400, 50, 0)
     squares = projection.apply(np.eye(400)) ** 2
@@ -149,7 +146,7 @@ def test_rms_is_the_root_mean_square_of_a_coordinate(kind: Any) -> None:
     assert projection.scale == pytest.approx(1 / (math.sqrt(50) * projection.rms))
 
 
-def test_entries_are_kept_in_bytes() -> None:
+def test_entries_are_kept_in_bytes():
     """A map is as small in memory as its entries allow: the largest may take a gigabyte."""
     for kind in KINDS:
         assert kind(64, 32, 0).entries.dtype == np.int8

@@ -1,13 +1,10 @@
 """Designs: whole numbers whose columns are no heavier than one, whatever the sample is."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import pickle
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -20,7 +17,6 @@ from dpindex.audit.exact import verify_each
 from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
 from dpindex.base.files import pack, unpack
 from dpindex.decode.designed import decoded
-from dpindex.mechanism.method import Method
 from dpindex.mechanism.method_table import TABLE
 from dpindex.mechanism.noise.base import Moves
 from dpindex.mechanism.public_parts import column_weight
@@ -30,7 +26,7 @@ PUBLIC = RNG.normal(size=(300, 3)) @ RNG.normal(size=(3, 12)) + 0.1 * RNG.normal
 ATTRIBUTE = {"adjacency": dpi.attribute(1.0), "epsilon": 1.0, "bounds": (-9.0, 9.0)}
 
 
-def altered(design: dpi.Design, **changes: Any) -> bytes:
+def altered(design, **changes):
     """The bytes of a design with other arrays or facts."""
     facts, arrays = unpack(design.to_bytes(), "design")
     arrays |= {name: value for name, value in changes.items() if name in arrays}
@@ -43,9 +39,7 @@ def altered(design: dpi.Design, **changes: Any) -> bytes:
 
 @pytest.mark.parametrize("method", ["dp-designed-laplace", "dp-signdesigned-geometric"])
 @pytest.mark.parametrize("sparse_rows", [False, True])
-def test_released_integers_move_by_no_more_than_the_law_was_told(
-    method: str, sparse_rows: bool
-) -> None:
+def test_released_integers_move_by_no_more_than_the_law_was_told(method, sparse_rows):
     """All changes of one attribute by one beta, from several vectors, in whole numbers."""
     made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
     spec = dpi.Spec(method, 12, design=made, **ATTRIBUTE)
@@ -62,10 +56,10 @@ def test_released_integers_move_by_no_more_than_the_law_was_told(
     assert heaviest <= 256
     assert 0.9 * heaviest < units <= heaviest
     # The law: so many units cost epsilon.
-    assert spec.projection.sensitivity.l1 == heaviest  # type: ignore[attr-defined]
+    assert spec.projection.sensitivity.l1 == heaviest
 
 
-def test_the_centre_is_subtracted_in_whole_steps() -> None:
+def test_the_centre_is_subtracted_in_whole_steps():
     made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
     spec = dpi.Spec("dp-designed-laplace", 12, design=made, **ATTRIBUTE)
     step = spec.grid.step
@@ -83,7 +77,7 @@ def test_the_centre_is_subtracted_in_whole_steps() -> None:
     assert np.abs(near).max() <= 256 * 12
 
 
-def test_differences_from_a_far_centre_are_exact() -> None:
+def test_differences_from_a_far_centre_are_exact():
     """Vectors at one end of the bounds and a centre at the other: sums are twice as large."""
     made = dpi.design(PUBLIC, epsilon=1.0, code_length=1)
     odd = (made.entries - np.sign(made.entries)).astype(np.int16)  # 255 where 256 was
@@ -103,7 +97,7 @@ def test_differences_from_a_far_centre_are_exact() -> None:
     assert np.array_equal(dpi.Privatizer(spec).project(rows).astype(np.int64), wanted)
 
 
-def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within() -> None:
+def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within():
     """Else a projected vector, less its centre, is larger than its code has room for."""
     made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
     terms = {**ATTRIBUTE, "bounds": (-0.5, 0.5)}
@@ -138,7 +132,7 @@ def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within() -> Non
          "sparse"],
 )  # fmt: skip
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_columns_are_never_heavier_than_one(public: Any, length: int, delta: float) -> None:
+def test_columns_are_never_heavier_than_one(public, length, delta):
     made = dpi.design(public, epsilon=1.0, code_length=length, delta=delta)
     assert made.entries.shape == (length, len(made.attributes))
     weight = column_weight(made.entries, 2 if delta else 1)
@@ -150,20 +144,20 @@ def test_columns_are_never_heavier_than_one(public: Any, length: int, delta: flo
     assert dpi.design(public, epsilon=1.0, code_length=length, delta=delta) == made
 
 
-def test_what_varies_together_adds_up() -> None:
+def test_what_varies_together_adds_up():
     """Ten copies of one attribute are worth ten times the signal; OPORP would have √10 of it."""
     signal = RNG.normal(size=(500, 1))
     made = dpi.design(np.repeat(signal, 10, axis=1), epsilon=1.0, code_length=2)
     assert np.abs(made.entries.astype(int).sum(axis=1)).max() >= 0.9 * 2560
 
 
-def test_samples_that_show_nothing_are_refused(tmp_path: Path) -> None:
+def test_samples_that_show_nothing_are_refused(tmp_path):
     for public in (np.ones((50, 4)), np.zeros((1, 4)), np.full((9, 2), np.nan)):
         with pytest.raises(InputError):
             dpi.design(public, epsilon=1.0)
     wrong = [("epsilon", 0.0), ("beta", 0.0), ("delta", 2.0), ("code_length", 0), ("scale", -1.0)]
     for name, value in wrong:
-        options: dict[str, Any] = {"epsilon": 1.0, name: value}
+        options = {"epsilon": 1.0, name: value}
         with pytest.raises(InputError):
             dpi.design(PUBLIC, **options)
 
@@ -171,7 +165,7 @@ def test_samples_that_show_nothing_are_refused(tmp_path: Path) -> None:
 # Files of strangers
 
 
-def test_one_entry_too_many_is_refused_whatever_the_file_claims() -> None:
+def test_one_entry_too_many_is_refused_whatever_the_file_claims():
     made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
     entries = made.entries.copy()
     column = int(np.argmax(np.abs(entries.astype(int)).sum(axis=0)))
@@ -209,14 +203,14 @@ def test_one_entry_too_many_is_refused_whatever_the_file_claims() -> None:
     ],
     ids=str,
 )
-def test_other_bytes_are_refused(changes: dict[str, Any]) -> None:
+def test_other_bytes_are_refused(changes):
     made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
     with pytest.raises((DamagedError, NoGuaranteeError)):
         dpi.Design.from_bytes(altered(made, **changes))
 
 
 @pytest.mark.parametrize("dim", [1 << 28, (1 << 31) - 1])
-def test_a_small_file_cannot_ask_for_gigabytes(dim: int) -> None:
+def test_a_small_file_cannot_ask_for_gigabytes(dim):
     """A few hundred bytes may say any number of attributes, of which one is used."""
     made = dpi.design(PUBLIC, epsilon=1.0, code_length=1)
     far = dpi.Design.from_bytes(altered(made, dim=dim))
@@ -228,7 +222,7 @@ def test_a_small_file_cannot_ask_for_gigabytes(dim: int) -> None:
             use(spec)
 
 
-def test_a_spec_names_its_design_by_digest(tmp_path: Path) -> None:
+def test_a_spec_names_its_design_by_digest(tmp_path):
     made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
     made.save(tmp_path / "made.design")
     assert dpi.Design.read(tmp_path / "made.design") == made
@@ -257,9 +251,7 @@ LAWS = {row.calibration: row for row in TABLE.values() if row.private and row.ca
 
 
 @pytest.mark.parametrize("row", LAWS.values(), ids=lambda row: row.name)
-def test_the_table_refuses_a_law_that_a_family_does_not_allow(
-    row: Method, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_table_refuses_a_law_that_a_family_does_not_allow(row, monkeypatch):
     """Any pair that the table takes is proved by the verifier, which trusts no table."""
     specs = []
     for name, family in FAMILIES.items():
@@ -286,13 +278,13 @@ def test_the_table_refuses_a_law_that_a_family_does_not_allow(
 MIX = np.random.default_rng(6).normal(size=(8, 40))
 
 
-def narrow(count: int) -> Any:
+def narrow(count):
     """Attributes that vary by much less than a beta, of a few causes: windows pay."""
     rows = 0.1 * RNG.normal(size=(count, 8)) @ MIX + 0.02 * RNG.normal(size=(count, 40))
     return np.clip(rows, -8, 8)
 
 
-def test_the_window_that_is_chosen_is_one_of_those_that_may_be_stated() -> None:
+def test_the_window_that_is_chosen_is_one_of_those_that_may_be_stated():
     public = narrow(600)
     chosen = dpi.design(public, epsilon=0.5, code_length=8)
     stated = [
@@ -303,19 +295,19 @@ def test_the_window_that_is_chosen_is_one_of_those_that_may_be_stated() -> None:
     assert chosen.windows is not None
 
 
-def test_a_window_is_not_chosen_where_noise_costs_nothing() -> None:
+def test_a_window_is_not_chosen_where_noise_costs_nothing():
     assert dpi.design(PUBLIC, epsilon=60.0, code_length=12).windows is None
 
 
 @pytest.mark.parametrize("wrong", [-0.1, np.nan, np.inf, "0.7", True])
-def test_other_windows_are_refused(wrong: Any) -> None:
+def test_other_windows_are_refused(wrong):
     with pytest.raises(InputError, match="window"):
         dpi.design(PUBLIC, epsilon=1.0, window=wrong)
 
 
 @pytest.mark.parametrize("window", [0.3, 1.0])
 @pytest.mark.parametrize("rows", ["dense", "sparse"])
-def test_f_is_what_its_definition_says(window: float, rows: str) -> None:
+def test_f_is_what_its_definition_says(window, rows):
     """``W(f(x) − f(c))`` in real numbers, to the steps that rounding may cost."""
     public = PUBLIC if rows == "dense" else sparse.csr_matrix(PUBLIC)
     made = dpi.design(public, epsilon=1.0, code_length=4, beta=2.0, window=window)
@@ -328,7 +320,7 @@ def test_f_is_what_its_definition_says(window: float, rows: str) -> None:
     assert np.allclose(width, np.clip(2 * window * PUBLIC.std(axis=0), 2 / 64, None), atol=1e-3)
     assert (np.abs(middle - PUBLIC.mean(axis=0)) < 1e-3).mean() > 0.7  # but at the ends
 
-    def f(x: Any) -> Any:
+    def f(x):
         return np.clip(x - low, 0, width) / np.minimum(width, 2.0)
 
     exact = (f(PUBLIC[:50]) - f(made.centre)) @ made.entries.T / 256
@@ -337,7 +329,7 @@ def test_f_is_what_its_definition_says(window: float, rows: str) -> None:
     assert np.allclose(f(made.centre), f(PUBLIC).mean(axis=0), atol=1e-5)
 
 
-def test_the_decoder_estimates_vectors_as_they_were_before_they_were_clipped() -> None:
+def test_the_decoder_estimates_vectors_as_they_were_before_they_were_clipped():
     """At hardly any noise, the linear estimate of least squares from what was clipped."""
     public, private = narrow(4000), narrow(400)
     made = dpi.design(public, epsilon=50.0, code_length=40, beta=1.0, window=0.5)
@@ -356,7 +348,7 @@ def test_the_decoder_estimates_vectors_as_they_were_before_they_were_clipped() -
     assert error < 0.5 * clipped
 
 
-def test_a_spec_says_that_attributes_are_clipped(tmp_path: Path) -> None:
+def test_a_spec_says_that_attributes_are_clipped(tmp_path):
     made = dpi.design(PUBLIC, epsilon=1.0, code_length=4, window=0.7)
     assert "each clipped to a window of its own" in made.contents
     again = dpi.Design.from_bytes(made.to_bytes())

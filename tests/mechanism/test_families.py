@@ -1,9 +1,6 @@
 """Families of projections: options, defaults, refusals, and a contract for every map they make."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -13,9 +10,8 @@ from scipy import sparse
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.mechanism.method import Family
 from dpindex.mechanism.parameters import Parameters
-from dpindex.mechanism.projections import Identity, Projection
+from dpindex.mechanism.projections import Identity
 from dpindex.mechanism.projections.dense import (
     Gaussian,
     Uniform,
@@ -34,14 +30,14 @@ DENSE = [
 ]
 
 
-def stated(**changes: Any) -> Parameters:
+def stated(**changes):
     plain = {"method": "a-method", "dim": DIM, "seed": 3, "adjacency": dpi.attribute(1.0)}
     return Parameters(**with_variant({**plain, **changes}))
 
 
-def stated_for(family: Family, **changes: Any) -> Parameters:
+def stated_for(family, **changes):
     """The same with a codebook or a design for the family that needs one."""
-    part: dict[str, Any] = {}
+    part = {}
     dim = changes.get("dim", DIM)
     if family.public is dpi.Codebook:
         part["codebook"] = codebook(dim)
@@ -50,7 +46,7 @@ def stated_for(family: Family, **changes: Any) -> Parameters:
     return stated(**{**part, **changes})
 
 
-def made(family: Family, **changes: Any) -> Projection:
+def made(family, **changes):
     """A projection, with what is left out resolved as a spec does."""
     parameters = stated_for(family, **changes)
     values = {f: getattr(parameters, f) for f in Parameters.__dataclass_fields__}
@@ -75,7 +71,7 @@ SHAPES = [
     for dim, k in ((1, 1), (24, 8), (23, 9), (40, 40), (300, 64))
     if family in LINEAR and not (family.keeps_all and k != dim)
 ]
-RANDOM = [shape for shape in SHAPES if shape.values[0].public is None]  # type: ignore[attr-defined]
+RANDOM = [shape for shape in SHAPES if shape.values[0].public is None]
 """Those that preserve inner products; a design is not random, and decoded before it is compared."""
 
 SHAPES += [
@@ -85,7 +81,7 @@ SHAPES += [
 ]
 
 
-def test_every_family_of_the_table_is_under_contract() -> None:
+def test_every_family_of_the_table_is_under_contract():
     assert {row.family for row in dpi.methods()} == set(FAMILIES.values())
 
 
@@ -93,7 +89,7 @@ def test_every_family_of_the_table_is_under_contract() -> None:
 
 
 @folded(("family", "changes"), SHAPES)
-def test_rows_are_projected_exactly_in_any_layout(family: Family, changes: Any) -> None:
+def test_rows_are_projected_exactly_in_any_layout(family, changes):
     projection = made(family, **changes)
     dim, k = changes["dim"], changes["k"]
     assert (projection.dim, projection.k) == (dim, k)
@@ -117,7 +113,7 @@ def test_rows_are_projected_exactly_in_any_layout(family: Family, changes: Any) 
 
 
 @folded(("family", "changes"), SHAPES)
-def test_sensitivities_by_brute_force(family: Family, changes: Any) -> None:
+def test_sensitivities_by_brute_force(family, changes):
     """Move every attribute by one, from some start, both ways: no facts but those of the map."""
     projection = made(family, **changes)
     dim = changes["dim"]
@@ -136,7 +132,7 @@ def test_sensitivities_by_brute_force(family: Family, changes: Any) -> None:
 
 
 @folded(("family", "changes"), RANDOM)
-def test_a_map_is_a_function_of_its_seed(family: Family, changes: Any) -> None:
+def test_a_map_is_a_function_of_its_seed(family, changes):
     one, same, other = (made(family, **changes, seed=seed) for seed in (3, 3, 4))
     matrices = [projection.apply(np.eye(changes["dim"])) for projection in (one, same, other)]
     np.testing.assert_array_equal(matrices[0], matrices[1])
@@ -147,7 +143,7 @@ def test_a_map_is_a_function_of_its_seed(family: Family, changes: Any) -> None:
 
 
 @folded(("family", "changes"), RANDOM)
-def test_scale_and_rms_keep_the_size_of_vectors(family: Family, changes: Any) -> None:
+def test_scale_and_rms_keep_the_size_of_vectors(family, changes):
     """Coordinates of a unit vector have mean square rms², and k·(scale·rms)² is its norm, 1."""
     projection = made(family, **changes)
     dim, k = changes["dim"], changes["k"]
@@ -162,9 +158,9 @@ BALL = {row.family for row in dpi.methods() if "l2" in row.adjacencies}
 
 
 @folded(("family", "changes"), [s for s in SHAPES if s.values[0] in BALL])
-def test_operator_norms_bound_every_direction(family: Family, changes: Any) -> None:
+def test_operator_norms_bound_every_direction(family, changes):
     """Families with an l2 guarantee know ‖W‖: no direction is stretched more, hardly less."""
-    projection: Any = made(family, **changes)
+    projection = made(family, **changes)
     true = np.linalg.norm(projection.apply(np.eye(changes["dim"])), 2)
     assert true * (1 - 1e-12) <= projection.operator_norm
     assert projection.operator_norm <= max(1.0, true) * (1 + 1e-7)
@@ -175,7 +171,7 @@ def test_operator_norms_bound_every_direction(family: Family, changes: Any) -> N
 
 @folded("family", EVERY)
 @folded("dim", [1, 2, 5, 24, 784, 100_000])
-def test_the_default_length_is_allowed(family: Family, dim: int) -> None:
+def test_the_default_length_is_allowed(family, dim):
     if family.public is not None:  # which are as long
         dim = min(dim, 1000)
     values = family.resolved(stated_for(family, dim=dim))
@@ -203,14 +199,14 @@ def test_the_default_length_is_allowed(family: Family, dim: int) -> None:
         ("ROTATION", 128),
     ],
 )
-def test_default_lengths_of_images_without_noise(name: str, length: int) -> None:
+def test_default_lengths_of_images_without_noise(name, length):
     """Published: specs that leave k out name these."""
     assert FAMILIES[name].resolved(stated(dim=784))["k"] == length
 
 
 @folded("dim", [1, 2, 8, 11, 12, 20, 128])
 @folded("epsilon", [0.1, 1.0, 8.0])
-def test_a_table_keeps_all_its_columns_by_default(dim: int, epsilon: float) -> None:
+def test_a_table_keeps_all_its_columns_by_default(dim, epsilon):
     spec = dpi.Spec(
         "dp-oporp-staircase", dim, epsilon=epsilon, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0)
     )
@@ -229,9 +225,7 @@ def test_a_table_keeps_all_its_columns_by_default(dim: int, epsilon: float) -> N
         (1 << 20, 3.0, {"bounds": (0.0, 1.0)}, 1024),
     ],
 )
-def test_default_lengths_grow_as_noise_falls(
-    dim: int, epsilon: float, more: Any, length: int
-) -> None:
+def test_default_lengths_grow_as_noise_falls(dim, epsilon, more, length):
     assert (
         dpi.Spec(
             "dp-oporp-staircase", dim, epsilon=epsilon, **{"adjacency": dpi.attribute(1.0), **more}
@@ -240,12 +234,12 @@ def test_default_lengths_grow_as_noise_falls(
     )
 
 
-def test_more_bins_add_no_noise_under_l2() -> None:
+def test_more_bins_add_no_noise_under_l2():
     spec = dpi.Spec("row-oporp-g", 384, epsilon=0.5, delta=1e-6, adjacency=dpi.l2(1.0))
     assert spec.k == 384
 
 
-def test_embeddings_keep_their_similarities_by_default() -> None:
+def test_embeddings_keep_their_similarities_by_default():
     """64 bins would be off by 0.1."""
     x = np.random.default_rng(0).normal(size=(200, 384))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -254,7 +248,7 @@ def test_embeddings_keep_their_similarities_by_default() -> None:
     np.testing.assert_allclose(codes @ codes.T, x @ x.T, atol=0.01)
 
 
-def test_repetitions_multiply_the_default_length() -> None:
+def test_repetitions_multiply_the_default_length():
     assert FAMILIES["REPEATED_OPORP"].resolved(stated(dim=784, repetitions=3))["k"] == 3 * 784
 
 
@@ -270,20 +264,18 @@ def test_repetitions_multiply_the_default_length() -> None:
         ("SIGN_OPORP", 20, (0.0, 1.0), 8),
     ],
 )
-def test_default_lengths_have_a_limit_and_know_whether_values_have_signs(
-    name: str, dim: int, bounds: tuple[float, float], length: int
-) -> None:
+def test_default_lengths_have_a_limit_and_know_whether_values_have_signs(name, dim, bounds, length):
     assert FAMILIES[name].resolved(stated(dim=dim, bounds=bounds))["k"] == length
 
 
-def refused(family: Family, words: str, **changes: Any) -> None:
+def refused(family, words, **changes):
     with pytest.raises(InputError, match=words) as caught:
         family.resolved(stated_for(family, **changes))
     assert str(caught.value).endswith(".")
 
 
 @folded("family", EVERY)
-def test_what_a_family_does_not_use_is_refused(family: Family) -> None:
+def test_what_a_family_does_not_use_is_refused(family):
     if not isinstance(family.variant, dpi.Repeated):
         refused(family, "a-method takes no repetitions", repetitions=2)
     if not isinstance(family.variant, dpi.Dense):
@@ -316,7 +308,7 @@ def test_what_a_family_does_not_use_is_refused(family: Family) -> None:
         assert family.resolved(stated(k=24))["k"] == 24
 
 
-def test_repetitions_divide_the_length() -> None:
+def test_repetitions_divide_the_length():
     family = FAMILIES["REPEATED_OPORP"]
     assert family.resolved(stated(k=48, repetitions=2))["k"] == 48
     refused(family, "25 bins", k=50, repetitions=2)
@@ -324,7 +316,7 @@ def test_repetitions_divide_the_length() -> None:
 
 
 @pytest.mark.parametrize("family", DENSE)
-def test_entries_are_chosen_from_those_of_the_family(family: Family) -> None:
+def test_entries_are_chosen_from_those_of_the_family(family):
     forms = [form.entries for form in family.variant.forms]
     assert sorted(forms) == ["gaussian", "rademacher", "uniform", "very-sparse"]
     assert family.resolved(stated())["variant"].entries == forms[0]
@@ -340,7 +332,7 @@ def test_entries_are_chosen_from_those_of_the_family(family: Family) -> None:
 
 
 @pytest.mark.parametrize("family", DENSE)
-def test_sparsity_of_very_sparse_entries(family: Family) -> None:
+def test_sparsity_of_very_sparse_entries(family):
     """The root of dim, as is customary, or what is stated: one entry in so many is not zero."""
     assert family.resolved(stated(dim=400, entries="very-sparse"))["variant"].sparsity == 20
     projection = made(family, dim=400, k=50, entries="very-sparse", sparsity=2)
@@ -350,7 +342,7 @@ def test_sparsity_of_very_sparse_entries(family: Family) -> None:
         refused(family, "sparsity must be a whole number", entries="very-sparse", sparsity=sparsity)
 
 
-def test_codebooks_belong_to_the_vectors() -> None:
+def test_codebooks_belong_to_the_vectors():
     family = FAMILIES["CODEWORDS"]
     refused(family, "a-method needs a codebook", codebook=None)
     refused(family, "the codebook has dim = 5, the spec dim = 24", codebook=codebook(5))
@@ -358,7 +350,7 @@ def test_codebooks_belong_to_the_vectors() -> None:
         refused(family, "subset must be a whole number", subset=subset)
 
 
-def test_sparsity_of_blocks_divides_the_length() -> None:
+def test_sparsity_of_blocks_divides_the_length():
     family = FAMILIES["SPARSE_JL"]
     for k, sparsity in ((128, 4), (9, 3), (10, 2), (7, 1)):
         assert family.resolved(stated(k=k))["variant"].sparsity == sparsity
@@ -368,7 +360,7 @@ def test_sparsity_of_blocks_divides_the_length() -> None:
         refused(family, "sparsity must be a whole number", k=1 << 12, sparsity=sparsity)
 
 
-def test_fine_entries_are_normal_ones_in_smaller_steps() -> None:
+def test_fine_entries_are_normal_ones_in_smaller_steps():
     """Prop. 4.5 of Li & Li is about real normals: those entries are rounded to 2^-12, not 2^-4."""
     fine, coarse = (
         made(FAMILIES[name], entries="gaussian", k=8)
@@ -385,7 +377,7 @@ def test_fine_entries_are_normal_ones_in_smaller_steps() -> None:
 
 
 @pytest.mark.parametrize("bits", [4, 12])
-def test_normal_entries_are_decided_by_integer_thresholds(bits: int) -> None:
+def test_normal_entries_are_decided_by_integer_thresholds(bits):
     """The same words through mpmath's normal distribution, digit by digit."""
     words = PublicStream(5, "entries").words(300, np.uint64)
     entries = normal_integers(300, bits, PublicStream(5, "entries"))
@@ -400,7 +392,7 @@ def test_normal_entries_are_decided_by_integer_thresholds(bits: int) -> None:
             assert size == 0 or u <= within + mpmath.mpf(2) ** -62
 
 
-def test_normal_entries_have_the_moments_of_a_rounded_normal() -> None:
+def test_normal_entries_have_the_moments_of_a_rounded_normal():
     """2^20 fixed entries; within 5.5 standard errors of mean 0, E w² and E w⁴."""
     w = normal_integers(1 << 20, 4, PublicStream(1, "moments")).astype(np.float64)
     z = w / math.sqrt(normal_second_moment(4))
@@ -411,7 +403,7 @@ def test_normal_entries_have_the_moments_of_a_rounded_normal() -> None:
 
 
 @pytest.mark.parametrize("s", [1, 2, 7, 300])
-def test_sparse_places_are_independent_coins(s: int) -> None:
+def test_sparse_places_are_independent_coins(s):
     """Count, gaps and ends of 2^20 coins of chance 1/s, within 6 standard errors; seed fixed."""
     total = 1 << 20
     places = sparse_places(total, s, PublicStream(4, f"coins/{s}"))

@@ -1,7 +1,5 @@
 """Gaussian noise: the hockey-stick divergence of the shipped integers, and sigma by other means."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath
@@ -10,7 +8,7 @@ import pytest
 from helpers.streams import Seeded
 from independent.rigorous import exp_below
 
-from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable
+from dpindex.mechanism.noise.additive import CellTable
 from dpindex.mechanism.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
 from dpindex.mechanism.secret_random import secret_stream
 
@@ -27,12 +25,12 @@ REFERENCE = {  # Balle & Wang's bisection in float64, at L2 sensitivity 1 and de
 _EXP_BITS = 400
 
 
-def one_beta(epsilon: float, delta: float, code_length: int) -> AdditiveNoise:
+def one_beta(epsilon, delta, code_length):
     """Optimal noise for an L2 sensitivity of one beta."""
     return rounded_gaussian(optimal_sigma(epsilon, delta), epsilon, delta, code_length)
 
 
-def _divergence(table: CellTable, shift: int, epsilon: float) -> mpmath.mpf:
+def _divergence(table, shift, epsilon):
     """Σ_z max(0, P(z) − e^ε P(z − shift)), no less than the true one, from the masses alone."""
     bound, masses = exp_below(epsilon, _EXP_BITS), table.masses
     total = 0
@@ -42,14 +40,14 @@ def _divergence(table: CellTable, shift: int, epsilon: float) -> mpmath.mpf:
     return mpmath.mpf(total) / (mpmath.mpf(2) ** (_EXP_BITS + table.bits))
 
 
-def _excess(sigma: mpmath.mpf, epsilon: float) -> mpmath.mpf:
+def _excess(sigma, epsilon):
     """Balle & Wang's Φ(1/2σ − εσ) − e^ε Φ(−1/2σ − εσ)."""
     e = mpmath.mpf(epsilon)
     near, far = 1 / (2 * sigma) - e * sigma, -1 / (2 * sigma) - e * sigma
     return mpmath.ncdf(near) - mpmath.exp(e) * mpmath.ncdf(far)
 
 
-def _sigma_by_bisection(epsilon: float, delta: float) -> float:
+def _sigma_by_bisection(epsilon, delta):
     with mpmath.workprec(400):
         low, high = mpmath.mpf("1e-3"), mpmath.mpf(10) ** 5
         for _ in range(120):
@@ -62,14 +60,14 @@ def _sigma_by_bisection(epsilon: float, delta: float) -> float:
 
 
 @pytest.mark.parametrize("epsilon", REFERENCE)
-def test_sigma_of_the_reference(epsilon: float) -> None:
+def test_sigma_of_the_reference(epsilon):
     assert optimal_sigma(epsilon, 1e-6) == pytest.approx(REFERENCE[epsilon], rel=1e-7)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 8.0, 30.0, 64.0])
 @pytest.mark.parametrize("delta", [1e-30, 1e-9, 1e-3, 0.5, 0.99])
-def test_sigma_by_bisection_in_high_precision(epsilon: float, delta: float) -> None:
+def test_sigma_by_bisection_in_high_precision(epsilon, delta):
     """Never below the exact one, and above it by no more than its safety margins."""
     exact = _sigma_by_bisection(epsilon, delta)
     assert exact <= optimal_sigma(epsilon, delta) <= exact * (1 + 1e-7)
@@ -77,7 +75,7 @@ def test_sigma_by_bisection_in_high_precision(epsilon: float, delta: float) -> N
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", [1e-6, 1e-9])
-def test_divergence_of_the_shipped_masses_is_at_most_delta(epsilon: float, delta: float) -> None:
+def test_divergence_of_the_shipped_masses_is_at_most_delta(epsilon, delta):
     noise = one_beta(epsilon, delta, 1024)
     shift = 1 << (noise.grid_bits - noise.source.cell_bits)
     for signed in (shift, -shift):
@@ -87,7 +85,7 @@ def test_divergence_of_the_shipped_masses_is_at_most_delta(epsilon: float, delta
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 50.0])
-def test_smaller_shifts_cost_less(epsilon: float) -> None:
+def test_smaller_shifts_cost_less(epsilon):
     noise = one_beta(epsilon, 1e-6, 1)
     shift = 1 << (noise.grid_bits - noise.source.cell_bits)
     for smaller in {1, shift // 3, shift // 2, shift - 1} - {0}:
@@ -96,7 +94,7 @@ def test_smaller_shifts_cost_less(epsilon: float) -> None:
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", [1e-6, 1e-9])
-def test_five_percent_less_sigma_fails(epsilon: float, delta: float) -> None:
+def test_five_percent_less_sigma_fails(epsilon, delta):
     noise = one_beta(epsilon, delta, 1024)
     shift = 1 << (noise.grid_bits - noise.source.cell_bits)
     sigma = 0.95 * optimal_sigma(epsilon, delta) * shift
@@ -104,7 +102,7 @@ def test_five_percent_less_sigma_fails(epsilon: float, delta: float) -> None:
     assert _divergence(weaker, shift, epsilon) > mpmath.mpf(delta)
 
 
-def test_a_table_of_64_bits_would_not_do_at_epsilon_50() -> None:
+def test_a_table_of_64_bits_would_not_do_at_epsilon_50():
     """At ε = 50 the rounding of 64-bit masses alone costs far more than delta."""
     noise = one_beta(50.0, 1e-6, 1024)
     assert noise.source.bits >= 144
@@ -120,7 +118,7 @@ def test_a_table_of_64_bits_would_not_do_at_epsilon_50() -> None:
 
 
 @pytest.mark.parametrize("sigma", [0.7, 3.0, 41.5])
-def test_masses_are_those_of_the_rounded_normal(sigma: float) -> None:
+def test_masses_are_those_of_the_rounded_normal(sigma):
     """Every mass within two units of 2^bits·(Φ((z+½)/σ) − Φ((z−½)/σ))."""
     table = gaussian_table(sigma, 1.0, 1e-6, 100, 0)
     half = len(table.masses) // 2
@@ -135,7 +133,7 @@ def test_masses_are_those_of_the_rounded_normal(sigma: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 50.0])
-def test_the_law_knows_its_moments(epsilon: float) -> None:
+def test_the_law_knows_its_moments(epsilon):
     noise = one_beta(epsilon, 1e-6, 10)
     cell = 1 << noise.source.cell_bits
     pairs = list(enumerate(noise.source.masses, noise.source.first))
@@ -153,7 +151,7 @@ def test_the_law_knows_its_moments(epsilon: float) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.3, 3.0, 20.0])
 @pytest.mark.parametrize("x", [0, 1000, -4096])
-def test_codes_have_the_law_of_cell_noise_and_dither(epsilon: float, x: int) -> None:
+def test_codes_have_the_law_of_cell_noise_and_dither(epsilon, x):
     """Chi-square of 2^19 codes of one x against the exact convolution; bound at
     df + 8·√(2·df) + 30: false alarm below 1e-7, with seeded words none."""
     noise = one_beta(epsilon, 1e-6, 8)
@@ -175,7 +173,7 @@ def test_codes_have_the_law_of_cell_noise_and_dither(epsilon: float, x: int) -> 
     assert statistic < df + 8 * math.sqrt(2 * df) + 30
 
 
-def test_decoded_codes_are_unbiased() -> None:
+def test_decoded_codes_are_unbiased():
     """Mean of 2^19 secret draws within 5.5 standard errors: false alarm 4e-8 each."""
     for epsilon in (0.5, 5.0):
         noise = one_beta(epsilon, 1e-6, 8)

@@ -1,7 +1,5 @@
 """The published noise levels against mpmath, and whether they keep what they promise."""
 
-from __future__ import annotations
-
 import mpmath
 from helpers.specs import folded
 
@@ -18,14 +16,14 @@ EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 20.0)
 CASES = [(784, 128, 1e-6), (10, 512, 1e-9), (1, 1, 0.1), (1 << 20, 64, 1e-5)]
 
 
-def _close(found: float, wanted: mpmath.mpf) -> None:
+def _close(found, wanted):
     """Never below, as rounding may only add noise, and within 1e-7."""
     assert wanted * (1 - mpmath.mpf(10) ** -15) <= found <= wanted * (1 + mpmath.mpf(10) ** -7)
 
 
 @folded("epsilon", EPSILONS)
 @folded("delta", [1e-9, 1e-6, 0.01, 0.4])
-def test_kenthapadi(epsilon: float, delta: float) -> None:
+def test_kenthapadi(epsilon, delta):
     with mpmath.workdps(40):
         spent = mpmath.log(1 / (2 * mpmath.mpf(delta))) + epsilon
         _close(kenthapadi_sigma(epsilon, delta), mpmath.sqrt(2 * spent) / epsilon)
@@ -33,7 +31,7 @@ def test_kenthapadi(epsilon: float, delta: float) -> None:
 
 @folded(("dim", "k", "delta"), CASES)
 @folded("epsilon", EPSILONS)
-def test_analytic_li_and_li_theorem_3_4(dim: int, k: int, delta: float, epsilon: float) -> None:
+def test_analytic_li_and_li_theorem_3_4(dim, k, delta, epsilon):
     with mpmath.workdps(40):
         d = mpmath.mpf(delta)
         log = mpmath.log(2 * dim / d)
@@ -45,7 +43,7 @@ def test_analytic_li_and_li_theorem_3_4(dim: int, k: int, delta: float, epsilon:
 
 @folded(("dim", "k", "delta"), CASES)
 @folded("epsilon", EPSILONS)
-def test_tu_theorem_1(dim: int, k: int, delta: float, epsilon: float) -> None:
+def test_tu_theorem_1(dim, k, delta, epsilon):
     with mpmath.workdps(40):
         d = mpmath.mpf(delta)
         log = mpmath.log(2 / d)
@@ -56,7 +54,7 @@ def test_tu_theorem_1(dim: int, k: int, delta: float, epsilon: float) -> None:
 
 @folded(("dim", "k", "delta"), CASES)
 @folded("epsilon", EPSILONS)
-def test_tu_theorem_2(dim: int, k: int, delta: float, epsilon: float) -> None:
+def test_tu_theorem_2(dim, k, delta, epsilon):
     with mpmath.workdps(40):
         d, e = mpmath.mpf(delta), mpmath.mpf(epsilon)
         spread = mpmath.sqrt(2 * k * mpmath.log(2 / d))
@@ -70,7 +68,7 @@ def test_tu_theorem_2(dim: int, k: int, delta: float, epsilon: float) -> None:
             assert spread * e1 + k * e1 * mpmath.expm1(e1) <= e * (1 + mpmath.mpf(10) ** -30)
 
 
-def _spent(sigma: mpmath.mpf, epsilon: float) -> mpmath.mpf:
+def _spent(sigma, epsilon):
     """Delta of a Gaussian of sensitivity 1 (Balle & Wang 2018, Thm 8)."""
     e = mpmath.mpf(epsilon)
     near, far = 1 / (2 * sigma) - e * sigma, -1 / (2 * sigma) - e * sigma
@@ -79,7 +77,7 @@ def _spent(sigma: mpmath.mpf, epsilon: float) -> mpmath.mpf:
 
 @folded("epsilon", [0.01, 0.1, 1.0, 5.0, 20.0, 64.0])
 @folded("delta", [1e-12, 1e-6, 1e-3, 0.1, 0.3, 0.49])
-def test_kenthapadi_is_sound_and_wasteful(epsilon: float, delta: float) -> None:
+def test_kenthapadi_is_sound_and_wasteful(epsilon, delta):
     """It holds for every δ < ½, as claimed; and the optimal sigma is never larger."""
     sigma = kenthapadi_sigma(epsilon, delta)
     with mpmath.workdps(80):

@@ -7,11 +7,8 @@ magnitudes beyond a period both may be moved in by one; so the first period agai
 it is all.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
-from collections.abc import Callable
 
 import mpmath
 import numpy as np
@@ -32,11 +29,10 @@ from dpindex.mechanism.secret_random import secret_stream
 
 EPSILONS = (0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 20.0, 40.0, 50.0, 64.0)
 LAWS = {"laplace": laplace_noise, "staircase": staircase_noise}
-Law = Callable[[float], AdditiveNoise]
 _EXP_BITS = 256
 
 
-def _magnitudes(table: CellTable, count: int) -> list[int]:
+def _magnitudes(table, count):
     """f(0), f(1), …, f(count − 1) as integers over one common denominator."""
     half = len(table.masses) // 2
     left, right = table.masses[:half], table.masses[half:]
@@ -46,14 +42,14 @@ def _magnitudes(table: CellTable, count: int) -> list[int]:
     assert len(side) == table.period
     restarts = -(-count // table.period) - 1
     total = 1 << table.bits
-    law: list[int] = []
+    law = []
     for restart in range(restarts + 1):
         factor = tail**restart * total ** (restarts - restart)
         law += [mass * factor for mass in side]
     return law[:count]
 
 
-def _sliding_least(values: list[int], reach: int) -> list[int]:
+def _sliding_least(values, reach):
     """The least value within ``reach`` places of each place (a monotone queue; ends cut off)."""
     least, queue = [], deque[int]()
     for place in range(len(values) + reach):
@@ -68,7 +64,7 @@ def _sliding_least(values: list[int], reach: int) -> list[int]:
     return least
 
 
-def _keeps(noise: AdditiveNoise, epsilon: float) -> bool:
+def _keeps(noise, epsilon):
     """Whether P(z) ≤ e^ε P(z') for all cells z, z' that are at most one beta apart."""
     table = noise.source
     reach = 1 << (noise.grid_bits - table.cell_bits)
@@ -81,7 +77,7 @@ def _keeps(noise: AdditiveNoise, epsilon: float) -> bool:
 
 @folded("epsilon", EPSILONS)
 @folded("name", LAWS)
-def test_neighbours_differ_by_at_most_e_to_the_epsilon(name: str, epsilon: float) -> None:
+def test_neighbours_differ_by_at_most_e_to_the_epsilon(name, epsilon):
     noise = LAWS[name](epsilon)
     assert min(noise.source.masses) > 0
     assert _keeps(noise, epsilon)
@@ -89,14 +85,14 @@ def test_neighbours_differ_by_at_most_e_to_the_epsilon(name: str, epsilon: float
 
 @folded("epsilon", [e for e in EPSILONS if e <= 40])
 @folded("name", LAWS)
-def test_a_law_for_five_percent_more_fails(name: str, epsilon: float) -> None:
+def test_a_law_for_five_percent_more_fails(name, epsilon):
     """(Above 43 no 64-bit mass is small enough to show it, so the law there keeps more.)"""
     assert not _keeps(LAWS[name](1.05 * epsilon), epsilon)
 
 
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("epsilon", [0.1, 2.0, 10.0])
-def test_one_unit_moved_from_the_tail_fails(name: str, epsilon: float) -> None:
+def test_one_unit_moved_from_the_tail_fails(name, epsilon):
     """The restart is checked too: its masses are the smallest that keep the ratio, within slack."""
     noise = LAWS[name](epsilon)
     table = noise.source
@@ -109,14 +105,14 @@ def test_one_unit_moved_from_the_tail_fails(name: str, epsilon: float) -> None:
     assert not _keeps(AdditiveNoise(weaker, noise.grid_bits), epsilon)
 
 
-def _real_laplace(epsilon: float, cells: int, a: int) -> mpmath.mpf:
+def _real_laplace(epsilon, cells, a):
     """P(⌊Lap⌋ = a) at scale ``cells``/ε, for a ≥ 0."""
     fall = mpmath.exp(-mpmath.mpf(epsilon) / cells)
     return (1 - fall) * fall**a / 2
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0, 20.0, 64.0])
-def test_laplace_is_the_laplace_law_rounded_down(epsilon: float) -> None:
+def test_laplace_is_the_laplace_law_rounded_down(epsilon):
     noise = laplace_noise(epsilon)
     cells = 1 << (noise.grid_bits - noise.source.cell_bits)
     count = 3 * noise.source.period
@@ -129,7 +125,7 @@ def test_laplace_is_the_laplace_law_rounded_down(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0, 12.0])
-def test_staircase_has_levels_of_one_beta(epsilon: float) -> None:
+def test_staircase_has_levels_of_one_beta(epsilon):
     noise = staircase_noise(epsilon)
     cells = 1 << (noise.grid_bits - noise.source.cell_bits)
     law = _magnitudes(noise.source, 3 * noise.source.period)
@@ -146,7 +142,7 @@ def test_staircase_has_levels_of_one_beta(epsilon: float) -> None:
 
 @folded("name", LAWS)
 @folded("epsilon", [0.01, 0.5, 3.0, 10.0, 64.0])
-def test_the_law_knows_its_moments(name: str, epsilon: float) -> None:
+def test_the_law_knows_its_moments(name, epsilon):
     """Against the sum over magnitudes and the dither, in high precision."""
     noise = LAWS[name](epsilon)
     law = _magnitudes(noise.source, 6 * noise.source.period)
@@ -171,7 +167,7 @@ def test_the_law_knows_its_moments(name: str, epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0, 5.0, 10.0])
-def test_variance_is_close_to_that_of_the_law_on_the_line(epsilon: float) -> None:
+def test_variance_is_close_to_that_of_the_law_on_the_line(epsilon):
     """In units of beta². Laplace: 2/ε². The staircase: summed over its levels."""
     least = min(_steps(epsilon, share) for share in np.linspace(0.0005, 0.5, 2000))
     for law, real in ((laplace_noise, 2 / epsilon**2), (staircase_noise, least)):
@@ -179,7 +175,7 @@ def test_variance_is_close_to_that_of_the_law_on_the_line(epsilon: float) -> Non
         assert noise.moments.variance[0] / 4.0**noise.grid_bits / real == pytest.approx(1, rel=0.03)
 
 
-def _steps(epsilon: float, inner: float) -> float:
+def _steps(epsilon, inner):
     """Variance of the staircase law of sensitivity 1 with an inner level up to ``inner``."""
     edges = inner + np.arange(-1.0, 4000.0)
     edges[0] = 0.0
@@ -190,7 +186,7 @@ def _steps(epsilon: float, inner: float) -> float:
 @folded("name", LAWS)
 @folded("epsilon", [0.5, 4.0, 16.0])
 @folded("x", [0, 1, -37, 2048, -4096])
-def test_codes_have_the_law_of_cell_noise_and_dither(name: str, epsilon: float, x: int) -> None:
+def test_codes_have_the_law_of_cell_noise_and_dither(name, epsilon, x):
     """Chi-square of 2^19 codes of one x against the exact convolution; cells expecting fewer than
     20 are pooled. Bound at df + 8·√(2·df) + 30: false alarm below 1e-7, with seeded words none."""
     noise = LAWS[name](epsilon)
@@ -220,7 +216,7 @@ def test_codes_have_the_law_of_cell_noise_and_dither(name: str, epsilon: float, 
 
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("epsilon", [0.3, 2.0, 12.0])
-def test_decoded_codes_are_unbiased(name: str, epsilon: float) -> None:
+def test_decoded_codes_are_unbiased(name, epsilon):
     """Mean of 2^19 secret draws within 5.5 standard errors: false alarm 4e-8 each."""
     noise = LAWS[name](epsilon)
     for x in (0, 13, -2047):
@@ -230,7 +226,7 @@ def test_decoded_codes_are_unbiased(name: str, epsilon: float) -> None:
         assert abs(estimate.mean() - x) < 5.5 * error
 
 
-def test_masses_that_are_not_rounded_up_would_fail() -> None:
+def test_masses_that_are_not_rounded_up_would_fail():
     """The check is sharp: masses rounded to nearest on their own break the ratio."""
     noise = staircase_noise(1.0)
     table = noise.source
@@ -255,7 +251,7 @@ def test_masses_that_are_not_rounded_up_would_fail() -> None:
 
 @pytest.mark.parametrize(("width", "inner"), [(1, 1), (7, 1), (7, 7), (16, 5)])
 @pytest.mark.parametrize("drop", [0.003, 0.4, 30.0])
-def test_any_widths_keep_their_drop(width: int, inner: int, drop: float) -> None:
+def test_any_widths_keep_their_drop(width, inner, drop):
     """The masses of values ``width`` apart, for shapes that no method uses."""
     table = geometric_table(mpmath.mpf(drop), width, inner, 0)
     law = _magnitudes(table, 2 * table.period + 2 * width)
@@ -265,7 +261,7 @@ def test_any_widths_keep_their_drop(width: int, inner: int, drop: float) -> None
     assert all(law[a] << _EXP_BITS <= bound * near for a, near in enumerate(least[:inside]))
 
 
-def test_levels_cover_all_but_a_millionth() -> None:
+def test_levels_cover_all_but_a_millionth():
     for epsilon in (0.01, 1.0, 30.0):
         for law in LAWS.values():
             table = law(epsilon).source
@@ -274,10 +270,10 @@ def test_levels_cover_all_but_a_millionth() -> None:
 
 @pytest.mark.parametrize("method", ["raw-staircase", "raw-laplace"])
 @pytest.mark.parametrize("epsilon", [0.96, 1.04])
-def test_low_a_law_knows_every_digit_of_epsilon(method: str, epsilon: float) -> None:
+def test_low_a_law_knows_every_digit_of_epsilon(method, epsilon):
     """Masses of two budgets differ that are the same to one digit."""
     rounded, stated = (
         Spec(method, dim=2, epsilon=budget, adjacency=attribute(1.0)).law
         for budget in (1.0, epsilon)
     )
-    assert rounded.drawn_from.masses != stated.drawn_from.masses  # type: ignore[attr-defined]
+    assert rounded.drawn_from.masses != stated.drawn_from.masses

@@ -1,13 +1,9 @@
 """The grid: sensitivity in exact rational arithmetic, and refusals that never show a value."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.specs import folded
 from hypothesis import given, settings
@@ -21,8 +17,8 @@ DTYPES = (np.float32, np.float64)
 BETAS = (0.1, 1 / 3, 1.0, 255.0, 7e-9)
 
 
-def _grid(**changes: Any) -> Grid:
-    stated: dict[str, Any] = {
+def _grid(**changes):
+    stated = {
         "beta": 1.0,
         "bits": 12,
         "scale": 1.0,
@@ -33,7 +29,7 @@ def _grid(**changes: Any) -> Grid:
     return Grid(**{**stated, **changes})
 
 
-def _within_one_beta(x: float, grid: Grid, dtype: Any) -> Any:
+def _within_one_beta(x, grid, dtype):
     """The largest number of ``dtype`` whose attribute is at most one beta above that of x."""
     limit = Fraction(x) + Fraction(grid.beta) * Fraction(grid.scale)
     other = dtype(float(limit))
@@ -42,14 +38,14 @@ def _within_one_beta(x: float, grid: Grid, dtype: Any) -> Any:
     return other
 
 
-def _worst_move(grid: Grid, x: npt.NDArray[Any]) -> int:
+def _worst_move(grid, x):
     """Largest exact change of a rounded attribute between each x and its furthest neighbour."""
     others = np.array([_within_one_beta(float(v), grid, x.dtype.type) for v in x], dtype=x.dtype)
     moves = grid.round(others).astype(np.float64) - grid.round(x).astype(np.float64)
     return int(moves.max())
 
 
-def _near_ties(grid: Grid, dtype: Any, reach: float, count: int) -> npt.NDArray[Any]:
+def _near_ties(grid, dtype, reach, count):
     """Inputs around half-steps, where the roundings of floats can tip the result."""
     step = Fraction(grid.step) * Fraction(grid.scale)
     places = np.random.default_rng(0).integers(0, int(reach / grid.step), count)
@@ -68,9 +64,7 @@ def _near_ties(grid: Grid, dtype: Any, reach: float, count: int) -> npt.NDArray[
 @folded("beta", BETAS)
 @folded("scale", [1.0, 255.0, 1e-5])
 @folded(("bits", "reach"), [(12, 1), (12, 31), (14, 31), (12, 3e4), (12, 1e10)])
-def test_one_beta_moves_at_most_two_to_the_bits_near_ties(
-    dtype: Any, beta: float, scale: float, bits: int, reach: float
-) -> None:
+def test_one_beta_moves_at_most_two_to_the_bits_near_ties(dtype, beta, scale, bits, reach):
     bounds = ((-reach - 1) * beta, (reach + 1) * beta)
     grid = _grid(beta=beta, bits=bits, scale=scale, bounds=bounds)
     grid.check_capacity(2**46)
@@ -87,9 +81,7 @@ def test_one_beta_moves_at_most_two_to_the_bits_near_ties(
     dtype=st.sampled_from(DTYPES),
     bits=st.integers(12, 16),
 )
-def test_one_beta_moves_at_most_two_to_the_bits(
-    x: float, beta: float, scale: float, dtype: Any, bits: int
-) -> None:
+def test_one_beta_moves_at_most_two_to_the_bits(x, beta, scale, dtype, bits):
     """``x`` counts betas; anything up to the reach of float32."""
     grid = _grid(beta=beta, scale=scale, bits=bits, bounds=(-32 * beta, 32 * beta))
     assert grid.dtype == np.float32
@@ -98,15 +90,13 @@ def test_one_beta_moves_at_most_two_to_the_bits(
 
 @settings(max_examples=200)
 @given(x=st.floats(-(2.0**33), 2.0**33), beta=st.floats(1e-6, 1e6))
-def test_one_beta_moves_at_most_two_to_the_bits_at_the_edge_of_capacity(
-    x: float, beta: float
-) -> None:
+def test_one_beta_moves_at_most_two_to_the_bits_at_the_edge_of_capacity(x, beta):
     grid = _grid(beta=beta, bounds=(-(2.0**33.9) * beta, 2.0**33.9 * beta))
     grid.check_capacity(2**46)
     assert _worst_move(grid, np.array([x * beta])) <= 1 << 12
 
 
-def test_the_slack_is_not_so_wide_that_any_sensitivity_passes() -> None:
+def test_the_slack_is_not_so_wide_that_any_sensitivity_passes():
     """The bound is met: some change of one beta does move by 2^bits, and 5 % more moves further."""
     grid = _grid(bounds=(-2.0, 2.0))
     x = _near_ties(grid, np.float64, 1.0, 200)
@@ -117,7 +107,7 @@ def test_the_slack_is_not_so_wide_that_any_sensitivity_passes() -> None:
 
 @pytest.mark.parametrize("beta", [1, 16, 255])
 @pytest.mark.parametrize("scale", [1.0, 255.0])
-def test_bytes_move_at_most_two_to_the_bits(beta: int, scale: float) -> None:
+def test_bytes_move_at_most_two_to_the_bits(beta, scale):
     """All pairs of bytes that are neighbours, in the unit of bytes."""
     grid = _grid(beta=beta / scale, scale=scale, bounds=(0.0, 255.0 / scale))
     values = grid.round(np.arange(256, dtype=np.uint8)).astype(np.int64)
@@ -127,7 +117,7 @@ def test_bytes_move_at_most_two_to_the_bits(beta: int, scale: float) -> None:
 
 
 @pytest.mark.parametrize("reach", [1.0, 1e4])
-def test_rounds_to_the_nearest_step_within_float_error(reach: float) -> None:
+def test_rounds_to_the_nearest_step_within_float_error(reach):
     grid = _grid(beta=0.1, bounds=(-reach, reach))
     x = np.random.default_rng(1).uniform(-reach, reach, 500)
     exact = [Fraction(v) / Fraction(grid.step) for v in x.tolist()]
@@ -138,7 +128,7 @@ def test_rounds_to_the_nearest_step_within_float_error(reach: float) -> None:
 @folded(
     "dtype", [np.bool_, np.int8, np.uint8, np.int16, np.uint64, np.float16, np.float32, np.float64]
 )
-def test_every_dtype_gives_the_same_integers(dtype: Any) -> None:
+def test_every_dtype_gives_the_same_integers(dtype):
     for bounds in ((-1.0, 1.0), (-1e5, 1e5)):
         grid = _grid(bounds=bounds)
         x = np.array([[0, 1], [1, 0]])
@@ -149,7 +139,7 @@ def test_every_dtype_gives_the_same_integers(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_byte_order_of_the_input_does_not_matter(order: str) -> None:
+def test_byte_order_of_the_input_does_not_matter(order):
     x = np.array([0.25, -0.5])
     rounded = _grid().round(x.astype(f"{order}f8"))
     assert rounded.dtype == np.float32
@@ -171,16 +161,14 @@ def test_byte_order_of_the_input_does_not_matter(order: str) -> None:
         ({"scale": 255.0}, np.float32),
     ],
 )
-def test_float_type_follows_from_public_parameters_only(
-    changes: dict[str, Any], dtype: Any
-) -> None:
+def test_float_type_follows_from_public_parameters_only(changes, dtype):
     grid = _grid(**changes)
     assert grid.dtype == dtype
     assert grid.round(np.zeros(2, np.float32)).dtype == dtype
     assert grid.round(np.zeros(2, np.float64)).dtype == dtype
 
 
-def test_sums_in_the_chosen_type_are_exact() -> None:
+def test_sums_in_the_chosen_type_are_exact():
     grid = _grid(max_column_l1=4094)
     largest = grid.round(np.array([1.0]))[0] * 4094
     assert grid.dtype == np.float32
@@ -188,7 +176,7 @@ def test_sums_in_the_chosen_type_are_exact() -> None:
 
 
 @pytest.mark.parametrize("most", [2**30, 2**46])
-def test_capacity(most: int) -> None:
+def test_capacity(most):
     edge = most / 4096
     _grid(bounds=(0.0, edge * 0.999)).check_capacity(most)
     _grid(bounds=(0.0, edge * 0.99 / 100), max_column_l1=100).check_capacity(most)
@@ -199,7 +187,7 @@ def test_capacity(most: int) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"scale": 1e-31}, {"scale": 1e31}, {"beta": 1e-200}])
-def test_units_where_floats_lose_bits_are_refused(changes: dict[str, Any]) -> None:
+def test_units_where_floats_lose_bits_are_refused(changes):
     """Subnormal float32 input is rounded coarsely: a change of beta could move much further."""
     grid = _grid(bounds=(-1e-300, 1e-300), **changes)
     with pytest.raises(InputError, match="beta × scale must lie in"):
@@ -208,7 +196,7 @@ def test_units_where_floats_lose_bits_are_refused(changes: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_units_at_the_edge_are_exact(scale: float, dtype: Any) -> None:
+def test_units_at_the_edge_are_exact(scale, dtype):
     grid = _grid(scale=scale, bounds=(-3.0, 3.0))
     grid.check_capacity(2**46)
     assert _worst_move(grid, _near_ties(grid, dtype, 2.0, 60)) <= 1 << 12
@@ -216,7 +204,7 @@ def test_units_at_the_edge_are_exact(scale: float, dtype: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("clip", [False, True])
-def test_first_fault_names_place_and_kind(dtype: Any, clip: bool) -> None:
+def test_first_fault_names_place_and_kind(dtype, clip):
     grid = _grid(clip=clip)
     for bad, words in ((np.nan, "NaN"), (np.inf, "infinite"), (-np.inf, "infinite")):
         x = np.zeros((3, 4), dtype)
@@ -229,7 +217,7 @@ def test_first_fault_names_place_and_kind(dtype: Any, clip: bool) -> None:
 
 @folded("dtype", [np.int8, np.int64, np.float16, np.float32, np.float64])
 @folded("bad", [77, -77])
-def test_a_value_out_of_bounds_is_placed_and_never_shown(dtype: Any, bad: int) -> None:
+def test_a_value_out_of_bounds_is_placed_and_never_shown(dtype, bad):
     x = np.zeros((3, 4), dtype)
     x[2, 1] = bad
     fault = _grid().first_fault(x)
@@ -244,7 +232,7 @@ def test_a_value_out_of_bounds_is_placed_and_never_shown(dtype: Any, bad: int) -
     assert "after division by scale 6" in sixth[1]
 
 
-def test_no_fault_in_nothing_and_at_the_bounds() -> None:
+def test_no_fault_in_nothing_and_at_the_bounds():
     grid = _grid(bounds=(-0.5, 1.0), scale=255.0)
     assert grid.first_fault(np.empty((0, 3))) is None
     assert grid.first_fault(np.array([[-127.5, 255.0]])) is None
@@ -252,7 +240,7 @@ def test_no_fault_in_nothing_and_at_the_bounds() -> None:
     assert grid.first_fault(np.array([[True]])) is None
 
 
-def test_clip_moves_to_the_bounds_and_leaves_its_input_alone() -> None:
+def test_clip_moves_to_the_bounds_and_leaves_its_input_alone():
     grid = _grid(clip=True, bounds=(-0.5, 1.0), scale=2.0)
     x = np.array([-5.0, -1.0, 0.5, 2.0, 1e300])
     before = x.copy()
@@ -261,7 +249,7 @@ def test_clip_moves_to_the_bounds_and_leaves_its_input_alone() -> None:
     assert grid.round(np.array([-100, 100], np.int8)).tolist() == [-2048, 4096]
 
 
-def test_grid_point_agrees_with_round() -> None:
+def test_grid_point_agrees_with_round():
     for value in (-1.0, -0.25, 0.0, 0.1, 1 / 3, 1.0):
         point = grid_point(value, 0.5, 12)
         assert point == int(_grid(beta=0.5).round(np.array([value]))[0])
@@ -271,9 +259,7 @@ def test_grid_point_agrees_with_round() -> None:
 @folded("dtype", [np.float16, np.float32, np.float64])
 @folded("bounds", [(-0.1, 0.1), (0.1, 0.7), (-1 / 3, 1e-3), (0.0, 1.0)])
 @folded("clip", [False, True])
-def test_a_bound_in_the_data_own_precision_is_no_fault(
-    dtype: Any, bounds: tuple[float, float], clip: bool
-) -> None:
+def test_a_bound_in_the_data_own_precision_is_no_fault(dtype, bounds, clip):
     """float32(0.1) > 0.1. Such values count as the bound itself, so that the sums of the grid and
     its sensitivity are those of the bounds; the next float further out is refused.
     """
@@ -292,7 +278,7 @@ def test_a_bound_in_the_data_own_precision_is_no_fault(
             assert fault[0] == (1,)
 
 
-def test_a_bound_beyond_the_data_own_range_lets_no_infinity_in() -> None:
+def test_a_bound_beyond_the_data_own_range_lets_no_infinity_in():
     grid = Grid(beta=1e4, bits=12, scale=1.0, bounds=(-1e5, 1e5), clip=False, max_column_l1=1)
     assert grid.first_fault(np.array([6e4], np.float16)) is None
     fault = grid.first_fault(np.array([0, np.inf], np.float16))
@@ -303,9 +289,7 @@ def test_a_bound_beyond_the_data_own_range_lets_no_infinity_in() -> None:
 @given(
     st.floats(1e-3, 1e3), st.floats(1e-4, 1.0), st.sampled_from([np.float16, np.float32]), st.data()
 )
-def test_neighbours_at_a_bound_stay_neighbours(
-    high: float, share: float, dtype: Any, data: st.DataObject
-) -> None:
+def test_neighbours_at_a_bound_stay_neighbours(high, share, dtype, data):
     """Of two values a beta apart, one of which rounding moved past the bound."""
     beta = high * share
     grid = Grid(beta=beta, bits=12, scale=1.0, bounds=(-high, high), clip=False, max_column_l1=1)
@@ -318,7 +302,7 @@ def test_neighbours_at_a_bound_stay_neighbours(
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 255.0])
-def test_low_the_grid_of_a_spec_is_that_of_scaled_attributes(scale: float) -> None:
+def test_low_the_grid_of_a_spec_is_that_of_scaled_attributes(scale):
     """One beta, in units of the data, is 2^bits steps but for the slack, whatever the scale."""
     spec = Spec(
         "dp-oporp-staircase", dim=4, k=4, epsilon=1.0, scale=scale, adjacency=attribute(1.0)

@@ -3,15 +3,11 @@
 The set A of coordinates within one beta of zero is that of the actual vector.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.streams import Scripted, Seeded
 from independent.rigorous import exp_between
@@ -27,7 +23,7 @@ SIGMA = 4.22467889
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 64.0])
 @pytest.mark.parametrize("size", [1, 2, 7, 512])
-def test_idp_product_of_ratios_over_a_fixed_set(epsilon: float, size: int) -> None:
+def test_idp_product_of_ratios_over_a_fixed_set(epsilon, size):
     """((1−q)/q)^N ≤ e^ε with the shipped q: all N signs of A may change."""
     law = IndividualFlips(epsilon, 512)
     flip = int(law.table[1 + size])
@@ -37,7 +33,7 @@ def test_idp_product_of_ratios_over_a_fixed_set(epsilon: float, size: int) -> No
     assert (Fraction(ONE - weaker, weaker) ** size > exp_between(epsilon)[0]) == sharp
 
 
-def test_idp_flips_only_inside_a_and_tosses_for_zero() -> None:
+def test_idp_flips_only_inside_a_and_tosses_for_zero():
     law = IndividualFlips(2.0, 6)
     x = np.array([[0, 4096, -4096, 4097, -9999, 1], [5000, -5000, 4097, -4097, 9000, 4098]])
     x = x.astype(np.float32)
@@ -49,7 +45,7 @@ def test_idp_flips_only_inside_a_and_tosses_for_zero() -> None:
     assert law.perturb(x, Scripted(never)).tolist() == (x > 0).tolist()
 
 
-def test_idp_chances_follow_the_size_of_a() -> None:
+def test_idp_chances_follow_the_size_of_a():
     """The thresholds used by each row, read off with words at the edge; zero is a fair coin."""
     law = IndividualFlips(3.0, 4)
     x = np.array([[9999, 1, 9999, -9999], [1, -1, 4096, 9999], [1, 2, 3, -4]], np.float64)
@@ -69,12 +65,12 @@ def test_idp_chances_follow_the_size_of_a() -> None:
 
 
 @lru_cache(maxsize=1)
-def _individual_gaussian() -> IndividualGaussian:
+def _individual_gaussian():
     return IndividualGaussian(1.0, 1e-6, 8)
 
 
 @pytest.mark.slow
-def test_idp_gaussian_leaves_signs_outside_a() -> None:
+def test_idp_gaussian_leaves_signs_outside_a():
     law = _individual_gaussian()
     x = np.array([[4097, -4097, 9999, -5000, 4100, 1e6, -1e6, 4098]] * 500, np.float64)
     assert np.array_equal(law.perturb(x, secret_stream()), x > 0)
@@ -83,16 +79,16 @@ def test_idp_gaussian_leaves_signs_outside_a() -> None:
 class _Falling:
     """In place of the noise table: row c of a batch gets the noise −c, in every coordinate."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows):
         self.rows = rows
 
-    def sample(self, count: int, stream: Any) -> npt.NDArray[np.int32]:
+    def sample(self, count, stream):
         return -np.repeat(np.arange(self.rows, dtype=np.int32), count // self.rows)
 
 
 def test_idp_gaussian_moves_no_further_than_its_noise_is_made_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """One beta moves each of N coordinates by m cells, with m√N ≤ S/σ: m read off from where the
     sign turns, S from the table's own variance."""
     law, rows = _individual_gaussian(), 500
@@ -109,7 +105,7 @@ def test_idp_gaussian_moves_no_further_than_its_noise_is_made_for(
 
 
 @pytest.mark.parametrize("inside", [1, 3, 8])
-def test_idp_gaussian_flips_with_the_chance_of_a_normal(inside: int) -> None:
+def test_idp_gaussian_flips_with_the_chance_of_a_normal(inside):
     """P(+) = Φ(x/(σ√N)) with σ = SIGMA; 2^17 rows, 5.5 standard errors and 0.2 % for the
     table's cells: false alarm below 1e-7 each."""
     law = _individual_gaussian()
@@ -125,7 +121,7 @@ def test_idp_gaussian_flips_with_the_chance_of_a_normal(inside: int) -> None:
     assert signs[:, inside:].all()
 
 
-def test_idp_gaussian_five_percent_less_noise_would_be_seen() -> None:
+def test_idp_gaussian_five_percent_less_noise_would_be_seen():
     """The mean score Σ(±x) over A tells σ to 1 %: within 2.5 % of what σ promises (seeded)."""
     law, count = _individual_gaussian(), 1 << 18
     x = np.full((count, 8), 4096.0)

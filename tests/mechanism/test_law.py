@@ -4,13 +4,9 @@ Each row of the method table at three budgets, and laws so wide that they take t
 come from seeded words, so a statistical comparison passes always or never.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.specs import example, folded
 from helpers.streams import Seeded
@@ -22,12 +18,11 @@ from dpindex.mechanism.noise.gaussian import count_noise
 from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.privacy import L2, Attribute, Record
 
-Array = npt.NDArray[Any]
 MARK = bytes(range(16))
 EPSILONS = (0.3, 2.0, 9.0)
 
 
-def _spec(row: Any, epsilon: float | None, **changes: Any) -> dpi.Spec:
+def _spec(row, epsilon, **changes):
     if isinstance(row.family.variant, dpi.Dense):
         changes["entries"] = "gaussian"
     if row.definition == "iDP":  # stated for so many signs that the near ones have a mean number
@@ -52,7 +47,7 @@ COUNTS = {
 """Laws of sketches, which no spec of codes names."""
 
 
-def law_of(name: str) -> Any:
+def law_of(name):
     """Worked out for the tests that run, and not when they are collected."""
     return COUNTS[name] if name in COUNTS else SPECS[name].law
 
@@ -63,7 +58,7 @@ SIGNS = [name for name, spec in SPECS.items() if spec.method_row.codes == "signs
 SYMBOLS = [name for name, spec in SPECS.items() if spec.method_row.codes == "symbols"]
 
 
-def cases(names: list[str]) -> list[Any]:
+def cases(names):
     """Every law once in the fast tier, and at all budgets in the full one."""
     methods = {name: SPECS[name].method if name in SPECS else name for name in names}
     quick = set({method: name for name, method in reversed(methods.items())}.values())
@@ -75,12 +70,12 @@ PLACES = (0.0, 0.31, 1.0)
 """Where in the bounds a coordinate lies."""
 
 
-def test_every_row_is_a_law_of_numbers_signs_or_symbols() -> None:
+def test_every_row_is_a_law_of_numbers_signs_or_symbols():
     assert {SPECS[n].method for n in NUMBERS + SIGNS + SYMBOLS} == {r.name for r in dpi.methods()}
 
 
 @folded("row", dpi.methods())
-def test_a_calibration_says_what_it_needs_and_promises(row: Any) -> None:
+def test_a_calibration_says_what_it_needs_and_promises(row):
     calibration = row.calibration
     assert calibration.definition in ("DP", "iDP", "none")
     assert calibration.delta in ("zero", "optional", "required")
@@ -97,7 +92,7 @@ def test_a_calibration_says_what_it_needs_and_promises(row: Any) -> None:
 
 
 @folded("name", cases(list(SPECS)))
-def test_a_law_knows_its_grid_and_its_format(name: str) -> None:
+def test_a_law_knows_its_grid_and_its_format(name):
     spec = SPECS[name]
     law = spec.law
     rounded = spec.method_row.calibration.rounded
@@ -113,7 +108,7 @@ def test_a_law_knows_its_grid_and_its_format(name: str) -> None:
         assert (form.scale, form.offset) == (law.scale * 0.25, law.offset)
 
 
-def _grid_points(spec: dpi.Spec, count: int, seed: int = 0) -> Array:
+def _grid_points(spec, count, seed=0):
     """Projected integers within one beta, which every law takes."""
     most = 1 << spec.law.grid_bits
     rng = np.random.default_rng(seed)
@@ -121,7 +116,7 @@ def _grid_points(spec: dpi.Spec, count: int, seed: int = 0) -> Array:
 
 
 @folded("name", cases(list(SPECS)))
-def test_draws_are_a_function_of_the_words(name: str) -> None:
+def test_draws_are_a_function_of_the_words(name):
     """The same words give the same outcomes, in either float type; the input is left alone."""
     spec = SPECS[name]
     x = _grid_points(spec, 500)
@@ -141,7 +136,7 @@ def test_draws_are_a_function_of_the_words(name: str) -> None:
 
 
 @folded("name", cases([n for n in SPECS if SPECS[n].method_row.private]))
-def test_other_words_give_other_outcomes(name: str) -> None:
+def test_other_words_give_other_outcomes(name):
     spec = SPECS[name]
     x = np.tile(_grid_points(spec, 1), (16_000 // spec.code_length, 1)).astype(np.float32)
     x[:, ::2] = 1.0  # near zero, where iDP flips too; a hundredth of a percent at epsilon 9
@@ -152,24 +147,24 @@ def test_other_words_give_other_outcomes(name: str) -> None:
 # Number laws
 
 
-def _at(polynomial: tuple[float, ...], z: Any) -> Any:
+def _at(polynomial, z):
     return sum(factor * z**power for power, factor in enumerate(polynomial))
 
 
-def _close(sample: Array, expected: float, rounding: float) -> None:
+def _close(sample, expected, rounding):
     """Six standard errors, and what rounding to cells takes away."""
     allowed = 6 * sample.std() / np.sqrt(sample.size) + rounding
     assert abs(sample.mean() - expected) <= allowed
 
 
-def _place(law: Any, share: float) -> int:
+def _place(law, share):
     """A grid integer in the interval of a bounded law, or of one beta."""
     return round(getattr(law, "low", 0) + share * (1 << law.grid_bits))
 
 
 @folded("name", cases(NOISY))
 @folded("share", PLACES)
-def test_moments_are_those_of_the_draws(name: str, share: float) -> None:
+def test_moments_are_those_of_the_draws(name, share):
     """The mean, the variance and all that errors of squared norms are computed from: 2^18 draws."""
     law = law_of(name)
     x = _place(law, share)
@@ -192,7 +187,7 @@ def test_moments_are_those_of_the_draws(name: str, share: float) -> None:
     _close((square - true**2) ** 2, size, 0.02 * size + cell2 / 4)
 
 
-def _chances(law: Any, x: int) -> tuple[Array, Array]:
+def _chances(law, x):
     """All codes that matter and ``P(code | x)`` by the likelihood, rounding to cells included."""
     likelihood = law.likelihood
     if isinstance(law, SquareWave):
@@ -212,7 +207,7 @@ def _chances(law: Any, x: int) -> tuple[Array, Array]:
 
 @folded("name", cases(NOISY))
 @folded("share", PLACES)
-def test_the_likelihood_is_a_law_with_these_moments(name: str, share: float) -> None:
+def test_the_likelihood_is_a_law_with_these_moments(name, share):
     """Chances add up to 1; the decoded codes have mean x and the stated variance.
 
     The stated variance is averaged over the places in a cell, up to 1/4 of a cell squared.
@@ -232,7 +227,7 @@ def test_the_likelihood_is_a_law_with_these_moments(name: str, share: float) -> 
 
 @pytest.mark.parametrize("name", cases(NOISY))
 @pytest.mark.parametrize("share", PLACES)
-def test_the_likelihood_is_that_of_the_draws(name: str, share: float) -> None:
+def test_the_likelihood_is_that_of_the_draws(name, share):
     """Chi-square of 2^18 draws in up to 200 groups of codes against the likelihood.
 
     Bound at df + 8·√(2·df) + 30: by chance below 1e-7. A law with 5 % less noise is seen.
@@ -241,7 +236,7 @@ def test_the_likelihood_is_that_of_the_draws(name: str, share: float) -> None:
     x = _place(law, share)
     codes, chances = _chances(law, x)
 
-    def statistic(drawn: Array) -> tuple[float, int]:
+    def statistic(drawn):
         # Groups of about equal chance, none of which expects fewer than 20.
         group = np.minimum((np.cumsum(chances) * 200).astype(int), 199)
         place = np.clip(drawn - codes[0], 0, len(codes) - 1)
@@ -263,7 +258,7 @@ def test_the_likelihood_is_that_of_the_draws(name: str, share: float) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NUMBERS if name not in NOISY])
-def test_a_baseline_draws_nothing(name: str) -> None:
+def test_a_baseline_draws_nothing(name):
     law = law_of(name)
     x = np.array([[0.0, -3.0, 4096.0]])
     assert law.perturb(x, Seeded(1)).tolist() == [[0, -3, 4096]]
@@ -274,7 +269,7 @@ def test_a_baseline_draws_nothing(name: str) -> None:
 
 
 @folded("name", cases(NOISY))
-def test_units_of_moments_and_likelihood_agree(name: str) -> None:
+def test_units_of_moments_and_likelihood_agree(name):
     """In other units every number scales with its power; densities still add up to one."""
     law = law_of(name)
     unit = 0.37
@@ -288,7 +283,7 @@ def test_units_of_moments_and_likelihood_agree(name: str) -> None:
     likelihood = law.likelihood.in_units(unit)
     u = np.linspace(law.likelihood.edges[0], law.likelihood.edges[-1], 1001)[1:-1] * 1.0001
 
-    def density(of: Any, at: Array) -> Array:
+    def density(of, at):
         return np.array([of.base + of.jumps[of.edges < place].sum() for place in at])
 
     np.testing.assert_allclose(
@@ -301,7 +296,7 @@ def test_units_of_moments_and_likelihood_agree(name: str) -> None:
 
 @pytest.mark.parametrize("name", cases(SIGNS))
 @pytest.mark.parametrize("rms", [0.4, 3.0])
-def test_flips_have_the_stated_chance_at_every_size(name: str, rms: float) -> None:
+def test_flips_have_the_stated_chance_at_every_size(name, rms):
     """2^18 normal coordinates of that deviation in betas: flips by size in fifteen groups.
 
     Six standard errors. iDP: the number of signs that share the budget is taken at its mean, which
@@ -331,7 +326,7 @@ def test_flips_have_the_stated_chance_at_every_size(name: str, rms: float) -> No
 
 
 @folded("name", cases([n for n in SIGNS if not n.startswith("record-")]))
-def test_an_exact_zero_is_a_fair_coin(name: str) -> None:
+def test_an_exact_zero_is_a_fair_coin(name):
     """An empty bin must not tell that it is empty: 2^17 zeros within 6 standard errors.
 
     Where any two records look alike, zeros are encoded like anything else.
@@ -343,7 +338,7 @@ def test_an_exact_zero_is_a_fair_coin(name: str) -> None:
 
 
 @folded("name", cases([*NUMBERS, *SIGNS]))
-def test_a_linear_channel_explains_what_it_says(name: str) -> None:
+def test_a_linear_channel_explains_what_it_says(name):
     """Its parts fit together: explained and unexplained variance are all there is."""
     spec = SPECS[name]
     k = spec.projection.k
@@ -365,7 +360,7 @@ def test_a_linear_channel_explains_what_it_says(name: str) -> None:
     assert (channel.noise >= 0).all()
 
 
-def test_signs_without_flips_are_as_linear_as_bussgang_says() -> None:
+def test_signs_without_flips_are_as_linear_as_bussgang_says():
     """E[sign(x)·x]/Var(x) = √(2/π)/σ for x ~ N(0, σ²), and (2/π)·arcsin ρ for two signs."""
     law = SPECS["none-signrp at 1"].law
     channel = law.linear_channel(np.zeros(2), np.full(2, 4.0), 1.0)
@@ -377,7 +372,7 @@ def test_signs_without_flips_are_as_linear_as_bussgang_says() -> None:
 
 
 @pytest.mark.parametrize("name", ["none-oporp at 1", "none-signrp at 1", SYMBOLS[0]])
-def test_a_law_of_another_kind_is_not_given(name: str) -> None:
+def test_a_law_of_another_kind_is_not_given(name):
     spec = SPECS[name]
     for kind in (NumberLaw, SignLaw, SymbolLaw):
         if isinstance(spec.law, kind):

@@ -1,14 +1,11 @@
 """The table of mechanisms: every row keeps the promises that its columns make."""
 
-from __future__ import annotations
-
 import ast
 import math
 import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +16,6 @@ import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.cli import app
 from dpindex.mechanism.grid import GRID_BITS
-from dpindex.mechanism.method import Method
 from dpindex.mechanism.method_table import TABLE, find_method
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.gaussian import optimal_sigma, rounded_gaussian
@@ -29,20 +25,20 @@ from dpindex.mechanism.noise.square_wave import SquareWave
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
 
 
-def test_names_are_unique_and_found() -> None:
+def test_names_are_unique_and_found():
     names = [row.name for row in dpi.methods()]
     assert len(set(names)) == len(names)
     assert [find_method(name) for name in names] == list(dpi.methods())
 
 
 @pytest.mark.parametrize("name", ["", "DP-OPORP", "oporp", None, 3, ["dp-oporp"]])
-def test_other_names_are_refused_with_the_choice(name: Any) -> None:
+def test_other_names_are_refused_with_the_choice(name):
     with pytest.raises(InputError, match=r"there is no method .* dp-oporp-staircase"):
         find_method(name)
 
 
 @folded("row", EVERY)
-def test_a_row_says_what_it_is(row: Method) -> None:
+def test_a_row_says_what_it_is(row):
     assert row.codes in ("signs", "numbers", "symbols")
     assert row.summary
     assert row.source
@@ -60,7 +56,7 @@ def test_a_row_says_what_it_is(row: Method) -> None:
 
 
 @folded("row", EVERY)
-def test_what_a_row_needs_is_all_it_needs(row: Method) -> None:
+def test_what_a_row_needs_is_all_it_needs(row):
     """With what ``needs`` names there is a spec; without any of it there is none."""
     arguments = {**needed(row), "dim": 24}
     dpi.Spec(**arguments)
@@ -75,7 +71,7 @@ def test_what_a_row_needs_is_all_it_needs(row: Method) -> None:
                 dpi.Spec(**{"adjacency": dpi.attribute(1.0), **rest})
 
 
-def test_nothing_else_compares_a_method_name() -> None:
+def test_nothing_else_compares_a_method_name():
     """A method is data: the package never asks for one by its name."""
     names = {row.name for row in dpi.methods()}
     for path in Path(dpi.__file__).parent.rglob("*.py"):
@@ -90,7 +86,7 @@ def test_nothing_else_compares_a_method_name() -> None:
 
 @folded("row", EVERY)
 @folded("dim", [1, 2, 5, 24, 784])
-def test_the_default_k_is_allowed(row: Method, dim: int) -> None:
+def test_the_default_k_is_allowed(row, dim):
     spec = example(row, dim, k=None)
     assert spec.code_length == spec.k
     assert spec.projection.k == (50 if row.family.public is dpi.Codebook else spec.k)
@@ -100,7 +96,7 @@ def test_the_default_k_is_allowed(row: Method, dim: int) -> None:
 
 
 @folded("row", EVERY)
-def test_parts_fit_together(row: Method) -> None:
+def test_parts_fit_together(row):
     """Projection, law and codes: shapes and types for the smallest example of every row."""
     spec = small(row)
     x = np.random.default_rng(0).uniform(0, 1, (5, spec.dim))
@@ -117,7 +113,7 @@ def test_parts_fit_together(row: Method) -> None:
 
 @pytest.mark.parametrize("name", ["raw-laplace", "raw-staircase"])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
-def test_one_beta_costs_exactly_epsilon(name: str, epsilon: float) -> None:
+def test_one_beta_costs_exactly_epsilon(name, epsilon):
     """The masses themselves: the largest log-ratio for a shift of one beta is epsilon, not less
     (wasted) and not more (broken); and it is the same for the raw data and for OPORP."""
     law = example(find_method(name), epsilon=epsilon).law
@@ -138,7 +134,7 @@ def test_one_beta_costs_exactly_epsilon(name: str, epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["raw-gaussian", "dp-oporp"])
-def test_gaussian_noise_is_for_an_l2_sensitivity_of_one_beta(name: str) -> None:
+def test_gaussian_noise_is_for_an_l2_sensitivity_of_one_beta(name):
     """σ = 4.22467889 β at ε = 1, δ = 1e-6 (Balle & Wang, computed elsewhere), in betas."""
     spec = example(find_method(name), epsilon=1.0)
     law = spec.law
@@ -155,7 +151,7 @@ def test_gaussian_noise_is_for_an_l2_sensitivity_of_one_beta(name: str) -> None:
 @pytest.mark.parametrize(
     ("bounds", "beta"), [((0.0, 1.0), 1.0), ((-0.5, 0.5), 1.0), ((0.25, 1.0), 1.5)]
 )
-def test_square_wave_ratio(epsilon: float, bounds: tuple[float, float], beta: float) -> None:
+def test_square_wave_ratio(epsilon, bounds, beta):
     spec = dpi.Spec(
         "raw-square-wave", 3, epsilon=epsilon, bounds=bounds, adjacency=dpi.attribute(beta)
     )
@@ -168,11 +164,11 @@ def test_square_wave_ratio(epsilon: float, bounds: tuple[float, float], beta: fl
 
 @pytest.mark.parametrize("name", ["rr", "rr-smooth", "geometric"])
 @pytest.mark.parametrize("repetitions", [1, 4])
-def test_each_repetition_gets_an_equal_share(name: str, repetitions: int) -> None:
+def test_each_repetition_gets_an_equal_share(name, repetitions):
     """One attribute lies in one bin of every repetition: ε/t each (Li & Li Alg. 8)."""
     spec = example(find_method(f"dp-signoporp-{name}"), epsilon=2.0, repetitions=repetitions)
     wanted = 1 / (1 + math.exp(2.0 / repetitions))
-    law: Any = spec.law
+    law = spec.law
     assert law.flip_probability(np.array([0.0, 0.5, 1.0]), 1.0) == pytest.approx(wanted, rel=1e-12)
     far = law.flip_probability(np.array([2.5]), 1.0)[0]
     share = 2.0 / repetitions
@@ -187,7 +183,7 @@ def test_each_repetition_gets_an_equal_share(name: str, repetitions: int) -> Non
 
 
 @pytest.mark.parametrize("name", ["none-oporp", "none-signrp"])
-def test_baselines_add_nothing(name: str) -> None:
+def test_baselines_add_nothing(name):
     spec = example(find_method(name))
     x = np.random.default_rng(0).uniform(-1, 1, (50, spec.dim))
     privatizer = dpi.Privatizer(spec, allow_unprotected=True)
@@ -203,7 +199,7 @@ def test_baselines_add_nothing(name: str) -> None:
 
 @folded("repetitions", [3, 7, 49, 1000])
 @folded("epsilon", [0.1, 1.0, 2.3, 64.0])
-def test_shares_never_add_up_to_more_than_the_budget(epsilon: float, repetitions: int) -> None:
+def test_shares_never_add_up_to_more_than_the_budget(epsilon, repetitions):
     """In exact arithmetic: a share rounded up in its last bit would cost more than was stated."""
     spec = example(
         find_method("dp-signoporp-rr"), epsilon=epsilon, repetitions=repetitions, k=repetitions
@@ -213,7 +209,7 @@ def test_shares_never_add_up_to_more_than_the_budget(epsilon: float, repetitions
     assert part * repetitions >= Fraction(epsilon) * (1 - Fraction(1, 2**50))
 
 
-def test_finding_7_the_table_says_whose_delta_is_over_the_projection() -> None:
+def test_finding_7_the_table_says_whose_delta_is_over_the_projection():
     over = [row.name for row in dpi.methods() if row.delta_over == "projection"]
     assert over == ["dp-rp-g-analytic", "row-rp-g-direct", "row-rp-g-composition", "dp-signrp-rr"]
     listed = CliRunner().invoke(app, ["methods", "--all"]).output
@@ -224,9 +220,7 @@ def test_finding_7_the_table_says_whose_delta_is_over_the_projection() -> None:
 
 
 @pytest.mark.parametrize("name", ["record-cap", "record-codebook"])
-def test_no_row_calibrates_noise_to_a_record_encoder(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_row_calibrates_noise_to_a_record_encoder(name, monkeypatch):
     """Such maps state no sensitivity, so a false row is an error and not a smaller noise."""
     row = find_method(name)
     for true in ("raw-laplace", "dp-signoporp-rr", "dp-oporp"):

@@ -4,26 +4,19 @@ Each moment is compared at 5 standard errors plus what the grid rounds away; the
 so a comparison passes always or never.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.specs import folded
 from helpers.streams import Seeded
 
 from dpindex.mechanism.grid import GRID_BITS
 from dpindex.mechanism.noise.additive import laplace_noise, staircase_noise
-from dpindex.mechanism.noise.base import NumberLaw
 from dpindex.mechanism.noise.gaussian import optimal_sigma, rounded_gaussian
 from dpindex.mechanism.noise.moments import NoiseMoments
 from dpindex.mechanism.noise.square_wave import square_wave
 
-Array = npt.NDArray[Any]
 UNIT = 1.0 / 2**GRID_BITS
-LAWS: dict[str, NumberLaw] = {
+LAWS = {
     "gaussian": rounded_gaussian(optimal_sigma(1.0, 1e-6), 1.0, 1e-6, 1),
     "laplace": laplace_noise(1.0),
     "staircase": staircase_noise(3.0),
@@ -34,18 +27,18 @@ LAWS: dict[str, NumberLaw] = {
 DRAWS = 200_000
 
 
-def _at(polynomial: tuple[float, ...], z: float) -> float:
+def _at(polynomial, z):
     return float(sum(factor * z**power for power, factor in enumerate(polynomial)))
 
 
-def _close(sample: Array, expected: float, rounding: float) -> None:
+def _close(sample, expected, rounding):
     allowed = 5 * sample.std() / np.sqrt(len(sample)) + rounding
     assert abs(sample.mean() - expected) < allowed
 
 
 @folded("name", LAWS)
 @folded("place", [0.0, 0.31, 1.0])
-def test_moments_are_those_of_the_law(name: str, place: float) -> None:
+def test_moments_are_those_of_the_law(name, place):
     law = LAWS[name]
     low = getattr(law, "low", 0)
     x = np.full(DRAWS, np.rint(low + place * 4096), dtype=np.float32)
@@ -66,7 +59,7 @@ def test_moments_are_those_of_the_law(name: str, place: float) -> None:
     _close((square - true**2) ** 2, size, 0.02 * size + cell2 / 4)
 
 
-def test_other_units_scale_every_moment_with_its_order() -> None:
+def test_other_units_scale_every_moment_with_its_order():
     moments = NoiseMoments(2.0, 3.0, 0.5, (1.0, 2.0, 3.0), (1.0, 1.0, 1.0, 1.0), (5.0, 4, 3, 2, 1))
     there = moments.in_units(10.0)
     assert (there.centre, there.reach, there.weight) == (20.0, 30.0, 0.5)
@@ -75,13 +68,13 @@ def test_other_units_scale_every_moment_with_its_order() -> None:
     assert there.squared == (50_000.0, 4000.0, 300.0, 20.0, 1.0)
 
 
-def test_variance_in_terms_of_the_coordinate_itself() -> None:
+def test_variance_in_terms_of_the_coordinate_itself():
     moments = NoiseMoments(2.0, 3.0, 0.5, (1.0, 2.0, 3.0), (0.0,) * 4, (0.0,) * 5)
     for x in (-1.0, 0.0, 0.5, 2.0):
         assert _at(moments.variance_of_x, x) == pytest.approx(_at(moments.variance, x - 2.0))
 
 
-def test_additive_noise_has_the_moments_of_its_square() -> None:
+def test_additive_noise_has_the_moments_of_its_square():
     """x̃ = x + e with symmetric e: Cov(x̃, x̃²) = 2σ²x and Var(x̃²) = m₄ − σ⁴ + 4σ²x²."""
     moments = NoiseMoments.additive(2.0, 10.0)
     assert moments.variance == (2.0, 0.0, 0.0)
@@ -91,7 +84,7 @@ def test_additive_noise_has_the_moments_of_its_square() -> None:
 
 @folded("weight", [0.2, 0.7, 0.99])
 @folded("z", [-0.5, 0.0, 0.3])
-def test_a_window_has_the_moments_of_its_mixture(weight: float, z: float) -> None:
+def test_a_window_has_the_moments_of_its_mixture(weight, z):
     """Uniform within b of z with chance w, else within a of 0, all over w: by integration."""
     a, b, centre = 1.0, 0.4, 0.25
     constant = (weight * b**2 + (1 - weight) * a**2) / (3 * weight**2)

@@ -1,9 +1,6 @@
 """OPORP against its definition, built here attribute by attribute."""
 
-from __future__ import annotations
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.specs import folded
 from scipy import sparse
@@ -43,7 +40,7 @@ EXPECTED = [
 ]
 
 
-def definition(dim: int, k: int, seed: int, repetitions: int) -> npt.NDArray[np.int64]:
+def definition(dim, k, seed, repetitions):
     """The matrix, from Li & Li Alg. 4 and the stream alone: pad, permute, cut into bins, sign."""
     bins = k // repetitions
     length = -(-dim // bins)
@@ -59,15 +56,13 @@ def definition(dim: int, k: int, seed: int, repetitions: int) -> npt.NDArray[np.
     return matrix
 
 
-def test_known_answer() -> None:
+def test_known_answer():
     """A published index relies on these bits: they may never change."""
     assert Oporp(11, 8, seed=7, repetitions=2).apply(np.eye(11)).tolist() == EXPECTED
 
 
 @folded(("dim", "k", "repetitions"), SHAPES)
-def test_each_attribute_lies_in_one_bin_of_bounded_length(
-    dim: int, k: int, repetitions: int
-) -> None:
+def test_each_attribute_lies_in_one_bin_of_bounded_length(dim, k, repetitions):
     matrix = Oporp(dim, k, 3, repetitions).apply(np.eye(dim)).reshape(dim, repetitions, -1)
     assert (np.abs(matrix).sum(axis=2) == 1).all()
     lengths = np.abs(matrix).sum(axis=0)
@@ -81,9 +76,7 @@ def test_each_attribute_lies_in_one_bin_of_bounded_length(
 
 @folded(("dim", "k", "repetitions"), SHAPES)
 @folded("dtype", [np.float32, np.float64])
-def test_dense_sparse_and_definition_agree(
-    dim: int, k: int, repetitions: int, dtype: type[np.floating]
-) -> None:
+def test_dense_sparse_and_definition_agree(dim, k, repetitions, dtype):
     rng = np.random.default_rng(dim)
     x = rng.integers(-4096, 4097, (9, dim)).astype(dtype)
     x[rng.random(x.shape) < 0.5] = 0
@@ -99,7 +92,7 @@ def test_dense_sparse_and_definition_agree(
         np.testing.assert_array_equal(projection.apply(x[i : i + 1]), wanted[i : i + 1])
 
 
-def test_input_is_left_alone_and_may_be_laid_out_in_any_way() -> None:
+def test_input_is_left_alone_and_may_be_laid_out_in_any_way():
     x = np.random.default_rng(0).integers(-99, 100, (20, 22)).astype(np.float32)
     projection = Oporp(11, 4, 1)
     wanted = x[:, ::2].astype(np.int64) @ definition(11, 4, 1, 1)
@@ -111,7 +104,7 @@ def test_input_is_left_alone_and_may_be_laid_out_in_any_way() -> None:
 
 
 @pytest.mark.parametrize(("dim", "k", "repetitions"), [(10, 6, 1), (12, 4, 1), (10, 12, 2)])
-def test_sensitivity_by_brute_force(dim: int, k: int, repetitions: int) -> None:
+def test_sensitivity_by_brute_force(dim, k, repetitions):
     """Changing any one attribute by β moves one bin of each repetition by β, from any start."""
     beta = 4096
     x = np.random.default_rng(1).integers(-beta, beta + 1, (1, dim)).astype(np.float64)
@@ -124,7 +117,7 @@ def test_sensitivity_by_brute_force(dim: int, k: int, repetitions: int) -> None:
     assert (np.count_nonzero(change, axis=2) == 1).all()
 
 
-def test_seed_dim_bins_and_repetition_all_matter() -> None:
+def test_seed_dim_bins_and_repetition_all_matter():
     matrices = [
         Oporp(12, 4, 0).apply(np.eye(12)),
         Oporp(12, 4, 1).apply(np.eye(12)),
@@ -143,7 +136,7 @@ def test_seed_dim_bins_and_repetition_all_matter() -> None:
     ("dim", "k", "repetitions"),
     [(12, 4, 1), (12, 12, 1), (10, 6, 1), (9, 8, 1), (8, 1, 1), (12, 12, 3)],
 )
-def test_inner_products_over_seeds(dim: int, k: int, repetitions: int) -> None:
+def test_inner_products_over_seeds(dim, k, repetitions):
     """E⟨x,y⟩ = ⟨u,v⟩, and the variance of Li & Li Thm 3.10 with p the padded dimension.
 
     6000 seeds; mean and variance within 6 standard errors (the variance's from the fourth moment
@@ -169,7 +162,7 @@ def test_inner_products_over_seeds(dim: int, k: int, repetitions: int) -> None:
     assert error * spread <= 0.2 * variance + 1e-12
 
 
-def test_spread_is_the_root_mean_square_of_a_coordinate() -> None:
+def test_spread_is_the_root_mean_square_of_a_coordinate():
     """The squares of a unit vector add up to one over the k/t bins of a repetition."""
     projection = Oporp(12, 8, 0, 2)
     squares = projection.apply(np.eye(12)) ** 2
@@ -177,7 +170,7 @@ def test_spread_is_the_root_mean_square_of_a_coordinate() -> None:
 
 
 @folded(("dim", "k", "repetitions"), SHAPES)
-def test_low_the_sensitivity_counts_every_repetition(dim: int, k: int, repetitions: int) -> None:
+def test_low_the_sensitivity_counts_every_repetition(dim, k, repetitions):
     """One attribute moves one bin of each repetition by its sign."""
     moved = np.abs(definition(dim, k, 0, repetitions)).sum(axis=1)
     stated = Oporp(dim, k, seed=0, repetitions=repetitions).sensitivity

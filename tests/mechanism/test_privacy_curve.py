@@ -1,9 +1,5 @@
 """The Gaussian curve against 60 digits, Arb's balls and dp-accounting; what is found is least."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import mpmath
 import numpy as np
 import pytest
@@ -26,7 +22,7 @@ log_deltas = st.floats(-15.0, -1.0)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def digits() -> Iterator[None]:
+def digits():
     before = ctx.prec
     ctx.prec = 400
     with mpmath.workdps(60):
@@ -34,26 +30,26 @@ def digits() -> Iterator[None]:
     ctx.prec = before
 
 
-def in_digits(sigma: mpmath.mpf, epsilon: float) -> mpmath.mpf:
+def in_digits(sigma, epsilon):
     """Balle & Wang 2018, Thm 8, by mpmath's own normal law."""
     half, middle = 1 / (2 * mpmath.mpf(sigma)), mpmath.mpf(epsilon) * sigma
     return mpmath.ncdf(half - middle) - mpmath.exp(epsilon) * mpmath.ncdf(-half - middle)
 
 
-def in_balls(sigma: float, epsilon: float) -> arb:
+def in_balls(sigma, epsilon):
     """The same by Arb: an enclosure, by other people's code in another language."""
     half, middle, root = 1 / (2 * arb(sigma)), arb(epsilon) * arb(sigma), arb(2).sqrt()
     near, far = ((middle - half) / root).erfc(), ((middle + half) / root).erfc()
     return (near - arb(epsilon).exp() * far) / 2
 
 
-def is_least_sigma(sigma: float, epsilon: float, delta: float) -> bool:
+def is_least_sigma(sigma, epsilon, delta):
     with mpmath.workdps(60):
         below = mpmath.mpf(sigma) / ABOVE
         return bool(in_digits(sigma, epsilon) <= delta < in_digits(below, epsilon))
 
 
-def is_least_epsilon(epsilon: float, sigma: mpmath.mpf, delta: float) -> bool:
+def is_least_epsilon(epsilon, sigma, delta):
     with mpmath.workdps(60):
         below = mpmath.mpf(epsilon) / ABOVE
         return bool(in_digits(sigma, epsilon) <= delta < in_digits(sigma, below))
@@ -62,9 +58,7 @@ def is_least_epsilon(epsilon: float, sigma: mpmath.mpf, delta: float) -> bool:
 @pytest.mark.slow
 @folded("epsilon", EPSILONS)
 @folded("delta", DELTAS)
-def test_sigma_is_never_below_the_least_and_at_most_a_millionth_above(
-    epsilon: float, delta: float
-) -> None:
+def test_sigma_is_never_below_the_least_and_at_most_a_millionth_above(epsilon, delta):
     assert is_least_sigma(least_sigma(epsilon, delta), epsilon, delta)
     assert is_least_sigma(optimal_sigma(epsilon, delta), epsilon, delta)
 
@@ -72,21 +66,21 @@ def test_sigma_is_never_below_the_least_and_at_most_a_millionth_above(
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(epsilons, log_deltas)
-def test_sigma_is_least_anywhere(epsilon: float, log_delta: float) -> None:
+def test_sigma_is_least_anywhere(epsilon, log_delta):
     assert is_least_sigma(optimal_sigma(epsilon, 10**log_delta), epsilon, 10**log_delta)
 
 
 @pytest.mark.slow
 @folded("epsilon", EPSILONS)
 @folded("delta", DELTAS)
-def test_arb_proves_every_sigma(epsilon: float, delta: float) -> None:
+def test_arb_proves_every_sigma(epsilon, delta):
     assert in_balls(least_sigma(epsilon, delta), epsilon) <= arb(delta)
 
 
 @pytest.mark.slow
 @folded("epsilon", EPSILONS)
 @folded("delta", DELTAS)
-def test_the_interval_holds_the_ball_of_arb(epsilon: float, delta: float) -> None:
+def test_the_interval_holds_the_ball_of_arb(epsilon, delta):
     sigma = least_sigma(epsilon, delta)
     interval, ball = delta_interval(sigma, epsilon, delta), in_balls(sigma, epsilon)
     with mpmath.workdps(100):
@@ -101,21 +95,21 @@ def test_the_interval_holds_the_ball_of_arb(epsilon: float, delta: float) -> Non
 
 @folded("epsilon", EPSILONS)
 @folded("delta", [1e-15, 1e-6, 0.1])
-def test_dp_accounting_finds_the_same(epsilon: float, delta: float) -> None:
+def test_dp_accounting_finds_the_same(epsilon, delta):
     with np.errstate(divide="ignore"):
         sigma = get_sigma_gaussian(epsilon=epsilon, delta=delta)
     assert least_sigma(epsilon, delta) == pytest.approx(sigma, rel=1e-7)
     assert least_epsilon(sigma, delta) == pytest.approx(epsilon, rel=1e-5, abs=1e-9)
 
 
-def test_noise_that_needs_no_epsilon_has_none() -> None:
+def test_noise_that_needs_no_epsilon_has_none():
     assert least_epsilon(1e3, 0.1) == 0.0
 
 
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(epsilons, log_deltas)
-def test_epsilon_is_least_anywhere(epsilon: float, log_delta: float) -> None:
+def test_epsilon_is_least_anywhere(epsilon, log_delta):
     delta = 10**log_delta
     sigma = least_sigma(epsilon, delta) * 0.75
     assert is_least_epsilon(least_epsilon(sigma, delta), mpmath.mpf(sigma), delta)
@@ -126,8 +120,8 @@ def test_epsilon_is_least_anywhere(epsilon: float, log_delta: float) -> None:
 @folded("delta", DELTAS)
 @folded("times", [2, 9])
 def test_composed_releases_are_never_below_the_least_and_at_most_a_millionth_above(
-    epsilon: float, delta: float, times: int
-) -> None:
+    epsilon, delta, times
+):
     """So many Gaussian releases are one, of that much less noise (Dong, Roth & Su 2022)."""
     spec = Spec("dp-oporp", dim=8, k=4, epsilon=epsilon, delta=delta, adjacency=attribute(1.0))
     found = compose([spec] * times, delta=delta).epsilon

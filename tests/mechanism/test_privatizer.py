@@ -1,9 +1,5 @@
 """Projections in, codes out: noise that is never shared, whatever the threads and the width."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.specs import example, length, needed
@@ -23,8 +19,8 @@ NOISY_FLOATS = [
 ]
 
 
-def plain(**changes: Any) -> dpi.Privatizer:
-    arguments: dict[str, Any] = {
+def plain(**changes):
+    arguments = {
         "adjacency": dpi.attribute(1.0),
         "method": "dp-oporp-staircase",
         "dim": 24,
@@ -34,17 +30,17 @@ def plain(**changes: Any) -> dpi.Privatizer:
     return dpi.Privatizer(dpi.Spec(**{**arguments, **changes}))
 
 
-def uniform(n: int, dim: int = 24, seed: int = 0) -> Any:
+def uniform(n, dim=24, seed=0):
     return np.random.default_rng(seed).uniform(-1, 1, (n, dim))
 
 
 @pytest.mark.parametrize("threads", [0, -1])
-def test_threads_start_at_one(threads: int) -> None:
+def test_threads_start_at_one(threads):
     with pytest.raises(InputError, match="threads must be at least 1"):
         plain().privatize(uniform(2), threads=threads)
 
 
-def test_the_first_of_several_faults_is_reported_with_any_number_of_threads() -> None:
+def test_the_first_of_several_faults_is_reported_with_any_number_of_threads():
     x = np.zeros((40_000, 64))
     x[[39_999, 20_000, 17_000], [1, 2, 3]] = np.nan
     privatizer = plain(dim=64, k=64)
@@ -55,7 +51,7 @@ def test_the_first_of_several_faults_is_reported_with_any_number_of_threads() ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", EVERY)
-def test_codes_do_not_depend_on_threads(row: Any) -> None:
+def test_codes_do_not_depend_on_threads(row):
     """Several tasks: every row gets a code near its projection, and rows keep their order."""
     epsilon = None if row.definition == "none" else 64.0
     spec = example(row, 64, k=length(row, 64), epsilon=epsilon)
@@ -86,11 +82,11 @@ def test_codes_do_not_depend_on_threads(row: Any) -> None:
             assert (agreement > 0.5).mean() > 0.99
 
 
-def test_cores_is_a_count() -> None:
+def test_cores_is_a_count():
     assert cores() >= 1
 
 
-def distinct(rows: Any) -> int:
+def distinct(rows):
     """How many different rows."""
     rows = np.ascontiguousarray(rows)
     return len(np.unique(rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1])))))
@@ -98,7 +94,7 @@ def distinct(rows: Any) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].definition == "DP"])
-def test_identical_vectors_never_share_noise(row: Any) -> None:
+def test_identical_vectors_never_share_noise(row):
     """40 000 equal vectors, in several tasks, threads and calls, with codes of 128 or more random
     bits: two equal codes would come from noise used twice (by chance: below 1e-27). Of symbols
     forty together have as many.
@@ -113,7 +109,7 @@ def test_identical_vectors_never_share_noise(row: Any) -> None:
     assert distinct(both.reshape(len(both) // group, -1)) == len(both) // group
 
 
-def test_no_stretch_of_noise_comes_twice() -> None:
+def test_no_stretch_of_noise_comes_twice():
     """Not even shifted: no twelve numbers in a row (at least 90 bits) occur twice in 520 000."""
     spec = dpi.Spec(
         "raw-laplace", 16, epsilon=0.05, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0)
@@ -132,7 +128,7 @@ def test_no_stretch_of_noise_comes_twice() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["raw-laplace", "raw-staircase", "dp-oporp-staircase"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_codes_wider_than_int16(name: str, threads: int) -> None:
+def test_codes_wider_than_int16(name, threads):
     """At ε = 0.001 and values up to 30 000 β some blocks need int32: nothing is cut or moved.
 
     Noise beyond 60 000 β has probability e^−60 a number.
@@ -152,7 +148,7 @@ def test_codes_wider_than_int16(name: str, threads: int) -> None:
     assert dpi.codes_from_bytes(codes.to_bytes()).to_float().tolist() == codes.to_float().tolist()
 
 
-def test_wide_codes_are_exact() -> None:
+def test_wide_codes_are_exact():
     """At ε = 64 the noise is far below a beta: wide codes decode to what went in."""
     privatizer = plain(method="raw-staircase", dim=64, k=64, epsilon=64.0, bounds=(-3e4, 3e4))
     x = np.random.default_rng(5).uniform(-1e-3, 1e-3, (20_000, 64))
@@ -163,7 +159,7 @@ def test_wide_codes_are_exact() -> None:
     np.testing.assert_allclose(codes.to_float(), x, rtol=1e-4, atol=0.51)
 
 
-def test_common_codes_are_small() -> None:
+def test_common_codes_are_small():
     assert plain().privatize(uniform(50)).stored.dtype in (np.int8, np.int16)
     assert plain(method="dp-signoporp-rr").privatize(uniform(50)).stored.shape == (50, 1)
 
@@ -171,7 +167,7 @@ def test_common_codes_are_small() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("row", NOISY_FLOATS)
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
-def test_decoded_codes_are_unbiased_with_the_variance_they_state(row: Any, epsilon: float) -> None:
+def test_decoded_codes_are_unbiased_with_the_variance_they_state(row, epsilon):
     """20 000 privatizations of one vector.
 
     Means within 6 standard errors (24 of them), the pooled variance within 6 of its own (from the
@@ -204,7 +200,7 @@ class TestFinding8:
     """Nothing leaves a device under a spec that its owner did not agree to."""
 
     @pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
-    def test_a_spec_that_protects_nothing_is_refused(self, method: str) -> None:
+    def test_a_spec_that_protects_nothing_is_refused(self, method):
         spec = dpi.Spec(method, dim=8, adjacency=dpi.attribute(1.0))
         with pytest.raises(dpi.InputError, match=r"protects nothing; .*allow_unprotected"):
             dpi.Privatizer(spec)
@@ -219,16 +215,16 @@ class TestFinding8:
             ({"method": "none-oporp", "epsilon": None}, 64.0),
         ],
     )
-    def test_more_than_the_device_accepts_is_refused(self, changes: Any, most: float) -> None:
+    def test_more_than_the_device_accepts_is_refused(self, changes, most):
         spec = dpi.Spec(
             **{"method": "dp-oporp-staircase", "dim": 8, "adjacency": dpi.attribute(1.0), **changes}
         )
         with pytest.raises(dpi.InputError, match=f"at most epsilon = {most:g} of DP is accepted"):
             dpi.Privatizer(spec, allow_unprotected=True, max_epsilon=most)
 
-    def test_as_much_as_the_device_accepts_passes(self) -> None:
+    def test_as_much_as_the_device_accepts_passes(self):
         spec = dpi.Spec("dp-oporp-staircase", dim=8, epsilon=2.0, adjacency=dpi.attribute(1.0))
         assert len(dpi.Privatizer(spec, max_epsilon=2.0).privatize(np.zeros(8))) == 1
         for wrong in (float("nan"), "2"):
             with pytest.raises(dpi.InputError, match="max_epsilon"):
-                dpi.Privatizer(spec, max_epsilon=wrong)  # type: ignore[arg-type]
+                dpi.Privatizer(spec, max_epsilon=wrong)

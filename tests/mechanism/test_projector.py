@@ -1,10 +1,5 @@
 """Vectors in, exact projections out: every kind of input and of fault."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.specs import example, folded, length
@@ -12,7 +7,7 @@ from scipy import sparse
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.mechanism.projections import Identity, Projection
+from dpindex.mechanism.projections import Identity
 from dpindex.mechanism.projections.dense import Oporp, Rademacher
 from dpindex.mechanism.spec import Projector
 
@@ -26,8 +21,8 @@ DTYPES = [
 ]
 
 
-def plain(**changes: Any) -> dpi.Privatizer:
-    arguments: dict[str, Any] = {
+def plain(**changes):
+    arguments = {
         "adjacency": dpi.attribute(1.0),
         "method": "dp-oporp-staircase",
         "dim": 24,
@@ -37,7 +32,7 @@ def plain(**changes: Any) -> dpi.Privatizer:
     return dpi.Privatizer(dpi.Spec(**{**arguments, **changes}))
 
 
-def uniform(n: int, dim: int = 24, seed: int = 0) -> Any:
+def uniform(n, dim=24, seed=0):
     return np.random.default_rng(seed).uniform(-1, 1, (n, dim))
 
 
@@ -46,7 +41,7 @@ def uniform(n: int, dim: int = 24, seed: int = 0) -> Any:
 
 @folded("dtype", DTYPES)
 @folded("method", ["dp-oporp-staircase", "dp-oporp-laplace", "idp-signrp-rr"])
-def test_every_dtype_gives_the_same_bits(dtype: Any, method: str) -> None:
+def test_every_dtype_gives_the_same_bits(dtype, method):
     """Steps of ⅛ in [0, 1] are exact in every type that holds 0 … 8, with scale 8."""
     numbers = np.random.default_rng(1).integers(0, 9, (30, 24))
     privatizer = plain(method=method, scale=8.0)
@@ -61,7 +56,7 @@ def test_every_dtype_gives_the_same_bits(dtype: Any, method: str) -> None:
             np.testing.assert_array_equal(privatizer.project(kind(x)), wanted)
 
 
-def test_booleans() -> None:
+def test_booleans():
     x = uniform(30) > 0
     privatizer = plain()
     wanted = privatizer.project(x.astype(float))
@@ -72,7 +67,7 @@ def test_booleans() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", EVERY)
-def test_projections_agree_across_layouts_splits_and_instances(row: Any) -> None:
+def test_projections_agree_across_layouts_splits_and_instances(row):
     """A phone with one vector and a server with a million have the same bits (n spans blocks)."""
     spec = example(row, k=length(row, 12))
     rng = np.random.default_rng(2)
@@ -107,7 +102,7 @@ def test_projections_agree_across_layouts_splits_and_instances(row: Any) -> None
     np.testing.assert_array_equal(np.concatenate(parts), wanted)
 
 
-def test_memory_maps_and_read_only_arrays(tmp_path: Path) -> None:
+def test_memory_maps_and_read_only_arrays(tmp_path):
     x = uniform(100).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
@@ -122,13 +117,13 @@ def test_memory_maps_and_read_only_arrays(tmp_path: Path) -> None:
     )
 
 
-def test_one_vector_and_lists() -> None:
+def test_one_vector_and_lists():
     privatizer = plain()
     assert len(privatizer.privatize(uniform(1)[0])) == 1
     assert len(privatizer.privatize(uniform(3).tolist())) == 3
 
 
-def test_duplicate_and_unsorted_sparse_entries_are_one_attribute() -> None:
+def test_duplicate_and_unsorted_sparse_entries_are_one_attribute():
     """Entries given twice count as their sum, also against the bounds; the input stays as it is."""
     data = np.array([0.25, 0.5, -0.5, 0.75, -0.5])
     matrix = sparse.csr_matrix((data, [7, 3, 7, 3, 3], [0, 3, 3, 5]), shape=(3, 24))
@@ -144,7 +139,7 @@ def test_duplicate_and_unsorted_sparse_entries_are_one_attribute() -> None:
         privatizer.privatize(coordinates)
 
 
-def test_duplicate_entries_are_added_before_they_are_checked_and_rounded() -> None:
+def test_duplicate_entries_are_added_before_they_are_checked_and_rounded():
     """Apart, each of the 0.75 would pass the bounds, and each piece would be rounded on its own: a
     change of beta spread over many pieces would move the attribute by more than its sensitivity."""
     over = sparse.csr_matrix((np.full(2, 0.75), [5, 5], [0, 0, 2]), shape=(2, 24))
@@ -157,7 +152,7 @@ def test_duplicate_entries_are_added_before_they_are_checked_and_rounded() -> No
     assert np.abs(plain().project(pieces)).max() == np.abs(plain().project(whole)).max() == 40
 
 
-def test_scale_is_divided_out_before_the_projection() -> None:
+def test_scale_is_divided_out_before_the_projection():
     """Codes are in units of scaled attributes: 255 with scale 255 is 1."""
     x = np.random.default_rng(7).integers(0, 256, (40, 24)).astype(np.uint8)
     scaled = plain(scale=255.0)
@@ -168,7 +163,7 @@ def test_scale_is_divided_out_before_the_projection() -> None:
     )
 
 
-def test_projection_in_units_is_close_to_the_real_one() -> None:
+def test_projection_in_units_is_close_to_the_real_one():
     """Rounding to the grid moves an attribute by half a step, so a bin of three by 1.5."""
     x = uniform(500)
     privatizer = plain()
@@ -180,7 +175,7 @@ def test_projection_in_units_is_close_to_the_real_one() -> None:
     )
 
 
-def test_a_searcher_projects_as_a_device_does() -> None:
+def test_a_searcher_projects_as_a_device_does():
     """The projector alone, which knows no secret stream, has the privatizer's checks and bits."""
     device = plain()
     searcher = Projector(device.spec)
@@ -216,7 +211,7 @@ def test_a_searcher_projects_as_a_device_does() -> None:
         ([[0.0] * 24, [0.0] * 23], "equally long"),
     ],
 )
-def test_wrong_tables_are_refused(x: Any, words: str) -> None:
+def test_wrong_tables_are_refused(x, words):
     for act in (plain().privatize, plain().project, plain().check):
         with pytest.raises(InputError, match=words):
             act(x)
@@ -238,9 +233,7 @@ PLACES = [(0, 0), (5460, 23), (5461, 0), (11_999, 7)]
 )
 @folded(("row", "column"), PLACES)
 @folded("kind", [np.asarray, sparse.csr_matrix, sparse.csc_matrix])
-def test_faults_are_named_by_row_and_column(
-    value: float, words: str, row: int, column: int, kind: Any
-) -> None:
+def test_faults_are_named_by_row_and_column(value, words, row, column, kind):
     """The first faulty row counts from ``first_row``; the value, which is private, is not shown."""
     x = np.zeros((12_000, 24))
     x[::3, ::5] = 0.5
@@ -255,7 +248,7 @@ def test_faults_are_named_by_row_and_column(
         privatizer.privatize(kind(x), first_row=1_000_000)
 
 
-def test_bounds_are_of_scaled_values_and_belong_to_the_range() -> None:
+def test_bounds_are_of_scaled_values_and_belong_to_the_range():
     bytes_ = np.arange(240, dtype=np.uint8).reshape(10, 24) + 16
     privatizer = plain(scale=255, bounds=(0.0, 1.0))
     privatizer.privatize(bytes_)
@@ -266,12 +259,12 @@ def test_bounds_are_of_scaled_values_and_belong_to_the_range() -> None:
         plain(bounds=(-0.25, 0.5)).privatize([[-0.25] * 12 + [np.nextafter(0.5, 1)] * 12])
 
 
-def test_sparse_zeros_must_lie_within_the_bounds() -> None:
+def test_sparse_zeros_must_lie_within_the_bounds():
     with pytest.raises(InputError, match="sparse vectors hold zeros"):
         plain(bounds=(0.5, 1.0)).privatize(sparse.csr_matrix(np.full((2, 24), 0.75)))
 
 
-def test_clip_moves_values_to_the_bounds_but_not_nan() -> None:
+def test_clip_moves_values_to_the_bounds_but_not_nan():
     x = 3 * uniform(50)
     clipping, strict = plain(clip=True), plain()
     wanted = strict.project(np.clip(x, -1, 1))
@@ -284,7 +277,7 @@ def test_clip_moves_values_to_the_bounds_but_not_nan() -> None:
             clipping.privatize(x)
 
 
-def test_declared_norms_are_checked() -> None:
+def test_declared_norms_are_checked():
     x = uniform(9000)
     x *= 0.5 / np.linalg.norm(x, axis=1, keepdims=True)
     privatizer = plain(norm=1.0, scale=0.5)
@@ -308,12 +301,12 @@ def test_declared_norms_are_checked() -> None:
         {"scale": 1e31},
     ],
 )
-def test_parameters_that_strain_the_arithmetic_are_refused_at_once(changes: Any) -> None:
+def test_parameters_that_strain_the_arithmetic_are_refused_at_once(changes):
     with pytest.raises(InputError):
         plain(**changes)
 
 
-def test_a_mask_is_not_lost() -> None:
+def test_a_mask_is_not_lost():
     """NumPy would hand out what lies under the mask, and it would be published."""
     from dpindex.race import PStable, RaceSketch, SketchSpec
 
@@ -325,7 +318,7 @@ def test_a_mask_is_not_lost() -> None:
         RaceSketch(SketchSpec(24, 4, 8, PStable(1.0), 1.0)).fit(hidden)
 
 
-def test_malformed_sparse_matrices_are_refused() -> None:
+def test_malformed_sparse_matrices_are_refused():
     """An index beyond the last column would otherwise be taken for another attribute."""
     rows = sparse.csr_matrix(np.eye(3, 6))
     rows.indices[1] = 6
@@ -338,7 +331,7 @@ def test_malformed_sparse_matrices_are_refused() -> None:
 # No projection: the raw coordinates, and what every projection of the table must hold to
 
 
-def test_identity_changes_nothing() -> None:
+def test_identity_changes_nothing():
     x = np.random.default_rng(0).integers(-9, 10, (5, 7)).astype(np.float32)
     identity = Identity(7)
     assert identity.apply(x) is x
@@ -352,7 +345,7 @@ def test_identity_changes_nothing() -> None:
     "projection",
     [Identity(24), Oporp(24, 8, 1), Oporp(24, 36, 1, 3), Oporp(23, 9, 1), Rademacher(24, 10, 1)],
 )
-def test_facts_hold_for_the_map_in_use(projection: Projection) -> None:
+def test_facts_hold_for_the_map_in_use(projection):
     """``max_column_l1``, ``rms`` and ``scale`` against the explicit matrix of each map."""
     matrix = projection.apply(np.eye(projection.dim))
     assert matrix.shape == (projection.dim, projection.k)

@@ -1,9 +1,6 @@
 """What is stated of exposure without measuring: proven bounds, or nothing."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ DIM = 16
 WHOLE = {"adjacency": dpi.record()}
 
 
-def directions(rows: int, seed: int) -> Any:
+def directions(rows, seed):
     x = np.random.default_rng(seed).normal(size=(rows, DIM))
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
@@ -37,9 +34,7 @@ BOOK = dpi.Codebook(directions(64, 3))
         ("dp-oporp-staircase", 32, 8, 1.0, 3000, 0.70),
     ],
 )
-def test_e1_no_share_is_stated_that_our_own_attack_beats(
-    method: str, dim: int, k: int | None, epsilon: float, n: int, found: float
-) -> None:
+def test_e1_no_share_is_stated_that_our_own_attack_beats(method, dim, k, epsilon, n, found):
     """`info` said 3 to 49 % where a third hostile reader found these shares by the law."""
     spec = dpi.Spec(method, dim, k, epsilon, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0))
     assert max_linkage_rate(spec, n) is None
@@ -48,7 +43,7 @@ def test_e1_no_share_is_stated_that_our_own_attack_beats(
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 3.0])
 @pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
-def test_no_linkage_of_whole_records_beats_the_bound(method: str, epsilon: float) -> None:
+def test_no_linkage_of_whole_records_beats_the_bound(method, epsilon):
     """Random vectors, and the worst ones: a vector among copies of its opposite.
 
     The slack is six standard deviations of a share of 250 known vectors, and of 400 worlds.
@@ -74,7 +69,7 @@ def test_no_linkage_of_whole_records_beats_the_bound(method: str, epsilon: float
         assert np.mean(shares) <= bound + 6 * math.sqrt(bound * (1 - bound) / rows)
 
 
-def test_the_bound_of_linkage_is_that_of_changed_places() -> None:
+def test_the_bound_of_linkage_is_that_of_changed_places():
     """Of two codes any answer that is right with chance p is wrong with e^−2ε·p at least."""
     spec = dpi.Spec("record-cap", DIM, epsilon=1.0, **WHOLE)
     assert max_linkage_rate(spec, 1) == 1.0
@@ -85,7 +80,7 @@ def test_the_bound_of_linkage_is_that_of_changed_places() -> None:
     assert "does not limit" in exposure_line(spec.with_epsilon(16.0), 1000)
 
 
-def test_no_code_says_more_than_the_best_share_allows() -> None:
+def test_no_code_says_more_than_the_best_share_allows():
     """The most bits, by a search over shares that is finer than the one that ships."""
     for epsilon in (1.0, 6.0, 12.0):
         shares = np.exp(-np.linspace(1e-3, 3 * epsilon + 5, 200_001))

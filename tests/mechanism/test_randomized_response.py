@@ -1,15 +1,9 @@
 """Flips: the ratio e^ε between all adjacent integers, exactly, and flips of exactly that chance."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from fractions import Fraction
-from typing import Any
 
 import mpmath
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.specs import folded
 from helpers.streams import Scripted, Seeded
@@ -34,7 +28,7 @@ from dpindex.mechanism.secret_random import secret_stream
 
 BETA = 4096
 ONE = 1 << 64
-LAWS: dict[str, Callable[[float], FlipsByLevel]] = {
+LAWS = {
     "rr": randomized_response,
     "smooth": smooth_flips,
     "geometric": geometric_flips,
@@ -42,7 +36,7 @@ LAWS: dict[str, Callable[[float], FlipsByLevel]] = {
 EPSILONS = (0.01, 0.1, 0.5, 1.0, 2.0, 3.7, 8.0, 16.0, 40.0, 64.0)
 
 
-def _plus(law: FlipsByLevel, x: int, beta: int = BETA) -> int:
+def _plus(law, x, beta=BETA):
     """Chance of +1 given the integer x, times 2^64: the definition, apart from the code."""
     if x == 0:
         return ONE // 2
@@ -51,13 +45,13 @@ def _plus(law: FlipsByLevel, x: int, beta: int = BETA) -> int:
     return ONE - flip if x > 0 else flip
 
 
-def _alike(p: int, q: int, bound: Fraction) -> bool:
+def _alike(p, q, bound):
     """Whether neither outcome is more than ``bound`` times as likely under one as the other."""
     pairs = ((p, q), (q, p), (ONE - p, ONE - q), (ONE - q, ONE - p))
     return all(a * bound.denominator <= b * bound.numerator for a, b in pairs)
 
 
-def _keeps(law: FlipsByLevel, epsilon: float, levels: int = 10**9) -> bool:
+def _keeps(law, epsilon, levels=10**9):
     """All pairs of integers up to one beta apart. The law is constant on (Lβ, (L+1)β], so the edges
     stand for all, and −x mirrors x: ``test_neighbours_one_by_one`` checks that in full."""
     bound = exp_between(epsilon)[0]
@@ -71,7 +65,7 @@ def _keeps(law: FlipsByLevel, epsilon: float, levels: int = 10**9) -> bool:
 
 @folded("epsilon", EPSILONS)
 @folded("name", LAWS)
-def test_neighbours_differ_by_at_most_e_to_the_epsilon(name: str, epsilon: float) -> None:
+def test_neighbours_differ_by_at_most_e_to_the_epsilon(name, epsilon):
     law = LAWS[name](epsilon)
     assert min(law.thresholds) >= 1
     assert _keeps(law, epsilon)
@@ -79,7 +73,7 @@ def test_neighbours_differ_by_at_most_e_to_the_epsilon(name: str, epsilon: float
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
 @pytest.mark.parametrize("name", LAWS)
-def test_neighbours_one_by_one(name: str, epsilon: float) -> None:
+def test_neighbours_one_by_one(name, epsilon):
     """Every pair of integers, on a beta of 8 steps."""
     law, bound = LAWS[name](epsilon), exp_between(epsilon)[0]
     chances = {x: _plus(law, x, beta=8) for x in range(-250, 251)}
@@ -89,7 +83,7 @@ def test_neighbours_one_by_one(name: str, epsilon: float) -> None:
 
 @folded("epsilon", EPSILONS)
 @folded("name", LAWS)
-def test_flips_for_five_percent_more_fail(name: str, epsilon: float) -> None:
+def test_flips_for_five_percent_more_fail(name, epsilon):
     """Above ε = 44 the threshold of 2^-64 keeps more than asked, and cannot be seen to fail."""
     weaker = LAWS[name](1.05 * epsilon)
     assert _keeps(weaker, epsilon, levels=3) == (epsilon > 44)
@@ -97,14 +91,14 @@ def test_flips_for_five_percent_more_fail(name: str, epsilon: float) -> None:
 
 @pytest.mark.parametrize("name", ["smooth", "geometric"])
 @pytest.mark.parametrize("level", [1, 2, 5])
-def test_one_threshold_five_percent_lower_fails(name: str, level: int) -> None:
+def test_one_threshold_five_percent_lower_fails(name, level):
     thresholds = list(LAWS[name](0.5).thresholds)
     thresholds[level] = thresholds[level] * 95 // 100
     fails_at = 0.5 if name == "geometric" else math.log(thresholds[level - 1] / thresholds[level])
     assert not _keeps(FlipsByLevel(thresholds), min(0.5, fails_at * 0.999))
 
 
-def test_rounding_each_smooth_threshold_up_by_itself_fails() -> None:
+def test_rounding_each_smooth_threshold_up_by_itself_fails():
     """It breaks the ratio at ε₀ = 1. Ours is at least that, and keeps it."""
     with mpmath.workprec(300):
         by_itself = [
@@ -117,7 +111,7 @@ def test_rounding_each_smooth_threshold_up_by_itself_fails() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0, 10.0])
-def test_thresholds_follow_their_formulas(epsilon: float) -> None:
+def test_thresholds_follow_their_formulas(epsilon):
     """Never below the published formula, and above it by a few units of 2^-64 only."""
     with mpmath.workprec(300):
         e = mpmath.exp(mpmath.mpf(epsilon))
@@ -136,7 +130,7 @@ def test_thresholds_follow_their_formulas(epsilon: float) -> None:
 
 @folded("epsilon", [0.01, 0.1, 0.5, 2.0])
 @folded("name", ["smooth", "geometric"])
-def test_a_chain_ends_where_rounding_up_would_hold_it(name: str, epsilon: float) -> None:
+def test_a_chain_ends_where_rounding_up_would_hold_it(name, epsilon):
     """(It used to repeat the last threshold up to 65536 times for every ε below log 2.)"""
     thresholds = LAWS[name](epsilon).thresholds
     assert thresholds[-1] < thresholds[-2]
@@ -144,7 +138,7 @@ def test_a_chain_ends_where_rounding_up_would_hold_it(name: str, epsilon: float)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-def test_geometric_flips_less_than_smooth_and_smooth_less_than_rr(epsilon: float) -> None:
+def test_geometric_flips_less_than_smooth_and_smooth_less_than_rr(epsilon):
     geometric, smooth = geometric_flips(epsilon).thresholds, smooth_flips(epsilon).thresholds
     rr = randomized_response(epsilon).thresholds
     assert geometric[0] == smooth[0] == rr[0]
@@ -154,13 +148,13 @@ def test_geometric_flips_less_than_smooth_and_smooth_less_than_rr(epsilon: float
     assert all(g <= s + 64 for g, s in zip(geometric, smooth, strict=False))
 
 
-def _level_chances(law: Any, x: list[int], rms: float = 1.0) -> npt.NDArray[np.float64]:
+def _level_chances(law, x, rms=1.0):
     return np.asarray(law.flip_probability(np.array([abs(v) / BETA for v in x]), rms))
 
 
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_perturb_uses_the_threshold_of_each_level(name: str, dtype: Any) -> None:
+def test_perturb_uses_the_threshold_of_each_level(name, dtype):
     """With scripted words next to the thresholds: the sign flips below, and only below."""
     law = LAWS[name](1.0)
     values = [0, 1, -1, 4095, 4096, -4096, 4097, -4097, 8192, 8193, -12289, 41 * 4096, 2**22]
@@ -179,7 +173,7 @@ def test_perturb_uses_the_threshold_of_each_level(name: str, dtype: Any) -> None
     assert x.tolist() == [[float(v) for v in values]]  # the input is left alone
 
 
-def _threshold(law: FlipsByLevel, x: int) -> int:
+def _threshold(law, x):
     return ONE // 2 if x == 0 else (ONE - _plus(law, x) if x > 0 else _plus(law, x))
 
 
@@ -192,7 +186,7 @@ def _threshold(law: FlipsByLevel, x: int) -> int:
     ),
     offset=st.integers(-3, 3),
 )
-def test_draw_flips_compares_64_bits_exactly(threshold: int, offset: int) -> None:
+def test_draw_flips_compares_64_bits_exactly(threshold, offset):
     """Keys around the threshold, and all 2^16 top words: flips exactly when key < threshold."""
     table = np.array([7, threshold], np.uint64)
     key = threshold + offset
@@ -210,7 +204,7 @@ def test_draw_flips_compares_64_bits_exactly(threshold: int, offset: int) -> Non
         assert int(flips.sum()) == int((keys < threshold).sum())
 
 
-def test_draw_flips_has_the_shape_of_its_index() -> None:
+def test_draw_flips_has_the_shape_of_its_index():
     table = np.array([0, ONE - 1], np.uint64)
     index = np.array([[0, 1, 0], [1, 1, 0]])
     assert draw_flips(table, index, Seeded(1)).tolist() == (index == 1).tolist()
@@ -218,7 +212,7 @@ def test_draw_flips_has_the_shape_of_its_index() -> None:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_frequencies_with_secret_words(name: str) -> None:
+def test_frequencies_with_secret_words(name):
     """2^18 signs at each of six values, within 5.5 standard errors: false alarm 4e-8 each."""
     law, count = LAWS[name](0.8), 1 << 18
     for x in (0, 3, -4096, 4097, -9000, 50_000):
@@ -229,7 +223,7 @@ def test_frequencies_with_secret_words(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_flip_probability_is_that_of_perturb(name: str) -> None:
+def test_flip_probability_is_that_of_perturb(name):
     law = LAWS[name](0.7)
     values = [1, 4096, 4097, 8192, 8193, 100_000, 2**24]
     expected = [_threshold(law, v) / ONE for v in values]
@@ -237,7 +231,7 @@ def test_flip_probability_is_that_of_perturb(name: str) -> None:
     assert law.depends_on_size == (name != "rr")
 
 
-def test_no_flips_leaves_signs_and_tosses_for_zero() -> None:
+def test_no_flips_leaves_signs_and_tosses_for_zero():
     x = np.array([[0, 0, 3, -3]], np.float32)
     coins = np.array([254, 1, 0, 1], np.uint8)
     assert NoFlips().perturb(x, Scripted([coins])).tolist() == [[False, True, True, False]]
@@ -249,10 +243,10 @@ def test_no_flips_leaves_signs_and_tosses_for_zero() -> None:
 
 @pytest.mark.parametrize("dim", [1, 10, 784, 100_000])
 @pytest.mark.parametrize("ratio", [0.001, 0.1, 0.5, 0.99])
-def test_change_probability(dim: int, ratio: float) -> None:
+def test_change_probability(dim, ratio):
     """Above mpmath's integral by 1e-9, the margin, and no more; rounding costs little."""
 
-    def density(t: mpmath.mpf) -> mpmath.mpf:
+    def density(t):
         below = (2 * mpmath.ncdf(t) - 1) ** (dim - 1)
         return 2 * dim * below * mpmath.erf(ratio * t / mpmath.sqrt(2)) * mpmath.npdf(t)
 
@@ -266,11 +260,11 @@ def test_change_probability(dim: int, ratio: float) -> None:
 @folded("k", [1, 8, 512])
 @folded("chance", [0.001, 0.2, 0.7, 1.0])
 @folded("delta", [1e-9, 1e-6, 0.1])
-def test_counts(k: int, chance: float, delta: float) -> None:
+def test_counts(k, chance, delta):
     """By exact sums: N is enough and N − 1 is not."""
     with mpmath.workdps(60):
 
-        def exceeds(n: int) -> mpmath.mpf:
+        def exceeds(n):
             p = mpmath.mpf(chance)
             return mpmath.fsum(
                 mpmath.binomial(k, j) * p**j * (1 - p) ** (k - j) for j in range(n + 1, k + 1)
@@ -284,7 +278,7 @@ def test_counts(k: int, chance: float, delta: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["flat", "one", "half"])
-def test_realised_projections_change_no_more_signs(shape: str) -> None:
+def test_realised_projections_change_no_more_signs(shape):
     """For vectors of the least norm: how often |x_j| ≤ Δ_j over 40 projections of 512 columns.
 
     Each column is one with chance at most P₊: the total exceeds its mean by more than 6 deviations
@@ -312,7 +306,7 @@ def test_realised_projections_change_no_more_signs(shape: str) -> None:
     assert total <= trials * chance + 6 * math.sqrt(trials * chance * (1 - chance))
 
 
-def test_flips_are_shared_by_the_signs_that_can_change() -> None:
+def test_flips_are_shared_by_the_signs_that_can_change():
     common = {
         "adjacency": dpi.attribute(1.0),
         "dim": 100,

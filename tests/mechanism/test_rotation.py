@@ -1,10 +1,7 @@
 """Public rotations: orthogonal, the same on repeats, dense and sparse alike."""
 
-from __future__ import annotations
-
 import hashlib
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +15,12 @@ from dpindex.mechanism.projections.sparse import FastJL, Rotation, on_grid, wals
 SIZES = [(1, 64), (48, 64), (64, 64), (100, 64), (384, 128), (384, 512), (700, 1024)]
 
 
-def _map(dim: int, k: int, seed: int = 0) -> np.ndarray:  # type: ignore[type-arg]
+def _map(dim, k, seed=0):
     return Rotation(dim, k, seed).apply(np.eye(dim)).astype(np.float64)
 
 
 @pytest.mark.parametrize(("dim", "k"), SIZES)
-def test_it_is_part_of_a_rotation(dim: int, k: int) -> None:
+def test_it_is_part_of_a_rotation(dim, k):
     """Where all places are kept its rows are orthogonal and equally long."""
     matrix = _map(dim, k)
     padded = Rotation(dim, k, 0).padded
@@ -35,7 +32,7 @@ def test_it_is_part_of_a_rotation(dim: int, k: int) -> None:
 
 
 @pytest.mark.slow
-def test_inner_products_are_kept_on_average() -> None:
+def test_inner_products_are_kept_on_average():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, 384))
     x, y = (v / np.linalg.norm(v) for v in (x, y + x))
@@ -50,7 +47,7 @@ def test_inner_products_are_kept_on_average() -> None:
     assert np.var(found) == pytest.approx((1 + (x @ y) ** 2) * factor, rel=0.5)
 
 
-def test_it_is_a_function_of_its_seed() -> None:
+def test_it_is_a_function_of_its_seed():
     one, again, other = _map(20, 64, 5), _map(20, 64, 5), _map(20, 64, 6)
     np.testing.assert_array_equal(one, again)
     assert (one != other).any()
@@ -59,7 +56,7 @@ def test_it_is_a_function_of_its_seed() -> None:
 
 
 @pytest.mark.parametrize("dim", [48, 5000])
-def test_rows_alone_in_a_batch_and_sparse_are_the_same(dim: int) -> None:
+def test_rows_alone_in_a_batch_and_sparse_are_the_same(dim):
     """With the map written out and without it."""
     map_ = Rotation(dim, 64, 1)
     x = np.random.default_rng(1).normal(size=(70, dim)) * (np.arange(dim) % 3 == 0)
@@ -73,7 +70,7 @@ def test_rows_alone_in_a_batch_and_sparse_are_the_same(dim: int) -> None:
     assert whole.dtype == np.float32
 
 
-def test_the_map_written_out_is_the_transform(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_map_written_out_is_the_transform(monkeypatch):
     x = np.random.default_rng(1).normal(size=(30, 100))
     written = Rotation(100, 64, 1).apply(x)
     monkeypatch.setattr(rotation, "MAX_WRITTEN", 0)
@@ -82,7 +79,7 @@ def test_the_map_written_out_is_the_transform(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.bool_, np.float16, np.int64])
-def test_types(dtype: type) -> None:
+def test_types(dtype):
     x = np.array([[-128, 1, 0], [0, 0, 0], [127, -1, 3]]).astype(dtype)
     wide = x.astype(np.float64)
     wanted = wide / np.maximum(np.abs(wide).max(axis=1, keepdims=True), 1e-300)
@@ -94,7 +91,7 @@ def test_types(dtype: type) -> None:
 
 
 @pytest.mark.slow
-def test_coordinates_of_any_vector_are_nearly_normal() -> None:
+def test_coordinates_of_any_vector_are_nearly_normal():
     """Even of a vector with one entry: the fourth moment of a normal law is 3."""
     x = np.zeros((1, 384))
     x[0, 3] = 1
@@ -103,7 +100,7 @@ def test_coordinates_of_any_vector_are_nearly_normal() -> None:
     assert 2.5 < (y**4).mean() / (y**2).mean() ** 2 < 3.5
 
 
-def test_single_and_double_precision_are_the_same() -> None:
+def test_single_and_double_precision_are_the_same():
     """Where doubles hold no more than floats do; tiny and huge values too."""
     x = np.random.default_rng(0).normal(size=(300, 40)).astype(np.float32)
     x[0] *= np.float32(1e38) / np.abs(x[0]).max()
@@ -119,7 +116,7 @@ def test_single_and_double_precision_are_the_same() -> None:
 SHAPES = [(1, 1), (2, 3), (7, 4), (64, 8), (100, 33)]
 
 
-def test_known_answer() -> None:
+def test_known_answer():
     """A published index relies on these integers: they may never change."""
     assert FastJL(4, 3, 7).apply(np.eye(4)).tolist() == FAST_JL
 
@@ -128,14 +125,14 @@ FAST_JL = [[-11, -24, -19], [-11, -22, -19], [-11, -24, 19], [-11, -22, 19]]
 
 
 @pytest.mark.parametrize("size", [1, 2, 8, 256])
-def test_walsh_hadamard(size: int) -> None:
+def test_walsh_hadamard(size):
     x = np.random.default_rng(0).integers(-99, 100, (5, size)).astype(np.float64)
     np.testing.assert_array_equal(walsh_hadamard(x.copy()), x @ hadamard(size))
 
 
 @pytest.mark.parametrize(("dim", "k"), SHAPES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_fast_way_is_the_product_of_the_factors(dim: int, k: int, dtype: Any) -> None:
+def test_the_fast_way_is_the_product_of_the_factors(dim, k, dtype):
     projection = FastJL(dim, k, 3)
     x = np.random.default_rng(2).integers(-30, 31, (9, dim)).astype(dtype)
     x[:, ::3] = 0
@@ -148,7 +145,7 @@ def test_the_fast_way_is_the_product_of_the_factors(dim: int, k: int, dtype: Any
 
 
 @pytest.mark.parametrize(("dim", "k"), SHAPES)
-def test_sensitivities_by_brute_force(dim: int, k: int) -> None:
+def test_sensitivities_by_brute_force(dim, k):
     projection = FastJL(dim, k, 1)
     moved = np.abs(projection.apply(np.eye(dim)))
     sizes = projection.sensitivity
@@ -160,7 +157,7 @@ def test_sensitivities_by_brute_force(dim: int, k: int) -> None:
 
 
 @pytest.mark.slow
-def test_inner_products_over_seeds() -> None:
+def test_inner_products_over_seeds():
     """Unbiased within 6 standard errors, the variance within 15 % of the factor's promise."""
     u, v = np.random.default_rng(0).normal(size=(2, 60))
     products, promised = np.empty(3000), 0.0

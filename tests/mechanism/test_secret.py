@@ -1,7 +1,5 @@
 """The secret stream: AES-256-CTR from the operating system, never twice the same words."""
 
-from __future__ import annotations
-
 import copy
 import multiprocessing
 import os
@@ -9,7 +7,6 @@ import pickle
 import subprocess
 import sys
 import threading
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,11 +30,11 @@ CIPHERTEXT = bytes.fromhex(
 NIST_STREAM = bytes(a ^ b for a, b in zip(PLAINTEXT, CIPHERTEXT, strict=True))
 
 
-def _keyed(monkeypatch: pytest.MonkeyPatch, *entropy: bytes) -> SecretStream:
+def _keyed(monkeypatch, *entropy):
     """A stream whose requests to the operating system are answered with ``entropy`` in turn."""
     answers = list(entropy)
 
-    def urandom(count: int) -> bytes:
+    def urandom(count):
         answer = answers.pop(0)
         assert len(answer) == count
         return answer
@@ -46,7 +43,7 @@ def _keyed(monkeypatch: pytest.MonkeyPatch, *entropy: bytes) -> SecretStream:
     return SecretStream()
 
 
-def _copied(stream: SecretStream) -> SecretStream:
+def _copied(stream):
     """The stream as a snapshot resumes it: the same state in the same process."""
     other = SecretStream.__new__(SecretStream)
     vars(other).update(vars(stream))
@@ -54,14 +51,14 @@ def _copied(stream: SecretStream) -> SecretStream:
 
 
 @pytest.mark.parametrize("dtype", WORDS)
-def test_known_answer_of_nist(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+def test_known_answer_of_nist(monkeypatch, dtype):
     stream = _keyed(monkeypatch, KEY, COUNTER)
     words = stream.words(64 // np.dtype(dtype).itemsize, dtype)
     assert words.dtype == dtype
     assert words.tobytes() == NIST_STREAM
 
 
-def test_a_request_of_any_size_is_one_key_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_of_any_size_is_one_key_stream(monkeypatch):
     """Against one independent encryption, over block edges and partial blocks of the cipher."""
     sizes = [1, 3, 15, 16, 17, 0, (1 << 20) - 1, 1 << 20, (1 << 21) + 5, 7]
     keys = [bytes([number]) * 32 for number in range(len(sizes))]
@@ -71,7 +68,7 @@ def test_a_request_of_any_size_is_one_key_stream(monkeypatch: pytest.MonkeyPatch
         assert stream.words(size, np.uint8).tobytes() == cipher.update(bytes(size))
 
 
-def test_finding_11_a_resumed_snapshot_draws_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finding_11_a_resumed_snapshot_draws_other_words(monkeypatch):
     """Equal state, equal process id, and no fork: only fresh entropy tells the two apart."""
     with monkeypatch.context() as snapshot:
         snapshot.setattr(os, "urandom", bytes)
@@ -84,29 +81,29 @@ def test_finding_11_a_resumed_snapshot_draws_other_words(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("dtype", WORDS)
 @pytest.mark.parametrize("count", [0, 1, 1000])
-def test_words_have_the_dtype_and_the_number_asked_for(dtype: Any, count: int) -> None:
+def test_words_have_the_dtype_and_the_number_asked_for(dtype, count):
     words = secret_stream().words(count, dtype)
     assert words.shape == (count,)
     assert words.dtype == dtype
     words[:] = 0  # the caller's own memory
 
 
-def test_bits_are_fair() -> None:
+def test_bits_are_fair():
     """Each of 64 bit positions: 2^16 draws, six and a half sigma; false alarm below 1e-8."""
     words = secret_stream().words(1 << 16, np.uint64)
     ones = np.unpackbits(words.view(np.uint8).reshape(-1, 8), axis=1).sum(axis=0, dtype=np.int64)
     assert np.all(np.abs(ones - (1 << 15)) < 6.5 * 128)
 
 
-def test_no_two_streams_are_alike() -> None:
+def test_no_two_streams_are_alike():
     drawn = {SecretStream().words(16, np.uint8).tobytes() for _ in range(500)}
     assert len(drawn) == 500
 
 
-def test_no_two_threads_draw_the_same_words() -> None:
-    drawn: list[bytes] = []
+def test_no_two_threads_draw_the_same_words():
+    drawn = []
 
-    def work() -> None:
+    def work():
         drawn.extend(secret_stream().words(32, np.uint8).tobytes() for _ in range(100))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
@@ -120,7 +117,7 @@ def test_no_two_threads_draw_the_same_words() -> None:
 @pytest.mark.parametrize(
     "clone", [lambda stream: pickle.loads(pickle.dumps(stream)), copy.copy, copy.deepcopy]
 )
-def test_a_copy_draws_other_words(clone: Any) -> None:
+def test_a_copy_draws_other_words(clone):
     stream = SecretStream()
     copied = clone(stream)
     assert len({s.words(32, np.uint8).tobytes() for s in (stream, copied) for _ in range(2)}) == 4
@@ -162,7 +159,7 @@ print(len(set(words)))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_forked_processes_draw_other_words_than_their_parents() -> None:
+def test_forked_processes_draw_other_words_than_their_parents():
     """Parent, three children and three grandchildren with three inherited streams each."""
     run = subprocess.run(
         [sys.executable, "-c", FORK], capture_output=True, text=True, check=False, timeout=600
@@ -192,7 +189,7 @@ print(len(set(drawn)), len(drawn[-1]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the C library's fork")
-def test_a_fork_that_python_does_not_notice() -> None:
+def test_a_fork_that_python_does_not_notice():
     run = subprocess.run(
         [sys.executable, "-c", RAW_FORK], capture_output=True, text=True, check=False, timeout=600
     )
@@ -219,7 +216,7 @@ if __name__ == "__main__":
 @pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system"
 )
-def test_multiprocessing_by_fork_draws_no_word_twice() -> None:
+def test_multiprocessing_by_fork_draws_no_word_twice():
     run = subprocess.run(
         [sys.executable, "-c", MULTIPROCESSING],
         capture_output=True,

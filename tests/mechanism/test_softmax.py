@@ -1,10 +1,7 @@
 """The softmax codebook: its law, word by word, against exact and 60-digit arithmetic."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -35,26 +32,26 @@ PROMISES = [
 
 
 @pytest.fixture(autouse=True)
-def _new_maps() -> None:
+def _new_maps():
     """Specs share the map of a codebook, which some tests change."""
     codeword_scores.cache_clear()
 
 
-def spec(**terms: Any) -> dpi.Spec:
+def spec(**terms):
     book = dpi.Codebook(PUBLIC)
     return dpi.Spec(**{"method": "codebook-softmax", "dim": DIM, "codebook": book, **terms})
 
 
-def law_of(made: dpi.Spec) -> SoftmaxResponse:
+def law_of(made):
     assert isinstance(made.law, SoftmaxResponse)
     return made.law
 
 
-def words_of(made: dpi.Spec, x: Any) -> list[int]:
+def words_of(made, x):
     """Words, of 2^128, that each symbol has for one vector: from its grid integers on by hand."""
     law = law_of(made)
     integers = [int(v) for v in made.grid.round(np.asarray(x)[None])[0]]
-    weights = made.projection.single  # type: ignore[attr-defined]
+    weights = made.projection.single
     scores = [
         sum(u * int(w) for u, w in zip(integers, column, strict=True)) + int(offset)
         for column, offset in zip(weights.T, law.offsets, strict=True)
@@ -71,7 +68,7 @@ def words_of(made: dpi.Spec, x: Any) -> list[int]:
     ]
 
 
-def neighbours(made: dpi.Spec, count: int = 60) -> list[tuple[Any, Any]]:
+def neighbours(made, count=60):
     """Vectors within the bounds, as far apart as the adjacency allows, in random places."""
     rng = np.random.default_rng(1)
     size = made.adjacency.size
@@ -90,7 +87,7 @@ def neighbours(made: dpi.Spec, count: int = 60) -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("terms", PROMISES)
-def test_no_symbol_tells_neighbours_apart_by_more_than_epsilon(terms: Any) -> None:
+def test_no_symbol_tells_neighbours_apart_by_more_than_epsilon(terms):
     """Every word of 128 bits counted, in integers; e^ε to sixty digits."""
     if terms["adjacency"] == dpi.attribute(1.5):
         terms = {**terms, "bounds": (-1.0, 1.0)}
@@ -108,7 +105,7 @@ def test_no_symbol_tells_neighbours_apart_by_more_than_epsilon(terms: Any) -> No
 
 
 @pytest.mark.parametrize("weaker", ["table", "weights"])
-def test_five_percent_more_is_no_longer_private(weaker: str) -> None:
+def test_five_percent_more_is_no_longer_private(weaker):
     """The same count notices scores that are scaled by 1.05, for vectors next to a codeword."""
     losses = []
     for factor in (1.0, 1.05):
@@ -118,7 +115,7 @@ def test_five_percent_more_is_no_longer_private(weaker: str) -> None:
         if weaker == "table":
             law.table = falling_weights(Fraction(4) / 4096 * Fraction(factor))
         else:
-            made.projection.single *= np.float32(20 * factor)  # type: ignore[attr-defined]
+            made.projection.single *= np.float32(20 * factor)
             law.table = falling_weights(Fraction(4) / 4096 / 20)
         # One attribute decides between codewords that have it and those that have not; a vector at
         # its end has nearly all of its chance on one side.
@@ -136,7 +133,7 @@ def test_five_percent_more_is_no_longer_private(weaker: str) -> None:
 
 
 @pytest.mark.parametrize("terms", PROMISES)
-def test_chances_are_those_of_the_words(terms: Any) -> None:
+def test_chances_are_those_of_the_words(terms):
     made = spec(**terms)
     x = np.random.default_rng(3).uniform(-1, 1, (20, DIM))
     chances = law_of(made).chances(Projector(made).project(x))
@@ -144,7 +141,7 @@ def test_chances_are_those_of_the_words(terms: Any) -> None:
     np.testing.assert_allclose(chances, exact, rtol=1e-9)
 
 
-def test_the_law_is_the_softmax_of_the_scores() -> None:
+def test_the_law_is_the_softmax_of_the_scores():
     """To a thousandth: ``exp(ε/β·⟨1[c > median], x⟩ + b)``, b minus the mean score."""
     made = spec(epsilon=3.0, adjacency=dpi.attribute(0.5))
     rng = np.random.default_rng(4)
@@ -160,7 +157,7 @@ def test_the_law_is_the_softmax_of_the_scores() -> None:
 
 
 @pytest.mark.parametrize("terms", PROMISES[1:5])
-def test_symbols_come_as_often_as_their_chance_says(terms: Any) -> None:
+def test_symbols_come_as_often_as_their_chance_says(terms):
     made = spec(**terms)
     x = np.random.default_rng(5).uniform(-1, 1, (3, DIM))
     exact = Projector(made).project(x)
@@ -173,7 +170,7 @@ def test_symbols_come_as_often_as_their_chance_says(terms: Any) -> None:
         assert (np.abs(found - chances) <= 6 * np.sqrt(chances / n) + 1e-5).all()
 
 
-def test_every_vector_asks_for_the_same_words() -> None:
+def test_every_vector_asks_for_the_same_words():
     """Two coins and a uniform symbol each, whatever the vector."""
     made = spec(epsilon=1.0, adjacency=dpi.attribute(0.5), record_epsilon=4.0)
     law = law_of(made)
@@ -188,7 +185,7 @@ def test_every_vector_asks_for_the_same_words() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", [Fraction(1, 5000), Fraction(1, 7), Fraction(3)])
-def test_the_table_never_falls_by_more_than_its_loss(loss: Fraction) -> None:
+def test_the_table_never_falls_by_more_than_its_loss(loss):
     table = falling_weights(loss).tolist()
     with mpmath.workdps(60):
         factor = mpmath.exp(-mpmath.mpf(loss.numerator) / loss.denominator)
@@ -202,7 +199,7 @@ def test_the_table_never_falls_by_more_than_its_loss(loss: Fraction) -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 100, 1 << 16])
 @pytest.mark.parametrize("epsilon", [0.001, 1.0, 8.0, 64.0])
-def test_the_uniform_share_keeps_records_apart_by_no_more(size: int, epsilon: float) -> None:
+def test_the_uniform_share_keeps_records_apart_by_no_more(size, epsilon):
     share = uniform_share(size, epsilon)
     least = share * (ONE // size)
     most = (ONE - share) * ONE + share * -(-ONE // size)
@@ -212,7 +209,7 @@ def test_the_uniform_share_keeps_records_apart_by_no_more(size: int, epsilon: fl
         assert ideal <= share <= ideal * (1 + mpmath.mpf(10) ** -12) + 2
 
 
-def test_any_two_records_are_as_close_as_the_second_promise_says() -> None:
+def test_any_two_records_are_as_close_as_the_second_promise_says():
     made = spec(epsilon=30.0, adjacency=dpi.attribute(0.5), record_epsilon=3.0)
     rows = [words_of(made, x) for x in np.sign(np.random.default_rng(8).normal(size=(40, DIM)))]
     most, least = ([pick(column) for column in zip(*rows, strict=True)] for pick in (max, min))
@@ -223,30 +220,30 @@ def test_any_two_records_are_as_close_as_the_second_promise_says() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_scores_are_exact_in_any_layout(kind: Any) -> None:
+def test_scores_are_exact_in_any_layout(kind):
     for adjacency in (dpi.attribute(0.5), dpi.l2(0.5)):
         made = spec(epsilon=1.0, adjacency=adjacency).projection
         x = np.random.default_rng(9).integers(-5000, 5000, (30, DIM)).astype(kind)
-        exact = x.astype(np.int64) @ made.single.astype(np.int64)  # type: ignore[attr-defined]
+        exact = x.astype(np.int64) @ made.single.astype(np.int64)
         assert np.array_equal(made.apply(x), exact)
         assert np.array_equal(made.apply_sparse(sparse.csr_matrix(x)), exact)
 
 
-def test_what_neighbours_move_is_read_off_the_map() -> None:
-    made: Any = spec(epsilon=1.0, adjacency=dpi.l2(0.5)).projection
+def test_what_neighbours_move_is_read_off_the_map():
+    made = spec(epsilon=1.0, adjacency=dpi.l2(0.5)).projection
     columns = made.single.T.astype(np.float64)
     apart = max(np.linalg.norm(a - b) for a in columns for b in columns)
     assert apart <= made.distance <= apart * (1 + 1e-12)
-    signs: Any = spec(epsilon=1.0, adjacency=dpi.attribute(0.5)).projection
+    signs = spec(epsilon=1.0, adjacency=dpi.attribute(0.5)).projection
     assert signs.spread == 1
     assert set(np.unique(signs.single)) == {0.0, 1.0}
-    constant: Any = spec(
+    constant = spec(
         epsilon=1.0, adjacency=dpi.attribute(0.5), codebook=dpi.Codebook(np.ones((3, DIM)))
     ).projection
     assert constant.spread == 1  # no score ever moves, which costs less than is counted
 
 
-def test_products_of_64_bits() -> None:
+def test_products_of_64_bits():
     rng = np.random.default_rng(10)
     words = np.append(rng.integers(0, ONE - 1, 500, np.uint64), [np.uint64(ONE - 1)] * 2)
     limits = np.append(rng.integers(1, ONE - 1, 500, np.uint64), [np.uint64(ONE - 1), np.uint64(1)])
@@ -254,7 +251,7 @@ def test_products_of_64_bits() -> None:
     assert high_product(words, limits).tolist() == exact
 
 
-def test_a_spec_says_what_it_promises() -> None:
+def test_a_spec_says_what_it_promises():
     both = spec(epsilon=2.0, adjacency=dpi.attribute(0.5), record_epsilon=8.0)
     assert dpi.Spec.from_json(both.to_json()) == both
     assert str(both.guarantee) == (

@@ -1,12 +1,9 @@
 """Kane & Nelson's map and very sparse entries: structure, exactness, and little memory."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +16,7 @@ from dpindex.mechanism.projections.sparse import SparseJL, VerySparse
 SHAPES = [(1, 1, 1), (5, 4, 2), (30, 12, 3), (30, 12, 12), (100, 64, 4)]
 
 
-def test_known_answers() -> None:
+def test_known_answers():
     """A published index relies on these integers: they may never change."""
     assert SparseJL(4, 6, 7, 2).apply(np.eye(4)).tolist() == SPARSE_JL
     assert VerySparse(4, 6, 7, 2).apply(np.eye(4)).tolist() == VERY_SPARSE
@@ -30,7 +27,7 @@ VERY_SPARSE = [[1, 0, -1, 1, 0, 0], [0, 0, 0, 1, -1, 1], [0, -1, 0, -1, -1, 1], 
 
 
 @pytest.mark.parametrize(("dim", "k", "s"), SHAPES)
-def test_every_attribute_moves_one_coordinate_of_every_block(dim: int, k: int, s: int) -> None:
+def test_every_attribute_moves_one_coordinate_of_every_block(dim, k, s):
     projection = SparseJL(dim, k, 3, s)
     matrix = projection.apply(np.eye(dim))
     assert set(np.unique(matrix)) <= {-1, 0, 1}
@@ -54,7 +51,7 @@ def test_every_attribute_moves_one_coordinate_of_every_block(dim: int, k: int, s
 # The longer the code, the wider the tables.
 @pytest.mark.parametrize("k", [16, pytest.param(1 << 15, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_dense_and_sparse_agree(make: Any, k: int, dtype: Any) -> None:
+def test_dense_and_sparse_agree(make, k, dtype):
     dim = 90
     projection = make(dim, k)
     matrix = projection.apply(np.eye(dim)).astype(np.int64)
@@ -69,7 +66,7 @@ def test_dense_and_sparse_agree(make: Any, k: int, dtype: Any) -> None:
     np.testing.assert_array_equal(projection.apply_sparse(sparse.csr_matrix(x)), wanted)
 
 
-def test_places_and_signs_are_uniform_and_unrelated_over_blocks() -> None:
+def test_places_and_signs_are_uniform_and_unrelated_over_blocks():
     """Chi-square over places, and over pairs of places of two blocks; 6 deviations, seed fixed."""
     dim, k, s = 1 << 16, 24, 3
     width = k // s
@@ -87,7 +84,7 @@ def test_places_and_signs_are_uniform_and_unrelated_over_blocks() -> None:
 
 
 @pytest.mark.parametrize("s", [1, 2, 9])
-def test_very_sparse_entries(s: int) -> None:
+def test_very_sparse_entries(s):
     projection = VerySparse(400, 50, 1, s)
     matrix = projection.apply(np.eye(400))
     filled = np.count_nonzero(matrix)
@@ -105,7 +102,7 @@ def test_very_sparse_entries(s: int) -> None:
     (lambda seed: SparseJL(12, 4, seed, 2), 1.0),
     (lambda seed: VerySparse(12, 4, seed, 3), 3.0),
 ])  # fmt: skip
-def test_inner_products_over_seeds(make: Any, kurtosis: float) -> None:
+def test_inner_products_over_seeds(make, kurtosis):
     """Unbiased, with variance (‖u‖²‖v‖² + ⟨u,v⟩² + (κ−3)Σu_i²v_i²)/k: κ = 1 for ±1 in blocks.
 
     6000 fixed seeds, within 6 standard errors each.
@@ -124,7 +121,7 @@ def test_inner_products_over_seeds(make: Any, kurtosis: float) -> None:
     assert abs((deviations**2).mean() - variance) <= error * (deviations**2).std()
 
 
-def test_too_many_entries_are_refused() -> None:
+def test_too_many_entries_are_refused():
     with pytest.raises(InputError, match="raise sparsity, for example to 4096"):
         VerySparse(1 << 24, 1024, 0, 3)
 
@@ -156,9 +153,7 @@ print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
     ("dp-sjlt-laplace", {"variant": Blocks(4)}),
     ("dp-rp-g-opt", {"delta": 1e-6, "variant": Dense("very-sparse")}),
 ])  # fmt: skip
-def test_documents_of_2_to_the_24_columns_need_less_than_a_gigabyte(
-    method: str, arguments: dict[str, Any], data_dir: Path
-) -> None:
+def test_documents_of_2_to_the_24_columns_need_less_than_a_gigabyte(method, arguments, data_dir):
     """The whole process: the data, the projection, 18 846 × 1024 codes and everything between."""
     command = [sys.executable, "-c", _SPARSE_RUN, str(data_dir / "news20_chartri_csr.npz"), method]
     done = subprocess.run([*command, repr(arguments)], capture_output=True, text=True, check=True)

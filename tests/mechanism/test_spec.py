@@ -1,7 +1,5 @@
 """The spec: what may be stated, what is refused with which sentence, and its portable text."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
@@ -9,8 +7,6 @@ import pickle
 import re
 from dataclasses import FrozenInstanceError, fields, replace
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +23,7 @@ POSITIVE = st.floats(1e-30, 1e30)
 
 
 @st.composite
-def specs(draw: st.DrawFn) -> dpi.Spec:
+def specs(draw):
     """Any valid spec of any method."""
     row = draw(st.sampled_from(dpi.methods()))
     public = row.family.public is not None
@@ -66,7 +62,7 @@ def specs(draw: st.DrawFn) -> dpi.Spec:
 
 @given(specs())
 @settings(max_examples=200)
-def test_json_round_trip(spec: dpi.Spec) -> None:
+def test_json_round_trip(spec):
     text = spec.to_json()
     again = dpi.Spec.from_json(text)
     assert again == spec
@@ -79,7 +75,7 @@ def test_json_round_trip(spec: dpi.Spec) -> None:
 
 @given(specs(), specs())
 @settings(max_examples=100)
-def test_fingerprints_differ_exactly_when_specs_do(one: dpi.Spec, other: dpi.Spec) -> None:
+def test_fingerprints_differ_exactly_when_specs_do(one, other):
     assert (one == other) == (one.fingerprint == other.fingerprint)
     assert len(one.fingerprint) == 16
 
@@ -104,11 +100,11 @@ BASE = dpi.Spec("dp-signoporp-rr", 24, k=8, epsilon=2.0, norm=1.0, adjacency=dpi
         {"seed": 1},
     ],
 )
-def test_every_field_counts(change: dict[str, Any]) -> None:
+def test_every_field_counts(change):
     assert replace(BASE, **change).fingerprint != BASE.fingerprint
 
 
-def test_fingerprint_is_pinned() -> None:
+def test_fingerprint_is_pinned():
     """Published codes carry it: the canonical text of a spec may never change."""
     assert BASE.fingerprint.hex() == "79ab2773f9d488545c6cc2807e5eec3f"
     assert BASE.to_json() == (
@@ -119,7 +115,7 @@ def test_fingerprint_is_pinned() -> None:
     )
 
 
-def test_equal_numbers_are_equal_specs() -> None:
+def test_equal_numbers_are_equal_specs():
     """However a number is written, the text and so the fingerprint are those of its value."""
     plain = dpi.Spec(
         "dp-signoporp-rr", 24, k=8, epsilon=2.0, scale=4.0, bounds=(0.0, 1.0),
@@ -145,7 +141,7 @@ def test_equal_numbers_are_equal_specs() -> None:
         assert {type(other.epsilon), type(other.scale), type(other.norm)} == {float}
 
 
-def test_k_is_resolved() -> None:
+def test_k_is_resolved():
     """A spec that leaves k out equals the one that names the default."""
     spec = dpi.Spec("dp-oporp-staircase", 784, epsilon=2.0, adjacency=dpi.attribute(1.0))
     assert spec.k == spec.code_length == 128
@@ -160,7 +156,7 @@ def test_k_is_resolved() -> None:
 NOT_NUMBERS = [math.nan, math.inf, -math.inf, True, "2", None, 1j, [2.0], np.array([2.0]), 10**400]
 
 
-def refused(words: str, **changes: Any) -> None:
+def refused(words, **changes):
     """The spec is refused with one sentence that holds the words."""
     arguments = {
         "adjacency": dpi.attribute(1.0),
@@ -178,7 +174,7 @@ def refused(words: str, **changes: Any) -> None:
 
 @folded("value", NOT_NUMBERS)
 @folded("name", ["epsilon", "delta", "scale", "min_norm", "norm"])
-def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
+def test_what_is_no_number_is_refused(name, value):
     if value is None and name in ("epsilon", "min_norm", "norm"):
         return
     refused(f"{name} must be a finite number", **{name: value})
@@ -186,54 +182,54 @@ def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
 
 @folded("value", [*NOT_NUMBERS, 2.5, -1, 2**63, np.bool_(True), np.array([2, 3]), np.float32(0.5)])
 @folded("name", ["dim", "k", "repetitions", "seed"])
-def test_what_is_no_whole_number_in_range_is_refused(name: str, value: Any) -> None:
+def test_what_is_no_whole_number_in_range_is_refused(name, value):
     if value is None and name == "k":
         return
     refused(f"{name} must be a whole number from", **{name: value})
 
 
 @pytest.mark.parametrize("name", ["dim", "k", "repetitions"])
-def test_counts_start_at_one(name: str) -> None:
+def test_counts_start_at_one(name):
     refused(f"{name} must be a whole number from 1", **{name: 0})
 
 
 @folded("name", ["scale", "norm", "epsilon", "min_norm"])
 @folded("value", [0, -1.0])
-def test_positive_numbers(name: str, value: float) -> None:
+def test_positive_numbers(name, value):
     refused(f"{name} must be above 0", **{name: value})
 
 
 @pytest.mark.parametrize("epsilon", [9.99e-4, 64.1, 1e-300, 1e300])
-def test_epsilon_out_of_range(epsilon: float) -> None:
+def test_epsilon_out_of_range(epsilon):
     refused("epsilon must lie in [0.001, 64]", epsilon=epsilon)
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 64, 64.0, np.float32(0.5)])
-def test_epsilon_in_range(epsilon: float) -> None:
+def test_epsilon_in_range(epsilon):
     spec = dpi.Spec("dp-oporp-staircase", 24, epsilon=epsilon, adjacency=dpi.attribute(1.0))
     assert spec.budget == spec.guarantee.epsilon == epsilon
 
 
 @folded("bounds", [None, 1.0, (1.0,), (0, 1, 2), "01", (1.0, 1.0), (1.0, -1.0), (math.nan, 1.0),
                (0.0, math.inf), (False, True), {0: 0, 1: 1}])  # fmt: skip
-def test_bounds_are_an_interval(bounds: Any) -> None:
+def test_bounds_are_an_interval(bounds):
     refused("bound", bounds=bounds)
 
 
 @pytest.mark.parametrize("value", [None, 0, 1, "yes", "false"])
-def test_clip_is_true_or_false(value: Any) -> None:
+def test_clip_is_true_or_false(value):
     refused("clip must be true or false", clip=value)
 
 
 @pytest.mark.parametrize("value", [None, 1.0, "attribute", {"kind": "attribute", "beta": 1.0}])
-def test_adjacency_is_a_type(value: Any) -> None:
+def test_adjacency_is_a_type(value):
     refused(
         "adjacency must be dpindex.attribute(…), dpindex.l2(…) or dpindex.record()", adjacency=value
     )
 
 
 @folded("row", EVERY)
-def test_epsilon_is_needed_or_refused(row: Any) -> None:
+def test_epsilon_is_needed_or_refused(row):
     if row.definition == "none":
         for name, value in (("epsilon", 1.0), ("delta", 0.1)):
             refused(f"takes no {name} here", **(needed(row) | {"k": None, name: value}))
@@ -243,7 +239,7 @@ def test_epsilon_is_needed_or_refused(row: Any) -> None:
 
 @folded("row", [row for row in EVERY if row.values[0].needs_delta])
 @folded("delta", [0, -1e-6, 1.0, 2.0, 1e-31])
-def test_gaussian_methods_need_a_delta(row: Any, delta: float) -> None:
+def test_gaussian_methods_need_a_delta(row, delta):
     refused(f"{row.name} needs a delta", **(needed(row) | {"k": None, "delta": delta}))
 
 
@@ -254,7 +250,7 @@ PURE_ONLY = [
 
 @folded("row", PURE_ONLY)
 @folded("delta", [1e-30, 1e-6, -1e-6, 0.5])
-def test_pure_methods_take_none(row: Any, delta: float) -> None:
+def test_pure_methods_take_none(row, delta):
     refused(f"{row.name} takes no delta here", **(needed(row) | {"k": None, "delta": delta}))
 
 
@@ -266,13 +262,13 @@ def test_pure_methods_take_none(row: Any, delta: float) -> None:
         if r.values[0].kind.startswith("pure") and r.values[0].adjacencies == ("attribute",)
     ],
 )
-def test_no_guarantee_under_an_adjacency_it_was_not_analysed_for(row: Any) -> None:
+def test_no_guarantee_under_an_adjacency_it_was_not_analysed_for(row):
     wrong = needed(row) | {"k": None, "adjacency": dpi.l2(1.0)}
     refused(f"{row.name} has no guarantee under l2(radius=1)", **wrong)
 
 
 @folded("row", [row for row in EVERY if row.values[0].family.bins])
-def test_bins_cannot_outnumber_attributes(row: Any) -> None:
+def test_bins_cannot_outnumber_attributes(row):
     assert example(row, k=24).k == 24
     refused("25 bins cannot be filled by 24 attributes", **needed(row), k=25)
     if isinstance(row.family.variant, dpi.Repeated):
@@ -282,17 +278,17 @@ def test_bins_cannot_outnumber_attributes(row: Any) -> None:
 
 
 @folded("row", [row for row in EVERY if not isinstance(row.values[0].family.variant, dpi.Repeated)])
-def test_repetitions_only_where_they_mean_something(row: Any) -> None:
+def test_repetitions_only_where_they_mean_something(row):
     refused(f"{row.name} takes no repetitions", **needed(row), k=None, repetitions=2)
 
 
 @pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].family.keeps_all])
-def test_raw_methods_keep_every_coordinate(row: Any) -> None:
+def test_raw_methods_keep_every_coordinate(row):
     refused("k must be dim = 24", **needed(row), k=23)
 
 
 @pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].calibration.bounded])
-def test_bounds_no_wider_than_beta(row: Any) -> None:
+def test_bounds_no_wider_than_beta(row):
     wide = needed(row) | {"k": None, "bounds": (0.0, 1.001)}
     refused("needs bounds no wider than beta = 1, not [0, 1.001]", **wide)
     example(row, bounds=(-0.5, 0.5))
@@ -300,17 +296,17 @@ def test_bounds_no_wider_than_beta(row: Any) -> None:
 
 
 @folded("row", [r for r in EVERY if isinstance(r.values[0].family.variant, dpi.Dense)])
-def test_no_parameter_is_accepted_and_ignored(row: Any) -> None:
+def test_no_parameter_is_accepted_and_ignored(row):
     refused(f"{row.name} does not use min_norm", **needed(row), k=None, min_norm=1.0)
 
 
-def test_frozen() -> None:
+def test_frozen():
     for field in fields(BASE):
         with pytest.raises(FrozenInstanceError):
             setattr(BASE, field.name, getattr(BASE, field.name))
 
 
-def test_with_epsilon_changes_epsilon_only() -> None:
+def test_with_epsilon_changes_epsilon_only():
     other = BASE.with_epsilon(5)
     assert other == replace(BASE, epsilon=5.0)
     x = np.eye(24)
@@ -340,13 +336,13 @@ def test_with_epsilon_changes_epsilon_only() -> None:
         ('{"format": 1, ADJ, "method": "raw-laplace", "dim": 3, "epsilon": 1, "bounds": [[], 1]}',
          "lower bound"),
     ])  # fmt: skip
-def test_foreign_json_is_refused(text: Any, words: str) -> None:
+def test_foreign_json_is_refused(text, words):
     adjacency = '"adjacency": {"kind": "attribute", "beta": 1.0}'
     with pytest.raises(InputError, match=words):
         dpi.Spec.from_json(text.replace("ADJ", adjacency) if isinstance(text, str) else text)
 
 
-def test_guarantee_repeats_what_the_spec_says() -> None:
+def test_guarantee_repeats_what_the_spec_says():
     guarantee = dpi.Spec(
         "dp-oporp", 24, epsilon=1.5, delta=1e-7, adjacency=dpi.attribute(0.5)
     ).guarantee
@@ -354,14 +350,14 @@ def test_guarantee_repeats_what_the_spec_says() -> None:
 
 
 @folded("row", EVERY)
-def test_the_guarantee_has_the_definition_of_the_method(row: Any) -> None:
+def test_the_guarantee_has_the_definition_of_the_method(row):
     spec = example(row)
     assert spec.guarantee.definition == row.definition
     assert spec.guarantee.adjacency == spec.adjacency
     assert spec.guarantee.exact <= (row.definition != "none")
 
 
-def test_misspelt_names_are_refused() -> None:
+def test_misspelt_names_are_refused():
     with pytest.raises(InputError, match="did you mean 'dp-oporp-staircase'"):
         find_method("dp-oporp-stair")
     refused("there is no method 'dp-oporp-stair'", method="dp-oporp-stair")
@@ -369,7 +365,7 @@ def test_misspelt_names_are_refused() -> None:
 
 
 @folded("row", EVERY)
-def test_a_spec_travels_light(row: Any) -> None:
+def test_a_spec_travels_light(row):
     """To worker processes it goes without what it resolves to, whose tables may take megabytes."""
     spec = small(row)
     drawn = dpi.Privatizer(spec, allow_unprotected=True).privatize(np.full((2, 24), 0.6))
@@ -386,7 +382,7 @@ def test_a_spec_travels_light(row: Any) -> None:
 
 
 @folded("row", EVERY)
-def test_what_a_spec_resolves_to_is_made_once(row: Any) -> None:
+def test_what_a_spec_resolves_to_is_made_once(row):
     spec = small(row)
     for name in ("projection", "law", "format"):
         assert getattr(spec, name) is getattr(spec, name)
@@ -401,7 +397,7 @@ def test_what_a_spec_resolves_to_is_made_once(row: Any) -> None:
     assert spec.fingerprint == spec.format.fingerprint
 
 
-def test_dictionaries_hold_plain_values_only() -> None:
+def test_dictionaries_hold_plain_values_only():
     data = BASE.to_dict()
     assert json.loads(json.dumps(data)) == data
     assert dpi.Spec.from_dict(data) == BASE
@@ -410,7 +406,7 @@ def test_dictionaries_hold_plain_values_only() -> None:
             dpi.Spec.from_dict(broken)
 
 
-def test_files_are_read_and_faults_begin_with_their_path(tmp_path: Path) -> None:
+def test_files_are_read_and_faults_begin_with_their_path(tmp_path):
     path = tmp_path / "spec.json"
     path.write_text(BASE.to_json())
     assert dpi.Spec.read(path) == dpi.Spec.read(str(path)) == BASE
@@ -426,7 +422,7 @@ def test_files_are_read_and_faults_begin_with_their_path(tmp_path: Path) -> None
         dpi.Spec.read(tmp_path / "none.json")
 
 
-def test_low_a_delta_over_the_projection_is_stated() -> None:
+def test_low_a_delta_over_the_projection_is_stated():
     """Where delta is also the chance of a bad projection, the guarantee says so."""
     for method, over in (("dp-rp-g-analytic", "projection"), ("dp-rp-g-opt", "noise")):
         spec = dpi.Spec(method, dim=24, k=8, epsilon=1.0, delta=1e-6, adjacency=dpi.attribute(1.0))

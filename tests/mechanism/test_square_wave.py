@@ -1,13 +1,9 @@
 """The square wave: its ratio, its total and its moments, by exact sums over every cell."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.specs import folded
 from helpers.streams import Scripted, Seeded
@@ -15,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from independent.rigorous import exp_between
 
-from dpindex.mechanism.noise.square_wave import SquareWave, draw_below, square_wave
+from dpindex.mechanism.noise.square_wave import draw_below, square_wave
 from dpindex.mechanism.secret_random import secret_stream
 
 ONE = 1 << 64
@@ -26,7 +22,7 @@ EPSILONS = (0.01, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 20.0, 40.0, 64.0)
 INTERVALS = ((0, 4096), (-2048, 2048), (-37, 1003), (0, 1), (5, 5 + 33))
 
 
-def _law_of_cell(law: SquareWave, cell: int) -> list[Fraction]:
+def _law_of_cell(law, cell):
     """P(y) for y = 0 … G + 2B given the cell, from the definition and the shipped integer alone."""
     window = 2 * law.half_width + 1
     inside = Fraction(law.inside, ONE) / window
@@ -34,7 +30,7 @@ def _law_of_cell(law: SquareWave, cell: int) -> list[Fraction]:
     return [inside if cell <= y < cell + window else outside for y in range(law.cells + window)]
 
 
-def _law_of_point(law: SquareWave, x: int) -> list[Fraction]:
+def _law_of_point(law, x):
     """P(y) given the grid integer x: the uniform offset picks one of two cells."""
     whole, part = divmod(x - law.low, CELL)
     up = Fraction(part, CELL)
@@ -43,7 +39,7 @@ def _law_of_point(law: SquareWave, x: int) -> list[Fraction]:
     return [(1 - up) * a + up * b for a, b in zip(here, above, strict=True)]
 
 
-def _ratio(law: SquareWave) -> Fraction:
+def _ratio(law):
     """p/q of the shipped integers."""
     window = 2 * law.half_width + 1
     return Fraction(law.inside * law.cells, (ONE - law.inside) * window)
@@ -51,9 +47,7 @@ def _ratio(law: SquareWave) -> Fraction:
 
 @folded("epsilon", EPSILONS)
 @folded(("low", "high"), INTERVALS)
-def test_any_two_values_differ_by_at_most_e_to_the_epsilon(
-    epsilon: float, low: int, high: int
-) -> None:
+def test_any_two_values_differ_by_at_most_e_to_the_epsilon(epsilon, low, high):
     law = square_wave(epsilon, low, high)
     below, _ = exp_between(epsilon)
     assert 1 <= _ratio(law) <= below
@@ -61,14 +55,14 @@ def test_any_two_values_differ_by_at_most_e_to_the_epsilon(
 
 @folded("epsilon", [e for e in EPSILONS if e <= 40])
 @folded(("low", "high"), INTERVALS)
-def test_a_law_for_five_percent_more_fails(epsilon: float, low: int, high: int) -> None:
+def test_a_law_for_five_percent_more_fails(epsilon, low, high):
     """(At 64 the 64 bits of the threshold themselves keep the ratio below e^ε.)"""
     _, above = exp_between(epsilon)
     assert _ratio(square_wave(1.05 * epsilon, low, high)) > above
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-def test_the_ratio_holds_for_whole_distributions(epsilon: float) -> None:
+def test_the_ratio_holds_for_whole_distributions(epsilon):
     """Every output and every pair out of nine points of the grid, dither included."""
     law = square_wave(epsilon, -2048, 2048)
     below, _ = exp_between(epsilon)
@@ -78,7 +72,7 @@ def test_the_ratio_holds_for_whole_distributions(epsilon: float) -> None:
         assert max(chances) <= below * min(chances)
 
 
-def _mean_and_variance(chances: list[Fraction]) -> tuple[Fraction, Fraction]:
+def _mean_and_variance(chances):
     mean = sum((y * p for y, p in enumerate(chances)), Fraction(0))
     second = sum((y * y * p for y, p in enumerate(chances)), Fraction(0))
     return mean, second - mean**2
@@ -86,7 +80,7 @@ def _mean_and_variance(chances: list[Fraction]) -> tuple[Fraction, Fraction]:
 
 @folded("epsilon", [0.1, 1.0, 3.0, 10.0])
 @folded(("low", "high"), INTERVALS)
-def test_decoded_codes_are_unbiased_by_exact_sums(epsilon: float, low: int, high: int) -> None:
+def test_decoded_codes_are_unbiased_by_exact_sums(epsilon, low, high):
     law = square_wave(epsilon, low, high)
     scale, offset = law.scale, law.offset
     for x in {low, low + 1, (low + high) // 2, high - 1, high}:
@@ -96,9 +90,7 @@ def test_decoded_codes_are_unbiased_by_exact_sums(epsilon: float, low: int, high
 
 @folded("epsilon", [0.1, 1.0, 3.0, 10.0])
 @folded(("low", "high"), INTERVALS[:3])
-def test_variance_polynomial_against_sums_over_every_output(
-    epsilon: float, low: int, high: int
-) -> None:
+def test_variance_polynomial_against_sums_over_every_output(epsilon, low, high):
     """At cell boundaries and inside. The polynomial averages the rounding f(1−f) over the cell:
     the sums minus that, plus its mean of 1/6 (times 1/slope, as for the mean of cells)."""
     law = square_wave(epsilon, low, high)
@@ -112,7 +104,7 @@ def test_variance_polynomial_against_sums_over_every_output(
         assert constant + first * x + second * x**2 == pytest.approx(exact, rel=1e-6)
 
 
-def test_the_mean_over_all_points_of_the_variance() -> None:
+def test_the_mean_over_all_points_of_the_variance():
     """Nothing taken out or put in: the polynomial's average is the exact one, up to 1/32² of the
     dither, which is averaged over 32 places here and over real ones there."""
     law = square_wave(2.0, 0, 4096)
@@ -126,10 +118,10 @@ def test_the_mean_over_all_points_of_the_variance() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 3.0])
-def test_the_half_width_is_the_one_of_least_variance(epsilon: float) -> None:
+def test_the_half_width_is_the_one_of_least_variance(epsilon):
     """Against the continuous law, integrated by hand over widths b: within 1 %."""
 
-    def variance(b: float) -> float:
+    def variance(b):
         q = 1 / (2 * b * math.exp(epsilon) + 1)
         p = q * math.exp(epsilon)
         slope = 2 * b * (p - q)
@@ -153,7 +145,7 @@ def test_the_half_width_is_the_one_of_least_variance(epsilon: float) -> None:
     limit=st.one_of(st.integers(1, 300), st.integers(1, (1 << 31) - 1)),
     word=st.integers(0, (1 << 32) - 1),
 )
-def test_draw_below_takes_the_high_half_and_refuses_the_unfair(limit: int, word: int) -> None:
+def test_draw_below_takes_the_high_half_and_refuses_the_unfair(limit, word):
     """Lemire 2019, Alg. 5, in Python integers: a refused word is followed by a fair one."""
     fair = ((1 << 32) - 1) * limit & ((1 << 32) - 1) >= (1 << 32) % limit
     last = (1 << 32) - 1 if fair else 1 << 31
@@ -169,7 +161,7 @@ def test_draw_below_takes_the_high_half_and_refuses_the_unfair(limit: int, word:
 
 
 @folded("limit", [1, 2, 3, 5, 127, 128, 129, 257])
-def test_draw_below_is_exactly_uniform(limit: int) -> None:
+def test_draw_below_is_exactly_uniform(limit):
     """Words near every edge between two results show how many words each result has: the same
     number for each. The edges are where ``word · limit`` passes a multiple of 2^32."""
     fair_words = []
@@ -191,7 +183,7 @@ def test_draw_below_is_exactly_uniform(limit: int) -> None:
     assert fair_words[0] == (1 << 32) // limit
 
 
-def test_draw_below_draws_again_only_where_refused() -> None:
+def test_draw_below_draws_again_only_where_refused():
     limits = np.array([3, 1, 3, 5])
     script = [np.array([0, 0, 7, 0], np.uint32), np.array([0, 0], np.uint32)]
     script.append(np.array([1 << 31, (1 << 32) - 1], np.uint32))
@@ -200,11 +192,11 @@ def test_draw_below_draws_again_only_where_refused() -> None:
     assert stream.spent
 
 
-def _perturb(law: SquareWave, x: int, offset: int, inside: bool, drawn: int) -> int:
+def _perturb(law, x, offset, inside, drawn):
     """One code with a scripted offset, a scripted side and a scripted place."""
     limit = 2 * law.half_width + 1 if inside else law.cells
     word = ((drawn << 32) + (1 << 31)) // limit
-    script: list[npt.NDArray[Any]] = [
+    script = [
         np.array([offset | 0xE0], np.uint8),
         np.array([0 if inside else 0xFFFF], np.uint16),
         np.array([word], np.uint32),
@@ -218,7 +210,7 @@ def _perturb(law: SquareWave, x: int, offset: int, inside: bool, drawn: int) -> 
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 4096), (-37, 1003), (0, 1)])
-def test_every_place_is_reached_once(low: int, high: int) -> None:
+def test_every_place_is_reached_once(low, high):
     """Given the cell, the draws inside fill the window and those outside fill all the rest."""
     law = square_wave(1.0, low, high)
     window = 2 * law.half_width + 1
@@ -230,7 +222,7 @@ def test_every_place_is_reached_once(low: int, high: int) -> None:
         assert sorted(near + far) == list(range(law.cells + window))
 
 
-def test_a_step_past_a_bound_is_brought_back() -> None:
+def test_a_step_past_a_bound_is_brought_back():
     """float32 may round a value at a bound that is nearly a tie one step outside."""
     law = square_wave(1.0, 0, 4096)
     assert _perturb(law, 4097, 31, True, 0) == _perturb(law, 4096, 0, True, 0) == law.cells
@@ -238,7 +230,7 @@ def test_a_step_past_a_bound_is_brought_back() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 2.0, 20.0])
-def test_codes_stay_in_range(epsilon: float) -> None:
+def test_codes_stay_in_range(epsilon):
     law = square_wave(epsilon, -100, 3000)
     x = np.random.default_rng(0).integers(-100, 3001, (500, 40)).astype(np.float32)
     codes = law.perturb(x, secret_stream())
@@ -249,7 +241,7 @@ def test_codes_stay_in_range(epsilon: float) -> None:
 
 @folded("epsilon", [0.5, 2.0, 8.0])
 @folded("x", [0, 16, 2049, 4096])
-def test_codes_have_the_law(epsilon: float, x: int) -> None:
+def test_codes_have_the_law(epsilon, x):
     """Chi-square of 2^18 codes against the exact law; outputs expecting fewer than 20 are pooled.
     Bound at df + 8·√(2·df) + 30: false alarm below 1e-7, with seeded words none."""
     law, count = square_wave(epsilon, 0, 4096), 1 << 18

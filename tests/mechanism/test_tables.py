@@ -1,14 +1,9 @@
 """The table sampler against an independent inverse of the distribution function in integers."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.streams import Scripted, Seeded
 from hypothesis import given, settings
@@ -20,7 +15,7 @@ from dpindex.mechanism.secret_random import secret_stream
 TOPS = np.arange(1 << 16, dtype=np.uint32)
 
 
-def _masses(weights: Sequence[float], bits: int = 64) -> list[int]:
+def _masses(weights, bits=64):
     """Integers in proportion to ``weights`` that add up to 2^bits."""
     total = sum(map(Fraction, weights))
     masses = [int(Fraction(w) / total * (1 << bits)) for w in weights]
@@ -28,7 +23,7 @@ def _masses(weights: Sequence[float], bits: int = 64) -> list[int]:
     return masses
 
 
-def _cell(masses: Sequence[int], key: int) -> int:
+def _cell(masses, key):
     """The cell in which the integer ``key`` of [0, Σ masses) falls."""
     for cell, mass in enumerate(masses):
         key -= mass
@@ -37,17 +32,17 @@ def _cell(masses: Sequence[int], key: int) -> int:
     raise AssertionError("key beyond the total mass")
 
 
-def _inverse(masses: Sequence[int], keys: Any) -> npt.NDArray[np.int64]:
+def _inverse(masses, keys):
     return np.array([_cell(masses, int(key)) for key in keys])
 
 
 class Repeating:
     """Answers requests for 32-bit words with given ones, and for 64-bit words with one value."""
 
-    def __init__(self, first: npt.NDArray[np.uint32], fresh: int, low: int = 0) -> None:
+    def __init__(self, first, fresh, low=0):
         self.first, self.fresh, self.low, self.at = first, fresh, low, 0
 
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
+    def words(self, count, dtype):
         if dtype is np.uint32:
             self.at += count
             return self.first[self.at - count : self.at].copy()
@@ -70,7 +65,7 @@ TABLES = {
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("fresh", [0, (1 << 64) - 1, 0x0123456789ABCDEF])
-def test_every_bucket_against_the_inverse(name: str, fresh: int) -> None:
+def test_every_bucket_against_the_inverse(name, fresh):
     """All 2^16 top halves, with the refining bits at both ends and between: since a cell is
     monotone in the key, a bucket that is right at both ends without refinement is right."""
     masses, bits = TABLES[name]
@@ -91,7 +86,7 @@ def test_every_bucket_against_the_inverse(name: str, fresh: int) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if len(TABLES[name][0]) > 1])
-def test_keys_next_to_every_boundary(name: str) -> None:
+def test_keys_next_to_every_boundary(name):
     """The first 64 bits just below, at and above each boundary; ties are settled by the rest."""
     masses, bits = TABLES[name]
     table = CellTable(masses, 0, bits=bits)
@@ -121,7 +116,7 @@ def test_keys_next_to_every_boundary(name: str) -> None:
 
 
 @pytest.mark.parametrize("cell_bits", [0, 1, 5, 12, 16])
-def test_low_bits_of_the_word_are_the_offset_inside_the_cell(cell_bits: int) -> None:
+def test_low_bits_of_the_word_are_the_offset_inside_the_cell(cell_bits):
     masses = _masses([1, 2, 3])
     table = CellTable(masses, -1, cell_bits=cell_bits)
     words = Seeded(1).words(1000, np.uint32)
@@ -133,7 +128,7 @@ def test_low_bits_of_the_word_are_the_offset_inside_the_cell(cell_bits: int) -> 
 
 
 @pytest.mark.parametrize("offset", [0, 5, 31])
-def test_a_refined_draw_keeps_the_offset_of_its_word(offset: int) -> None:
+def test_a_refined_draw_keeps_the_offset_of_its_word(offset):
     """Only the cell takes fresh bits, here on both sides of a boundary inside bucket 0x8000."""
     table = CellTable([(1 << 63) + (1 << 47), (1 << 63) - (1 << 47)], -1, cell_bits=5)
     word = np.array([0x80000000 | 0x1AC0 | offset], np.uint32)
@@ -150,7 +145,7 @@ def test_a_refined_draw_keeps_the_offset_of_its_word(offset: int) -> None:
     top=st.integers(0, (1 << 16) - 1),
     first=st.integers(-1000, 1000),
 )
-def test_any_masses(weights: list[float], fresh: int, top: int, first: int) -> None:
+def test_any_masses(weights, fresh, top, first):
     masses = _masses(weights)
     table = CellTable(masses, first)
     drawn = table.sample(1, Repeating(np.array([top << 16], np.uint32), fresh))
@@ -162,14 +157,14 @@ SIDE = _masses([4, 2, 1, 1], 63)
 TAILED = [SIDE[3], SIDE[2], SIDE[1], SIDE[0], *SIDE]
 
 
-def _tailed_law(cells: int) -> list[Fraction]:
+def _tailed_law(cells):
     """Probability of each magnitude on one side, from the definition of the restart."""
     inner = [Fraction(mass, 1 << 64) for mass in SIDE[:3]]
     tail = Fraction(SIDE[3], 1 << 63)
     return [inner[a % 3] * tail ** (a // 3) for a in range(cells)]
 
 
-def _word(cell: int) -> npt.NDArray[np.uint32]:
+def _word(cell):
     """A 32-bit word that names a bucket well inside a cell of ``TAILED``."""
     start = sum(TAILED[:cell])
     return np.array([(start + TAILED[cell] // 2) >> 48 << 16], np.uint32)
@@ -178,9 +173,7 @@ def _word(cell: int) -> npt.NDArray[np.uint32]:
 @pytest.mark.parametrize("cell_bits", [0, 3])
 @pytest.mark.parametrize("sign", [-1, 1])
 @pytest.mark.parametrize("again", range(1, 7))
-def test_a_tail_keeps_its_sign_and_adds_a_new_magnitude(
-    cell_bits: int, sign: int, again: int
-) -> None:
+def test_a_tail_keeps_its_sign_and_adds_a_new_magnitude(cell_bits, sign, again):
     table = CellTable(TAILED, -4, cell_bits=cell_bits, tails=True)
     assert table.period == 3
     tail = _word(7 if sign > 0 else 0)
@@ -197,7 +190,7 @@ def test_a_tail_keeps_its_sign_and_adds_a_new_magnitude(
     assert drawn == (magnitude if sign > 0 else -1 - magnitude)
 
 
-def test_the_law_with_tails_is_the_one_defined() -> None:
+def test_the_law_with_tails_is_the_one_defined():
     """Chi-square of 2^20 draws over 2·12 cells and two far ends, at most 25 degrees of freedom:
     100 has probability 1e-10. Words are seeded, so the test cannot flicker."""
     table = CellTable(TAILED, -4, tails=True)
@@ -210,7 +203,7 @@ def test_the_law_with_tails_is_the_one_defined() -> None:
     assert float(((seen - expected) ** 2 / expected).sum()) < 100
 
 
-def test_the_law_of_a_wide_table_with_secret_words() -> None:
+def test_the_law_of_a_wide_table_with_secret_words():
     """Chi-square of 2^20 draws over 101 cells: mean 100, deviation 14; 210 has probability 1e-9."""
     weights = [math.exp(-((z / 25) ** 2)) for z in range(-50, 51)]
     masses = _masses(weights, 128)
@@ -221,7 +214,7 @@ def test_the_law_of_a_wide_table_with_secret_words() -> None:
     assert float(((seen - expected) ** 2 / expected).sum()) < 210
 
 
-def test_draws_do_not_follow_each_other() -> None:
+def test_draws_do_not_follow_each_other():
     """Pieces, refined draws and tails end up in their own places: no correlation between
     neighbours, at five sigma of 2^19 draws (false alarm 6e-7 a lag; seeded)."""
     table = CellTable(TAILED, -4, tails=True)
@@ -232,7 +225,7 @@ def test_draws_do_not_follow_each_other() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 3 << 16])
-def test_any_number_of_draws(count: int) -> None:
+def test_any_number_of_draws(count):
     masses = _masses([1, 2, 3])
     words = Seeded(5).words(count, np.uint32)
     drawn = CellTable(masses, 0).sample(count, Repeating(words, 0))
@@ -243,7 +236,7 @@ def test_any_number_of_draws(count: int) -> None:
     assert np.array_equal(drawn, np.searchsorted(edges, tops, side="right"))
 
 
-def test_moments_without_tails() -> None:
+def test_moments_without_tails():
     masses = _masses([1, 2, 4, 2, 1])
     masses = [masses[4], masses[1], (1 << 64) - 2 * (masses[1] + masses[4]), masses[1], masses[4]]
     variance, fourth = CellTable(masses, -2).moments()
@@ -253,7 +246,7 @@ def test_moments_without_tails() -> None:
     assert fourth == pytest.approx(float(sum(z**4 * m for z, m in pairs) / total), rel=1e-14)
 
 
-def test_moments_with_tails() -> None:
+def test_moments_with_tails():
     """Against the sum over 600 magnitudes, exact in fractions."""
     variance, fourth = CellTable(TAILED, -4, tails=True).moments()
     law = _tailed_law(600)
@@ -275,13 +268,13 @@ def test_moments_with_tails() -> None:
         {"masses": [1 << 64], "cell_bits": -1},
     ],
 )
-def test_wrong_tables_are_refused(arguments: dict[str, Any]) -> None:
+def test_wrong_tables_are_refused(arguments):
     with pytest.raises(ValueError, match=r"masses|cell_bits"):
         CellTable(first=0, **arguments)
 
 
 @pytest.mark.parametrize("side", [[5], [7, 0, 3], [7, 3, 0, 0]])
-def test_a_symmetric_table_ends_with_its_last_mass(side: list[int]) -> None:
+def test_a_symmetric_table_ends_with_its_last_mass(side):
     table = CellTable.symmetric(side, 64, 3)
     kept = side[:1] if len(side) == 1 else side[:3] if side[1] == 0 else side[:2]
     assert list(table.masses) == [*kept[::-1], (1 << 64) - 2 * sum(kept), *kept]

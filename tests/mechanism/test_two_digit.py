@@ -1,7 +1,5 @@
 """Laws of two digits: the exact law of the sum, against the law that one table would have."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -20,7 +18,7 @@ from dpindex.mechanism.noise.gaussian import (
 )
 
 
-def _law(source: TwoDigitGaussian) -> tuple[list[int], int]:
+def _law(source):
     """Masses of ``L·C + F`` from the two tables, over 2^(bits + bits), and the first value."""
     step = 1 << source.digit
     first = source.coarse.first * step + source.fine.first
@@ -32,7 +30,7 @@ def _law(source: TwoDigitGaussian) -> tuple[list[int], int]:
     return law, first
 
 
-def test_two_digits_have_the_law_of_one_rounded_gaussian() -> None:
+def test_two_digits_have_the_law_of_one_rounded_gaussian():
     """σ = 40 with L = 4: every mass within 10^-30 of the rounded N(0, σ²), relatively, near the
     centre, and absolutely everywhere within the tables' precision."""
     digit, bits = 2, 192
@@ -55,7 +53,7 @@ def test_two_digits_have_the_law_of_one_rounded_gaussian() -> None:
                 assert abs(found / wanted - 1) < mpmath.mpf(10) ** -30
 
 
-def test_divergence_of_the_wide_gaussian() -> None:
+def test_divergence_of_the_wide_gaussian():
     """Hockey-stick divergence of the summed masses at the calibrated shift: at most δ, and 5 %
     less noise is seen to fail."""
     epsilon, delta, shift = 1.0, 1e-6, 6
@@ -75,7 +73,7 @@ def test_divergence_of_the_wide_gaussian() -> None:
         assert (Fraction(spent) / (1 << 256) <= Fraction(delta)) == holds
 
 
-def test_wide_gaussian_draws_and_moments() -> None:
+def test_wide_gaussian_draws_and_moments():
     """2^19 seeded draws: variance, fourth moment and a few tail counts within 6 deviations."""
     noise = gaussian_cells(3000.0, 1.0, 1e-6, 64, cell_bits=3, grid_bits=12)
     count = 1 << 19
@@ -94,7 +92,7 @@ def test_wide_gaussian_draws_and_moments() -> None:
 
 
 @pytest.mark.parametrize("drop", [0.3, 0.01, 2.0**-12])
-def test_every_step_of_the_wide_laplace_loses_at_most_the_drop(drop: float) -> None:
+def test_every_step_of_the_wide_laplace_loses_at_most_the_drop(drop):
     """P(a)/P(a ± 1) ≤ e^drop for the integers of both tables, over many high digits and the
     restart of their tail; and no less than 99.9 % of it is used."""
     source = TwoDigitLaplace(mpmath.mpf(drop), 0)
@@ -117,7 +115,7 @@ def test_every_step_of_the_wide_laplace_loses_at_most_the_drop(drop: float) -> N
     assert math.log(last) == pytest.approx(size * drop, rel=1e-3)
 
 
-def test_wide_laplace_draws_and_moments() -> None:
+def test_wide_laplace_draws_and_moments():
     noise = laplace_noise(0.5, 4000)
     assert isinstance(noise.source, TwoDigitLaplace)
     count, scale = 1 << 19, 4000 / 0.5 * 4096
@@ -136,7 +134,7 @@ def test_wide_laplace_draws_and_moments() -> None:
     assert abs(decoded.mean() - 7.0e6) < 6 * error
 
 
-def test_wide_laplace_moments_are_those_of_its_law() -> None:
+def test_wide_laplace_moments_are_those_of_its_law():
     """At the largest drop that is drawn in two digits, where Laplace's moments are furthest."""
     drop = 2.0**-10
     source = TwoDigitLaplace(mpmath.mpf(drop), 0)

@@ -1,7 +1,5 @@
 """The package uses only what the oldest Python that it states has, whatever Python runs this."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -15,7 +13,7 @@ PROJECT = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
 (OLDEST,) = re.findall(r'^requires-python = ">=(3\.\d+)"$', PROJECT, re.MULTILINE)
 
 
-def test_the_syntax_is_that_of_the_oldest_python() -> None:
+def test_the_syntax_is_that_of_the_oldest_python():
     major, minor = map(int, OLDEST.split("."))
     for path in modules().values():
         ast.parse(path.read_text("utf-8"), feature_version=(major, minor))
@@ -23,7 +21,7 @@ def test_the_syntax_is_that_of_the_oldest_python() -> None:
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_names_of_the_standard_library_are_in_the_oldest_python(tmp_path: Path) -> None:
+def test_names_of_the_standard_library_are_in_the_oldest_python(tmp_path):
     """``typing.Self`` once kept all commands from Python 3.10."""
     pytest.importorskip("mypy", reason="needs pip install mypy")
     lines = set()

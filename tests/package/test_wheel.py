@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 BUILT_FROM = ("dpindex", "pyproject.toml", "README.md", "LICENSE")
 
 
-def _wheel(folder: Path) -> Path:
+def _wheel(folder):
     """A wheel that is built from a copy of the checkout in ``folder``."""
     for name in BUILT_FROM:
         source = ROOT / name
@@ -42,13 +42,13 @@ def _wheel(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     return _wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_two_wheels_are_equal(wheel: Path, tmp_path: Path) -> None:
+def test_two_wheels_are_equal(wheel, tmp_path):
     """Built in another folder, at another time, from files of other dates."""
     other = tmp_path / "elsewhere"
     other.mkdir()
@@ -57,7 +57,7 @@ def test_two_wheels_are_equal(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_a_wheel_holds_the_package_and_its_licenses(wheel: Path) -> None:
+def test_a_wheel_holds_the_package_and_its_licenses(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for source in (ROOT / "dpindex").rglob("*"):
         if source.is_file() and source.suffix != ".pyc":
@@ -68,7 +68,7 @@ def test_a_wheel_holds_the_package_and_its_licenses(wheel: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_a_wheel_works_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
+def test_a_wheel_works_without_the_checkout(wheel, tmp_path):
     """From a search for two vectors to the proof of one method, where no checkout is."""
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
@@ -96,17 +96,17 @@ np.save("vectors.npy", vectors)
 class Addresses(HTMLParser):
     """Where the links and pictures of a page are."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.found: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.found += [value or "" for name, value in attrs if name in ("href", "src")]
 
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_the_page_on_the_registry_has_no_relative_link(wheel: Path) -> None:
+def test_the_page_on_the_registry_has_no_relative_link(wheel):
     markdown = pytest.importorskip("readme_renderer.markdown")
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
@@ -124,9 +124,7 @@ def test_the_page_on_the_registry_has_no_relative_link(wheel: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_the_registry_accepts_what_is_built_and_tests_run_from_the_sdist(
-    wheel: Path, tmp_path: Path
-) -> None:
+def test_the_registry_accepts_what_is_built_and_tests_run_from_the_sdist(wheel, tmp_path):
     """What git ignores is left out, and whatever tests read is there."""
     pytest.importorskip("twine")
     subprocess.run(

@@ -1,11 +1,8 @@
 """Composition: exact sums rounded outward, and tight totals against independent computations."""
 
-from __future__ import annotations
-
 import math
 import sys
 from fractions import Fraction
-from typing import Any
 
 import mpmath
 import pytest
@@ -21,12 +18,12 @@ DELTA = 1e-6
 UNIT = attribute(1.0)
 
 
-def gaussian(epsilon: float = 1.0, method: str = "dp-oporp", **changes: Any) -> Spec:
+def gaussian(epsilon=1.0, method="dp-oporp", **changes):
     plain = {"method": method, "dim": 24, "k": 8, "epsilon": epsilon, "delta": DELTA}
     return Spec(**{**plain, "adjacency": attribute(1.0), **changes})
 
 
-def pure(epsilon: float, **changes: Any) -> Spec:
+def pure(epsilon, **changes):
     plain = {
         "method": "dp-oporp-staircase",
         "adjacency": attribute(1.0),
@@ -37,7 +34,7 @@ def pure(epsilon: float, **changes: Any) -> Spec:
     return Spec(**{**plain, **changes})
 
 
-def gaussian_delta(mu: float, epsilon: float) -> Any:
+def gaussian_delta(mu, epsilon):
     """Balle & Wang 2018, Thm 8, in 200 bits: the analytic curve, nothing of dp-accounting."""
     with mpmath.workprec(200):
         return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(
@@ -45,7 +42,7 @@ def gaussian_delta(mu: float, epsilon: float) -> Any:
         )
 
 
-def analytic_epsilon(mu: float, delta: float) -> float:
+def analytic_epsilon(mu, delta):
     low, high = 0.0, 200.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -53,12 +50,12 @@ def analytic_epsilon(mu: float, delta: float) -> float:
     return high
 
 
-def pure_delta(epsilons: list[float], epsilon: float) -> float:
+def pure_delta(epsilons, epsilon):
     """Hockey stick of independent randomized responses, by enumeration (Murtagh & Vadhan 2016)."""
     losses = {0.0: 1.0}
     for e in epsilons:
         truth = 1 / (1 + math.exp(-e))
-        grown: dict[float, float] = {}
+        grown = {}
         for loss, chance in losses.items():
             for sign, share in ((1, truth), (-1, 1 - truth)):
                 key = round(loss + sign * e, 9)
@@ -72,7 +69,7 @@ budgets = st.floats(1e-3, 64.0)
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(budgets, st.floats(0, 0.1)), min_size=1, max_size=20))
-def test_sums_are_never_below_the_exact_ones(budgets: list[tuple[float, float]]) -> None:
+def test_sums_are_never_below_the_exact_ones(budgets):
     found = add_up(*(Guarantee(e, d, "DP", UNIT) for e, d in budgets))
     epsilon = sum(Fraction(e) for e, _ in budgets)
     delta = min(Fraction(1), sum((Fraction(d) for _, d in budgets), Fraction(0)))
@@ -80,13 +77,13 @@ def test_sums_are_never_below_the_exact_ones(budgets: list[tuple[float, float]])
     assert delta <= Fraction(found.delta) <= delta * (1 + Fraction(1, 2**51))
 
 
-def test_ten_tenths_are_one_rounded_up() -> None:
+def test_ten_tenths_are_one_rounded_up():
     """0.1 is a little above a tenth, so ten of them exceed 1, which plain addition hides."""
     assert sum([0.1] * 10) < 1.0
     assert add_up(*[Guarantee(0.1, 0.0, "DP", UNIT)] * 10).epsilon > 1.0
 
 
-def test_plus_keeps_what_is_weaker() -> None:
+def test_plus_keeps_what_is_weaker():
     one = Guarantee(1.0, 0.0, "DP", UNIT)
     other = Guarantee(2.0, DELTA, "DP", UNIT, exact=False, delta_over="projection")
     assert one + other == Guarantee(3.0, DELTA, "DP", UNIT, exact=False, delta_over="projection")
@@ -96,7 +93,7 @@ def test_plus_keeps_what_is_weaker() -> None:
     assert nothing + nothing == nothing
 
 
-def test_sketches_add_up() -> None:
+def test_sketches_add_up():
     sketch = Guarantee(1.0, 0.0, "DP", Records("replace"))
     assert sketch + sketch == Guarantee(2.0, 0.0, "DP", Records("replace"))
 
@@ -111,12 +108,12 @@ def test_sketches_add_up() -> None:
         (Guarantee(math.inf, 0.0, "none", UNIT), "DP and none do not add up"),
     ],
 )
-def test_what_does_not_add_up_is_refused(other: Guarantee, message: str) -> None:
+def test_what_does_not_add_up_is_refused(other, message):
     with pytest.raises(InputError, match=message):
         Guarantee(1.0, 0.0, "DP", UNIT) + other
 
 
-def test_nothing_is_refused() -> None:
+def test_nothing_is_refused():
     for empty in (lambda: add_up(), lambda: compose([])):
         with pytest.raises(InputError, match="nothing to compose"):
             empty()
@@ -124,7 +121,7 @@ def test_nothing_is_refused() -> None:
 
 @pytest.mark.parametrize("times", [1, 4, 25])
 @pytest.mark.parametrize("method", ["dp-oporp", "dp-rp-g", "dp-sjlt-gaussian"])
-def test_gaussian_releases_equal_one_of_less_noise(method: str, times: int) -> None:
+def test_gaussian_releases_equal_one_of_less_noise(method, times):
     """m releases of deviation σ are one of σ/√m (Dong, Roth & Su 2022, Cor. 3.3)."""
     calibrate = kenthapadi_sigma if method == "dp-rp-g" else optimal_sigma
     mu = math.sqrt(times) / calibrate(1.0, DELTA)
@@ -136,7 +133,7 @@ def test_gaussian_releases_equal_one_of_less_noise(method: str, times: int) -> N
     assert found.exact == (times == 1 and method != "dp-rp-g")  # the sum itself, where it is best
 
 
-def test_different_gaussian_releases() -> None:
+def test_different_gaussian_releases():
     specs = [gaussian(0.5), gaussian(1.0), gaussian(2.0, delta=1e-8)]
     mu = math.hypot(*(1 / optimal_sigma(s.budget, s.delta) for s in specs))
     expected = analytic_epsilon(mu, 1e-5)
@@ -144,22 +141,22 @@ def test_different_gaussian_releases() -> None:
 
 
 @pytest.mark.parametrize("epsilons", [[0.25] * 30, [0.1] * 40 + [0.5] * 10])
-def test_pure_releases_are_composed_optimally(epsilons: list[float]) -> None:
+def test_pure_releases_are_composed_optimally(epsilons):
     found = compose([pure(e) for e in epsilons], delta=DELTA).epsilon
     assert pure_delta(epsilons, found) <= DELTA
     assert pure_delta(epsilons, found - 0.01) > DELTA
     assert found < sum(epsilons) - 0.5
 
 
-def test_mixed_releases_lie_between_their_parts_and_the_sum() -> None:
+def test_mixed_releases_lie_between_their_parts_and_the_sum():
     specs = [gaussian()] * 4 + [pure(0.5)] * 2
     tight = compose(specs, delta=4e-6).epsilon
     assert compose(specs[:4], delta=4e-6).epsilon < tight < compose(specs).epsilon == 5.0
 
 
 def test_without_dp_accounting_gaussian_releases_are_composed_and_mixed_ones_name_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setitem(sys.modules, "dp_accounting.pld.privacy_loss_distribution", None)
     assert compose([gaussian()] * 4, delta=DELTA).epsilon < 2.2
     assert compose([pure(0.5)] * 2).epsilon == 1.0
@@ -167,12 +164,12 @@ def test_without_dp_accounting_gaussian_releases_are_composed_and_mixed_ones_nam
         compose([gaussian(), pure(0.5)], delta=DELTA)
 
 
-def test_one_pure_release_stays_exact() -> None:
+def test_one_pure_release_stays_exact():
     assert compose([pure(0.5)], delta=1e-9) == pure(0.5).guarantee
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.5, 0.3])
-def test_finding_2_gaussian_releases_of_different_betas(beta: float) -> None:
+def test_finding_2_gaussian_releases_of_different_betas(beta):
     """A change of one is ⌈1/β⌉ changes of β, and has as many times the sensitivity."""
     specs = [gaussian(), gaussian(adjacency=attribute(beta))]
     mu = math.hypot(1, math.ceil(1 / beta)) / optimal_sigma(1.0, DELTA)
@@ -188,12 +185,12 @@ def test_finding_2_gaussian_releases_of_different_betas(beta: float) -> None:
     assert DELTA + group <= plain.delta <= 1.001 * DELTA * (1 + steps * math.exp(steps - 1))
 
 
-def test_finding_3_releases_of_one_size_in_the_data_add_up() -> None:
+def test_finding_3_releases_of_one_size_in_the_data_add_up():
     alike = [pure(1.0), pure(1.0, scale=255.0, adjacency=attribute(1 / 255))]
     assert compose(alike) == Guarantee(2.0, 0.0, "DP", UNIT)
 
 
-def test_without_delta_it_is_the_plain_sum() -> None:
+def test_without_delta_it_is_the_plain_sum():
     assert compose([gaussian(), pure(2.0)]) == Guarantee(3.0, DELTA, "DP", UNIT)
     weak = Spec("dp-rp-g-analytic", dim=24, k=8, epsilon=1.0, delta=DELTA, adjacency=attribute(1.0))
     assert compose([weak, weak]).delta_over == "projection"
@@ -212,6 +209,6 @@ def test_without_delta_it_is_the_plain_sum() -> None:
         ([gaussian(20.0)] * 40, DELTA, "no tight bound"),
     ],
 )
-def test_bad_input_is_refused(specs: list[Spec], delta: float | None, message: str) -> None:
+def test_bad_input_is_refused(specs, delta, message):
     with pytest.raises(InputError, match=message):
         compose(specs, delta)

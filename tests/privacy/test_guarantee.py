@@ -1,14 +1,11 @@
 """A guarantee never shows an epsilon without what it is counted in."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,21 +17,21 @@ from dpindex import InputError, Spec
 from dpindex.privacy import Guarantee, Records, VectorAdjacency, attribute, l2, record
 
 
-def test_text_names_adjacency_delta_and_definition() -> None:
+def test_text_names_adjacency_delta_and_definition():
     pure = str(Guarantee(2.0, 0.0, "DP", attribute(0.5)))
     assert pure == "epsilon = 2 (pure DP) under attribute(beta=0.5)"
     approximate = str(Guarantee(0.1, 1e-6, "DP", l2(2.0)))
     assert approximate == "epsilon = 0.1, delta = 1e-06 (DP) under l2(radius=2)"
 
 
-def test_idp_is_never_called_dp() -> None:
+def test_idp_is_never_called_dp():
     for delta in (0.0, 1e-6):
         guarantee = Guarantee(1.0, delta, "iDP", attribute(1.0))
         assert "DP" not in str(guarantee).replace("iDP", "")
         assert "weaker than differential privacy" in guarantee.protects()
 
 
-def test_none_promises_nothing() -> None:
+def test_none_promises_nothing():
     nothing = Guarantee(float("inf"), 0.0, "none", attribute(1.0))
     assert "no guarantee" in str(nothing)
     assert "Nothing is protected" in nothing.protects()
@@ -48,10 +45,10 @@ class AnyVector(VectorAdjacency):
     kind = "any-vector"
     size = 1.0
 
-    def describe(self) -> str:
+    def describe(self):
         return "one whole vector, replaced by any other"
 
-    def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
+    def larger_changes(self, epsilon, growth, dim):
         return []
 
 
@@ -60,7 +57,7 @@ RECORDS = [Records("add-remove"), Records("replace")]
 
 
 @pytest.mark.parametrize("adjacency", [*VECTORS, *RECORDS], ids=str)
-def test_says_what_is_protected_and_what_is_not(adjacency: Any) -> None:
+def test_says_what_is_protected_and_what_is_not(adjacency):
     guarantee = Guarantee(2.0, 1e-6, "DP", adjacency)
     text, lines = guarantee.protects(), guarantee.does_not_protect(784)
     assert adjacency.describe() in text
@@ -73,14 +70,14 @@ def test_says_what_is_protected_and_what_is_not(adjacency: Any) -> None:
 
 
 @pytest.mark.parametrize("adjacency", [*VECTORS[:2], *RECORDS], ids=str)
-def test_larger_changes_have_a_price(adjacency: Any) -> None:
+def test_larger_changes_have_a_price(adjacency):
     for delta, growth in ((0.0, False), (1e-6, True)):
         lines = Guarantee(2.0, delta, "DP", adjacency).does_not_protect(784)
         (price,) = [line for line in lines if "m × 2" in line]
         assert ("delta grows to m·exp" in price) == growth
 
 
-def test_codes_and_sketches_leave_other_things_open() -> None:
+def test_codes_and_sketches_leave_other_things_open():
     for adjacency in VECTORS:
         guarantee = Guarantee(2.0, 0.0, "DP", adjacency)
         assert "operator of the search server" in guarantee.protects()
@@ -94,7 +91,7 @@ def test_codes_and_sketches_leave_other_things_open() -> None:
         assert ("how many records there are" in lines) == (records.neighbouring == "replace")
 
 
-def test_attribute_level_epsilon_tells_the_price_of_a_record() -> None:
+def test_attribute_level_epsilon_tells_the_price_of_a_record():
     guarantee = Guarantee(2.0, 0.0, "DP", attribute(1.0))
     assert guarantee.group(784).epsilon == 1568.0
     assert any("1568" in line for line in guarantee.does_not_protect(784))
@@ -108,7 +105,7 @@ WEAK = (
 
 
 @given(st.integers(1, 40), st.floats(1e-3, 2.0), st.sampled_from([0.0, 1e-12, 1e-6]))
-def test_a_group_is_stated_alike_everywhere(m: int, epsilon: float, delta: float) -> None:
+def test_a_group_is_stated_alike_everywhere(m, epsilon, delta):
     """One chain of m neighbours: δ_m = δ_(m−1)·e^ε + δ is below what is stated."""
     guarantee = Guarantee(epsilon, delta, "DP", attribute(0.5))
     together = guarantee.group(m)
@@ -123,7 +120,7 @@ def test_a_group_is_stated_alike_everywhere(m: int, epsilon: float, delta: float
     assert f"{together.epsilon:g}" in guarantee.whole(m)
 
 
-def test_no_group_is_stated_where_there_is_none() -> None:
+def test_no_group_is_stated_where_there_is_none():
     """Two attributes moved by one beta each give an infinite loss."""
     for weak in WEAK:
         assert weak.group(1) == weak
@@ -136,12 +133,12 @@ def test_no_group_is_stated_where_there_is_none() -> None:
 
 
 @pytest.mark.parametrize("changes", [-1, 0, 0.5, "2", True, math.nan, math.inf, None, [2]])
-def test_a_group_is_a_whole_number_of_changes(changes: Any) -> None:
+def test_a_group_is_a_whole_number_of_changes(changes):
     with pytest.raises(InputError, match="number of changes must be a whole number from 1"):
         Guarantee(1.0, 0.0, "DP", attribute(0.5)).group(changes)
 
 
-def test_a_group_costs_no_more_than_a_whole_record() -> None:
+def test_a_group_costs_no_more_than_a_whole_record():
     whole = Guarantee(8.0, 0.0, "DP", record())
     both = Guarantee(2.0, 0.0, "DP", attribute(1.0), also=(whole,))
     assert [both.group(m).epsilon for m in (1, 2, 3, 4, 5, 784)] == [2, 4, 6, 8, 8, 8]
@@ -151,14 +148,14 @@ def test_a_group_costs_no_more_than_a_whole_record() -> None:
 
 
 @given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
-def test_finding_2_group_privacy_takes_whole_steps(beta: float, change: float) -> None:
+def test_finding_2_group_privacy_takes_whole_steps(beta, change):
     steps = Guarantee(1.0, 0.0, "DP", attribute(beta)).at(attribute(change)).epsilon
     assert (
         Fraction(steps - 1) * Fraction(beta) < Fraction(change) <= Fraction(steps) * Fraction(beta)
     )
 
 
-def test_finding_2_what_says_nothing_about_a_change_is_refused() -> None:
+def test_finding_2_what_says_nothing_about_a_change_is_refused():
     for weak in WEAK:
         assert weak.at(attribute(0.25)).epsilon == 1.0
         with pytest.raises(InputError, match="says nothing about"):
@@ -172,13 +169,13 @@ def test_finding_2_what_says_nothing_about_a_change_is_refused() -> None:
     assert AnyVector().in_data_units(255.0) == AnyVector()
 
 
-def test_finding_2_a_delta_that_grows_beyond_one_promises_nothing_more() -> None:
+def test_finding_2_a_delta_that_grows_beyond_one_promises_nothing_more():
     far = Guarantee(10.0, 1e-6, "DP", attribute(1e-9)).at(attribute(1.0))
     assert (far.epsilon, far.delta) == (1e10, 1.0)
 
 
 @pytest.mark.parametrize(("scale", "size"), [(0.01, 0.01), (255.0, 255.0), (1.0, 1.0)])
-def test_finding_3_a_guarantee_is_in_the_units_of_the_data(scale: float, size: float) -> None:
+def test_finding_3_a_guarantee_is_in_the_units_of_the_data(scale, size):
     """``x / scale`` changes by at most beta when ``x`` does by at most beta · scale."""
     spec = Spec(
         "dp-oporp-staircase", dim=6, k=2, epsilon=2.0, scale=scale, adjacency=attribute(1.0)
@@ -194,7 +191,7 @@ def test_finding_3_a_guarantee_is_in_the_units_of_the_data(scale: float, size: f
     assert f"moved by at most {size / 2:g} in Euclidean" in ball.guarantee.protects()
 
 
-def test_finding_7_delta_over_the_projection_is_no_promise_given_the_map() -> None:
+def test_finding_7_delta_over_the_projection_is_no_promise_given_the_map():
     weak = Guarantee(1.0, 1e-6, "DP", attribute(1.0), delta_over="projection")
     assert any("projection stretches most" in line for line in weak.does_not_protect(10))
     assert "chosen without looking at the projection" in weak.protects()
@@ -206,7 +203,7 @@ def test_finding_7_delta_over_the_projection_is_no_promise_given_the_map() -> No
     assert "over noise" not in str(strong)
 
 
-def test_json_holds_every_field() -> None:
+def test_json_holds_every_field():
     guarantee = Guarantee(1.5, 1e-6, "iDP", attribute(0.5), False, "projection")
     data = json.loads(json.dumps(guarantee.to_dict()))
     assert data == {
@@ -221,7 +218,7 @@ def test_json_holds_every_field() -> None:
 
 @folded("epsilon", [0.1, 1.0, 3.0, 8.0, 15.0, 40.0])
 @folded("delta", [0.0, 1e-6, 0.01])
-def test_the_odds_are_those_of_the_best_test(epsilon: float, delta: float) -> None:
+def test_the_odds_are_those_of_the_best_test(epsilon, delta):
     """The two-point mechanism that reaches (epsilon, delta): Kairouz, Oh & Viswanath 2015."""
     weight = (1 - delta) / (1 + math.exp(epsilon))
     one = [delta, math.exp(epsilon) * weight, weight, 0.0]
@@ -234,7 +231,7 @@ def test_the_odds_are_those_of_the_best_test(epsilon: float, delta: float) -> No
     assert ("delta" in told) == (delta > 0)
 
 
-def test_odds_say_for_what_they_hold() -> None:
+def test_odds_say_for_what_they_hold():
     assert "at most 95.3 % sure." in Guarantee(3.0, 0.0, "DP", attribute(1.0)).odds()
     assert "any two vectors" in Guarantee(3.0, 0.0, "DP", record()).odds()
     assert "actual vector (iDP)" in Guarantee(3.0, 0.0, "iDP", attribute(1.0)).odds()

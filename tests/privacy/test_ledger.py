@@ -1,7 +1,5 @@
 """The ledger: nothing is released twice unseen, nobody is named, no crash makes it forget."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json
@@ -14,7 +12,6 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +21,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
-from dpindex.accounting.ledger import Total
 from dpindex.base.errors import DamagedError
 from dpindex.cli import app
 from dpindex.storage.journal import PrivateFolder
@@ -36,16 +32,16 @@ VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
+def ledger(tmp_path):
     return Ledger(tmp_path / "private" / "ledger")
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path) -> None:
+def _folder(tmp_path):
     (tmp_path / "private").mkdir()
 
 
-def digests(ledger: Ledger) -> set[bytes]:
+def digests(ledger):
     """The digests in a ledger, read by SQLite alone."""
     db = sqlite3.connect(ledger.path)
     try:
@@ -54,7 +50,7 @@ def digests(ledger: Ledger) -> set[bytes]:
         db.close()
 
 
-def changed(ledger: Ledger, *statements: str) -> Ledger:
+def changed(ledger, *statements):
     """The ledger after somebody changed it with SQLite."""
     db = sqlite3.connect(ledger.path)
     for statement in statements:
@@ -64,11 +60,11 @@ def changed(ledger: Ledger, *statements: str) -> Ledger:
     return ledger
 
 
-def shown(ledger: Ledger) -> list[tuple[int, int, list[float]]]:
+def shown(ledger):
     return [(t.ids, t.releases, [g.epsilon for g in t.guarantees]) for t in ledger.totals()]
 
 
-def test_a_second_release_is_refused_or_counted(ledger: Ledger) -> None:
+def test_a_second_release_is_refused_or_counted(ledger):
     assert ledger.record(SPEC, ["a", "b", "c"]) == 0
     for again in (ledger, Ledger(ledger.path)):
         with pytest.raises(InputError, match=r"id 'b' \(row 1\) was released before, as were 1"):
@@ -83,7 +79,7 @@ def test_a_second_release_is_refused_or_counted(ledger: Ledger) -> None:
     ]
 
 
-def test_the_order_of_releases_does_not_split_a_total(ledger: Ledger) -> None:
+def test_the_order_of_releases_does_not_split_a_total(ledger):
     for ids in (["a"], ["b"]):
         ledger.record(SPEC, ids)
     ledger.record(SPEC.with_epsilon(2.0), ["a", "b"], allow_rerelease=True)
@@ -92,12 +88,12 @@ def test_the_order_of_releases_does_not_split_a_total(ledger: Ledger) -> None:
     assert shown(ledger) == [(2, 3, [4.0])]
 
 
-def at(epsilon: float, beta: float, **changes: Any) -> Spec:
+def at(epsilon, beta, **changes):
     stated = {"dim": 6, "k": 2, "adjacency": attribute(beta), **changes}
     return Spec("dp-oporp-staircase", epsilon=epsilon, **stated)
 
 
-def recorded(ledger: Ledger, *specs: Spec) -> Total:
+def recorded(ledger, *specs):
     """The total of one id that was released under these specs."""
     for spec in specs:
         ledger.record(spec, [7], allow_rerelease=True)
@@ -105,7 +101,7 @@ def recorded(ledger: Ledger, *specs: Spec) -> Total:
     return found
 
 
-def test_finding_2_mixed_betas_are_bounded_jointly_at_each(ledger: Ledger) -> None:
+def test_finding_2_mixed_betas_are_bounded_jointly_at_each(ledger):
     """At change c the truth is at most the sum of ceil(c / beta) · epsilon, in the data's units."""
     specs = [at(1.0, 1.0), at(1.0, 0.5), at(3.0, 0.01, scale=255.0)]
     found = recorded(ledger, *specs)
@@ -119,7 +115,7 @@ def test_finding_2_mixed_betas_are_bounded_jointly_at_each(ledger: Ledger) -> No
     assert all(g.delta == 0 and g.definition == "DP" and g.exact for g in found.guarantees)
 
 
-def test_finding_2_the_joint_bound_is_no_smaller_than_an_attack_finds(ledger: Ledger) -> None:
+def test_finding_2_the_joint_bound_is_no_smaller_than_an_attack_finds(ledger):
     """Two staircase releases of one attribute, told apart optimally, by their exact laws."""
     found = recorded(ledger, at(1.0, 1.0), at(1.0, 0.5))
     bounds = {g.adjacency.size: g.epsilon for g in found.guarantees}
@@ -134,7 +130,7 @@ def test_finding_2_the_joint_bound_is_no_smaller_than_an_attack_finds(ledger: Le
         assert worst > 1.0  # more than either of the promises that once stood side by side
 
 
-def test_finding_2_what_cannot_be_compared_has_no_joint_number(ledger: Ledger) -> None:
+def test_finding_2_what_cannot_be_compared_has_no_joint_number(ledger):
     weak = [
         Spec("idp-signoporp-rr", dim=6, k=2, epsilon=4.0, adjacency=attribute(b)) for b in (1, 2)
     ]
@@ -151,19 +147,19 @@ def test_finding_2_what_cannot_be_compared_has_no_joint_number(ledger: Ledger) -
     assert "iDP under attribute(beta=1) says nothing about attribute(beta=2)" in twice.apart
 
 
-def test_finding_2_a_release_without_protection_leaves_no_promise(ledger: Ledger) -> None:
+def test_finding_2_a_release_without_protection_leaves_no_promise(ledger):
     found = recorded(ledger, SPEC, Spec("none-oporp", dim=6, k=2, adjacency=attribute(1.0)))
     assert "each: no guarantee: the codes are not private" in str(found)
 
 
-def test_finding_3_totals_count_in_the_units_of_the_data(ledger: Ledger) -> None:
+def test_finding_3_totals_count_in_the_units_of_the_data(ledger):
     same = recorded(ledger, at(1.0, 1.0), at(1.0, 1 / 255, scale=255.0), at(1.0, 100, scale=0.01))
     assert [str(g) for g in same.guarantees] == ["epsilon = 3 (pure DP) under attribute(beta=1)"]
     other = recorded(Ledger(ledger.path.with_name("other")), at(1.0, 1.0), at(1.0, 1.0, scale=0.01))
     assert {g.adjacency.size: g.epsilon for g in other.guarantees} == {1.0: 101.0, 0.01: 2.0}
 
 
-def test_tight_totals(ledger: Ledger) -> None:
+def test_tight_totals(ledger):
     spec = Spec("dp-oporp", dim=6, k=2, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
     for _ in range(4):
         ledger.record(spec, IDS, allow_rerelease=True)
@@ -172,7 +168,7 @@ def test_tight_totals(ledger: Ledger) -> None:
     assert (tight.delta, tight.epsilon < 2.2) == (1e-6, True)
 
 
-def test_ids_are_kept_as_keyed_digests(ledger: Ledger) -> None:
+def test_ids_are_kept_as_keyed_digests(ledger):
     ledger.record(SPEC, IDS)
     data, key = ledger.path.read_bytes(), ledger.key_path.read_bytes()
     kept = digests(ledger)
@@ -189,7 +185,7 @@ def test_ids_are_kept_as_keyed_digests(ledger: Ledger) -> None:
         assert modes == [0o600, 0o600]
 
 
-def test_numbers_and_their_text_are_one_id(ledger: Ledger) -> None:
+def test_numbers_and_their_text_are_one_id(ledger):
     ledger.record(SPEC, np.array([7, 8]))
     for same in (["7"], 7, np.array(["8"]), [np.int32(8)]):
         with pytest.raises(InputError, match=TWICE):
@@ -209,19 +205,17 @@ def test_numbers_and_their_text_are_one_id(ledger: Ledger) -> None:
         (["\ud800"], "not text"),
     ],
 )
-def test_bad_ids_are_refused(ledger: Ledger, ids: Any, message: str) -> None:
+def test_bad_ids_are_refused(ledger, ids, message):
     with pytest.raises(InputError, match=message):
         ledger.record(SPEC, ids)
 
 
-def test_a_process_that_dies_leaves_the_ledger_as_it_was(
-    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_dies_leaves_the_ledger_as_it_was(ledger, tmp_path, monkeypatch):
     """The files as they are before every statement, some of them in the middle of a page's way."""
-    pictures: list[Path] = []
+    pictures = []
 
     class Photographer(sqlite3.Connection):
-        def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+        def execute(self, statement, *parameters):
             picture = tmp_path / f"picture{len(pictures)}"
             shutil.copytree(ledger.path.parent, picture)
             pictures.append(picture)
@@ -251,7 +245,7 @@ def test_a_process_that_dies_leaves_the_ledger_as_it_was(
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
-def test_killed_at_any_moment_it_knows_every_release(ledger: Ledger) -> None:
+def test_killed_at_any_moment_it_knows_every_release(ledger):
     """Whatever was confirmed is in it, and at most the one release that was under way."""
     script = (
         "import sys\n"
@@ -280,7 +274,7 @@ def test_killed_at_any_moment_it_knows_every_release(ledger: Ledger) -> None:
 
 
 @pytest.mark.slow
-def test_every_changed_bit_is_noticed_or_means_nothing(ledger: Ledger) -> None:
+def test_every_changed_bit_is_noticed_or_means_nothing(ledger):
     ledger.record(SPEC, ["a"], token="t")
     ledger.record(SPEC.with_epsilon(2.0), ["b", "c"])
     before = ledger.entries(), ledger.totals()
@@ -310,7 +304,7 @@ def test_every_changed_bit_is_noticed_or_means_nothing(ledger: Ledger) -> None:
     ledger.record(SPEC, ["d"])
 
 
-def test_a_ledger_that_is_cut_off_is_refused(ledger: Ledger) -> None:
+def test_a_ledger_that_is_cut_off_is_refused(ledger):
     ledger.record(SPEC, [f"a{i}" for i in range(1000)])
     whole = ledger.path.read_bytes()
     for length in (*range(0, 100, 9), *range(100, len(whole), 999)):
@@ -323,9 +317,7 @@ def test_a_ledger_that_is_cut_off_is_refused(ledger: Ledger) -> None:
 
 @pytest.mark.slow
 @given(st.binary(min_size=1, max_size=300), st.integers(0, 1 << 15), st.booleans())
-def test_any_bytes_are_read_or_refused(
-    tmp_path_factory: Any, data: bytes, place: int, ours: bool
-) -> None:
+def test_any_bytes_are_read_or_refused(tmp_path_factory, data, place, ours):
     ledger = Ledger(tmp_path_factory.mktemp("any") / "ledger")
     whole, before = b"", []
     if ours:
@@ -344,7 +336,7 @@ def test_any_bytes_are_read_or_refused(
 
 
 @pytest.mark.parametrize("left", [b"", b"\0"])
-def test_an_empty_file_beside_its_key_is_no_new_ledger(ledger: Ledger, left: bytes) -> None:
+def test_an_empty_file_beside_its_key_is_no_new_ledger(ledger, left):
     ledger.path.write_bytes(left)
     assert (ledger.entries(), ledger.totals(), ledger.totals(["a"])) == ((), [], [])
     ledger.check(["a"])
@@ -356,7 +348,7 @@ def test_an_empty_file_beside_its_key_is_no_new_ledger(ledger: Ledger, left: byt
             use()
 
 
-def test_a_database_of_somebody_else_is_refused_and_not_changed(ledger: Ledger) -> None:
+def test_a_database_of_somebody_else_is_refused_and_not_changed(ledger):
     changed(ledger, "CREATE TABLE releases (id)", "CREATE TABLE ids (hi)")
     for application in (0, 0x44504C46):
         changed(ledger, f"PRAGMA application_id = {application}", "PRAGMA user_version = 1")
@@ -370,7 +362,7 @@ def test_a_database_of_somebody_else_is_refused_and_not_changed(ledger: Ledger) 
         ledger.record(SPEC, ["a"])
 
 
-def test_a_row_of_impossible_length_is_damage(ledger: Ledger) -> None:
+def test_a_row_of_impossible_length_is_damage(ledger):
     """SQLite calls it a lack of memory. Found by fuzzing."""
     page = bytearray(512)
     for place, data in {
@@ -386,7 +378,7 @@ def test_a_row_of_impossible_length_is_damage(ledger: Ledger) -> None:
             use()
 
 
-def test_a_ledger_of_a_newer_version_is_refused(ledger: Ledger) -> None:
+def test_a_ledger_of_a_newer_version_is_refused(ledger):
     ledger.record(SPEC, ["a"])
     changed(ledger, "PRAGMA user_version = 2", "CREATE TABLE news (id)")
     with pytest.raises(InputError, match="newer version of dpindex; update"):
@@ -412,7 +404,7 @@ def test_a_ledger_of_a_newer_version_is_refused(ledger: Ledger) -> None:
         "PRAGMA journal_mode = WAL",
     ],
 )
-def test_a_ledger_that_was_changed_with_sqlite_is_damaged(ledger: Ledger, statement: str) -> None:
+def test_a_ledger_that_was_changed_with_sqlite_is_damaged(ledger, statement):
     ledger.record(SPEC, ["a"])
     ledger.record(SPEC, ["b", "c"])
     changed(ledger, statement)
@@ -421,7 +413,7 @@ def test_a_ledger_that_was_changed_with_sqlite_is_damaged(ledger: Ledger, statem
             use()
 
 
-def test_a_declared_size_costs_no_memory(ledger: Ledger) -> None:
+def test_a_declared_size_costs_no_memory(ledger):
     ledger.record(SPEC, ["a"])
     with ledger.path.open("r+b") as file:
         file.truncate((1 << 33) + 1)  # a hole, no bytes
@@ -430,7 +422,7 @@ def test_a_declared_size_costs_no_memory(ledger: Ledger) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
-def test_a_link_is_another_name_of_one_ledger(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_link_is_another_name_of_one_ledger(ledger, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(ledger.path)
     Ledger(link).record(SPEC, ["a"])
@@ -449,9 +441,7 @@ def test_a_link_is_another_name_of_one_ledger(ledger: Ledger, tmp_path: Path) ->
 
 @pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
 @pytest.mark.parametrize("ending", ["-journal", "-wal", "-shm"])
-def test_finding_9_no_link_beside_a_ledger_is_followed(
-    ledger: Ledger, tmp_path: Path, ending: str
-) -> None:
+def test_finding_9_no_link_beside_a_ledger_is_followed(ledger, tmp_path, ending):
     ledger.record(SPEC, ["a"])
     for victim in (tmp_path / "letter", tmp_path / "missing"):
         planted = Path(f"{ledger.path}{ending}")
@@ -465,7 +455,7 @@ def test_finding_9_no_link_beside_a_ledger_is_followed(
     assert shown(ledger) == [(1, 1, [1.0])]
 
 
-def test_a_missing_or_wrong_key_or_ledger(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_missing_or_wrong_key_or_ledger(ledger, tmp_path):
     ledger.record(SPEC, ["a"])
     key = ledger.key_path.read_bytes()
     ledger.key_path.write_bytes(bytes(32))
@@ -495,7 +485,7 @@ def test_a_missing_or_wrong_key_or_ledger(ledger: Ledger, tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
-def test_only_plain_files(ledger: Ledger) -> None:
+def test_only_plain_files(ledger):
     os.mkfifo(ledger.path)
     with pytest.raises(InputError, match="not a plain file"):
         ledger.totals()
@@ -503,7 +493,7 @@ def test_only_plain_files(ledger: Ledger) -> None:
         ledger.record(SPEC, ["a"])
 
 
-def test_one_writer_at_a_time(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_writer_at_a_time(ledger, monkeypatch):
     ledger.record(SPEC, ["a"])
     monkeypatch.setattr("dpindex.accounting.ledger.BUSY_SECONDS", 0.0)
     other = sqlite3.connect(ledger.path, isolation_level=None)
@@ -522,7 +512,7 @@ def test_one_writer_at_a_time(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
-def test_two_processes_that_record_at_once_are_both_booked(ledger: Ledger) -> None:
+def test_two_processes_that_record_at_once_are_both_booked(ledger):
     """They begin a ledger at the same time, and then take turns."""
     script = (
         "import sys\n"
@@ -537,7 +527,7 @@ def test_two_processes_that_record_at_once_are_both_booked(ledger: Ledger) -> No
         "    ledger.record(spec, [f'both-{number}'], allow_rerelease=True)\n"
     )
     words = [sys.executable, "-c", script, str(ledger.path), SPEC.to_json()]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     children = [subprocess.Popen([*words, name], text=True, **pipes) for name in "xy"]
     for child in children:
         assert child.stdout.readline() == "ready\n"
@@ -553,14 +543,12 @@ def test_two_processes_that_record_at_once_are_both_booked(ledger: Ledger) -> No
 
 
 @pytest.mark.parametrize("fault", ["full", "interrupted"])
-def test_what_could_not_be_written_is_taken_back(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
+def test_what_could_not_be_written_is_taken_back(ledger, monkeypatch, fault):
     ledger.record(SPEC, ["a"])
     before = ledger.path.read_bytes()
 
     class Failing(sqlite3.Connection):
-        def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+        def execute(self, statement, *parameters):
             if statement == "COMMIT" and fault == "interrupted":
                 raise KeyboardInterrupt
             done = super().execute(statement, *parameters)
@@ -578,7 +566,7 @@ def test_what_could_not_be_written_is_taken_back(
     assert sorted(p.name for p in ledger.path.parent.iterdir()) == ["ledger", "ledger.key"]
 
 
-def test_work_that_is_resumed_is_recorded_once(ledger: Ledger) -> None:
+def test_work_that_is_resumed_is_recorded_once(ledger):
     assert ledger.record(SPEC, ["a", "b"], token="t") == 0
     for ids in (["a", "b"], ["b", "a"]):
         assert ledger.record(SPEC, ids, token="t") == 0
@@ -593,7 +581,7 @@ def test_work_that_is_resumed_is_recorded_once(ledger: Ledger) -> None:
     assert shown(ledger) == [(2, 1, [1.0])]
 
 
-def test_an_index_remembers_removed_ids_by_its_ledger(ledger: Ledger, tmp_path: Path) -> None:
+def test_an_index_remembers_removed_ids_by_its_ledger(ledger, tmp_path):
     index = PrivateIndex(SPEC)
     index.save(tmp_path / "index")
     index.add(VECTORS, IDS, ledger=ledger)
@@ -607,14 +595,14 @@ def test_an_index_remembers_removed_ids_by_its_ledger(ledger: Ledger, tmp_path: 
     assert (len(index), shown(ledger)) == (12, [(3, 2, [2.0]), (9, 1, [1.0])])
 
 
-def saved(path: Path) -> PrivateIndex:
+def saved(path):
     """An empty index with a folder, as a ledger wants."""
     index = PrivateIndex(SPEC)
     index.save(path)
     return index
 
 
-def test_what_is_refused_costs_nothing(ledger: Ledger, tmp_path: Path) -> None:
+def test_what_is_refused_costs_nothing(ledger, tmp_path):
     index = saved(tmp_path / "index")
     for vectors, ids in ((VECTORS * 2, IDS), (VECTORS, IDS[:3]), (VECTORS, None)):
         with pytest.raises(InputError):
@@ -624,10 +612,8 @@ def test_what_is_refused_costs_nothing(ledger: Ledger, tmp_path: Path) -> None:
         index.add(VECTORS, IDS, allow_rerelease=True)
 
 
-def test_counted_before_the_codes_exist(
-    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def perturb(*_: Any, **__: Any) -> Any:
+def test_counted_before_the_codes_exist(ledger, tmp_path, monkeypatch):
+    def perturb(*_, **__):
         raise MemoryError
 
     monkeypatch.setattr(type(SPEC.law), "perturb", perturb)
@@ -636,7 +622,7 @@ def test_counted_before_the_codes_exist(
     assert shown(ledger) == [(12, 1, [1.0])]
 
 
-def build(path: Path, ledger: Ledger | None, **options: Any) -> int:
+def build(path, ledger, **options):
     """Build in four parts of three rows."""
     return releases.build(
         path, SPEC, VECTORS, **{"ids": IDS, "ledger": ledger, "rows": 3, **options}
@@ -644,14 +630,12 @@ def build(path: Path, ledger: Ledger | None, **options: Any) -> int:
 
 
 @pytest.mark.parametrize("fail_at", range(6))
-def test_a_build_is_counted_once_however_often_it_dies(
-    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_at: int
-) -> None:
+def test_a_build_is_counted_once_however_often_it_dies(ledger, tmp_path, monkeypatch, fail_at):
     """Killed before any of its files; taken up, it is still one release of every id."""
     created = 0
     create = PrivateFolder.create
 
-    def dying(self: PrivateFolder, name: str, data: Any, **mode: int) -> bool:
+    def dying(self, name, data, **mode):
         nonlocal created
         created += name != "record"  # before the ledger is told
         if created == fail_at + 1:
@@ -674,7 +658,7 @@ def test_a_build_is_counted_once_however_often_it_dies(
     assert shown(ledger) == [(12, 2, [2.0])]
 
 
-def test_a_build_needs_ids_and_a_ledger_of_its_own_place(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_build_needs_ids_and_a_ledger_of_its_own_place(ledger, tmp_path):
     with pytest.raises(InputError, match="give every vector an id"):
         build(tmp_path / "index", ledger, ids=None)
     with pytest.raises(InputError, match="meant to be published"):
@@ -688,7 +672,7 @@ def test_a_build_needs_ids_and_a_ledger_of_its_own_place(ledger: Ledger, tmp_pat
         index.add(VECTORS[0], ["new"], ledger=Ledger(tmp_path / "index" / "ledger"))
 
 
-def test_nothing_of_it_is_published(ledger: Ledger, tmp_path: Path) -> None:
+def test_nothing_of_it_is_published(ledger, tmp_path):
     build(tmp_path / "index", ledger)
     published = b"".join(p.read_bytes() for p in (tmp_path / "index").rglob("*") if p.is_file())
     key = ledger.key_path.read_bytes()
@@ -698,7 +682,7 @@ def test_nothing_of_it_is_published(ledger: Ledger, tmp_path: Path) -> None:
     assert not any("ledger" in name or "key" in name or "source" in name for name in names)
 
 
-def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", VECTORS)
     Path("ids.txt").write_text("\n".join(IDS))
@@ -706,7 +690,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("newer.txt").write_text("\n".join(f"newer-{i}" for i in range(12)))
     Path("spec.json").write_text(SPEC.to_json())
 
-    def run(words: str) -> str:
+    def run(words):
         done = CliRunner().invoke(app, words.split())
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
@@ -747,7 +731,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [total["ids"] for total in json.loads(run("ledger book --json"))["totals"]] == [12, 12]
 
 
-def test_low_constraints_of_a_foreign_ledger_do_not_run(ledger: Ledger) -> None:
+def test_low_constraints_of_a_foreign_ledger_do_not_run(ledger):
     ledger.record(SPEC, ["a"])
     with closing(sqlite3.connect(ledger.path)) as db, db:
         (text,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'releases'").fetchone()
@@ -759,7 +743,7 @@ def test_low_constraints_of_a_foreign_ledger_do_not_run(ledger: Ledger) -> None:
         ledger.totals()
 
 
-def test_persons_whose_names_are_nearly_alike_are_told_apart(tmp_path: Path) -> None:
+def test_persons_whose_names_are_nearly_alike_are_told_apart(tmp_path):
     """Capitals, what follows a space, accents written in two ways, and long names."""
     names = [
         "Ann",

@@ -1,10 +1,5 @@
 """One release with two promises: how they are said, compared, added up and booked."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -16,12 +11,12 @@ BETA = dpi.attribute(0.5)
 BOOK = dpi.Codebook(np.random.default_rng(0).normal(size=(8, 4)))
 
 
-def both(epsilon: float = 2.0, record: float = 8.0) -> dpi.Guarantee:
+def both(epsilon=2.0, record=8.0):
     also = (dpi.Guarantee(record, 0.0, "DP", dpi.record()),)
     return dpi.Guarantee(epsilon, 0.0, "DP", BETA, also=also)
 
 
-def spec(epsilon: float = 2.0, record: float | None = 8.0, **terms: Any) -> dpi.Spec:
+def spec(epsilon=2.0, record=8.0, **terms):
     return dpi.Spec(
         "codebook-softmax",
         4,
@@ -32,7 +27,7 @@ def spec(epsilon: float = 2.0, record: float | None = 8.0, **terms: Any) -> dpi.
     )
 
 
-def test_both_are_said_wherever_a_promise_is() -> None:
+def test_both_are_said_wherever_a_promise_is():
     promise = both()
     assert spec().guarantee == promise
     for text in (str(promise), promise.protects(), promise.odds(), promise.units):
@@ -61,17 +56,17 @@ def test_both_are_said_wherever_a_promise_is() -> None:
         (dpi.record(), 8.0),
     ],
 )
-def test_of_two_bounds_on_a_change_the_smaller_holds(change: Any, epsilon: float) -> None:
+def test_of_two_bounds_on_a_change_the_smaller_holds(change, epsilon):
     found = both().at(change)
     assert (found.epsilon, found.adjacency, found.also) == (epsilon, change, ())
 
 
-def test_a_change_of_the_collection_is_neither() -> None:
+def test_a_change_of_the_collection_is_neither():
     with pytest.raises(InputError, match="count different changes"):
         both().at(dpi.privacy.Records("replace"))
 
 
-def test_each_kind_adds_up_by_itself() -> None:
+def test_each_kind_adds_up_by_itself():
     assert both(2, 8) + both(1, 4) == both(3, 12)
     assert dpi.compose([spec(), spec(1.0, 4.0)]) == both(3, 12)
     # Another release without the second promise: only the first can be added up.
@@ -80,7 +75,7 @@ def test_each_kind_adds_up_by_itself() -> None:
     assert dpi.compose([spec(), spec(record=None)], at=dpi.attribute(0.5)).epsilon == 4.0
 
 
-def test_tight_totals_have_both() -> None:
+def test_tight_totals_have_both():
     many = dpi.compose([spec(0.1, 0.5)] * 40, delta=1e-6)
     first, second = many.promises
     assert first.adjacency == BETA
@@ -94,7 +89,7 @@ def test_tight_totals_have_both() -> None:
     assert first.epsilon == pytest.approx(dpi.compose([spec(0.1, None)] * 40, delta=1e-6).epsilon)
 
 
-def test_a_ledger_books_both(tmp_path: Path) -> None:
+def test_a_ledger_books_both(tmp_path):
     ledger = Ledger(tmp_path / "ledger")
     ledger.record(spec(), ["ann", "bob"])
     ledger.record(spec(1.0, 4.0), ["ann"], allow_rerelease=True)
@@ -108,7 +103,7 @@ def test_a_ledger_books_both(tmp_path: Path) -> None:
     assert "and epsilon = 12" in str(twice)
 
 
-def test_a_ledger_never_forgets_a_release_without_the_second_promise(tmp_path: Path) -> None:
+def test_a_ledger_never_forgets_a_release_without_the_second_promise(tmp_path):
     """Every release counts for the attribute; the record's total says that it has not all."""
     ledger = Ledger(tmp_path / "ledger")
     ledger.record(spec(), ["ann"])
@@ -121,7 +116,7 @@ def test_a_ledger_never_forgets_a_release_without_the_second_promise(tmp_path: P
     ]
 
 
-def test_sizes_of_one_kind_are_compared_and_the_other_bounds_them(tmp_path: Path) -> None:
+def test_sizes_of_one_kind_are_compared_and_the_other_bounds_them(tmp_path):
     ledger = Ledger(tmp_path / "ledger")
     ledger.record(spec(), ["ann"])
     ledger.record(
@@ -136,11 +131,11 @@ def test_sizes_of_one_kind_are_compared_and_the_other_bounds_them(tmp_path: Path
     }
 
 
-def test_a_shuffle_amplifies_the_promise_about_records() -> None:
+def test_a_shuffle_amplifies_the_promise_about_records():
     assert both().shuffled(10_000, 1e-6) == both().also[0].shuffled(10_000, 1e-6)
 
 
-def test_a_device_accepts_by_the_promise_of_the_spec() -> None:
+def test_a_device_accepts_by_the_promise_of_the_spec():
     dpi.Privatizer(spec(), max_epsilon=2.0)
     with pytest.raises(InputError, match="where at most"):
         dpi.Privatizer(spec(), max_epsilon=1.9)

@@ -1,16 +1,13 @@
 """`dpindex race build` and `dpindex race query` as a user meets them."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
 from helpers.streams import Seeded
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import InputError
@@ -19,14 +16,12 @@ from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute
 from dpindex.race import PStable, RaceSketch, kernel_sum
 
-Run = Callable[..., Result]
-
 BUILD = ("race", "build", "x.npy", "s.race", "--epsilon", "4")
 HASH = ("--bandwidth", "1.5", "--hashes", "2", "--rows", "200", "--width", "100")
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path, monkeypatch):
     """Call the commands in ``tmp_path``; what they raise is in the result."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("dpindex.race.sketch.secret_stream", lambda: Seeded(1))
@@ -40,7 +35,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return lambda *arguments: CliRunner().invoke(app, [str(a) for a in arguments])
 
 
-def test_build_and_query(run: Run) -> None:
+def test_build_and_query(run):
     built = run(*BUILD, *HASH, "--seed", 5)
     assert built.exit_code == 0, built.output
     assert "200 × 100 counts" in built.output
@@ -64,7 +59,7 @@ def test_build_and_query(run: Run) -> None:
     assert "bound" not in answers
 
 
-def test_info(run: Run) -> None:
+def test_info(run):
     run(*BUILD, *HASH)
     sketch = RaceSketch.open("s.race")
     text = run("race", "info", "s.race").output
@@ -75,7 +70,7 @@ def test_info(run: Run) -> None:
     assert facts["does_not_protect"] == sketch.guarantee.does_not_protect(3)
 
 
-def test_info_and_build_say_when_noise_drowns(run: Run) -> None:
+def test_info_and_build_say_when_noise_drowns(run):
     np.save("far.npy", np.load("x.npy")[:3999] * 1000)
     for words in (
         run("race", "build", "far.npy", "s.race", "--epsilon", 4, *HASH).output,
@@ -91,7 +86,7 @@ def test_info_and_build_say_when_noise_drowns(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_info_and_build_name_a_delta_above_one_over_n(run: Run) -> None:
+def test_info_and_build_name_a_delta_above_one_over_n(run):
     """Half of the records could be published as they are."""
     built = run("race", "build", "x.npy", "s.race", "--epsilon", 4, "--delta", 0.5, *HASH).output
     for words in (built, run("race", "info", "s.race").output):
@@ -100,7 +95,7 @@ def test_info_and_build_name_a_delta_above_one_over_n(run: Run) -> None:
     assert "more than one over" not in tight
 
 
-def test_help_is_whole(run: Run) -> None:
+def test_help_is_whole(run):
     """No summary of a command is cut off with dots, at the width of a terminal."""
     for group in ((), ("race",)):
         listed = run(*group, "--help").output
@@ -109,7 +104,7 @@ def test_help_is_whole(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_json_and_other_inputs(run: Run) -> None:
+def test_json_and_other_inputs(run):
     facts = json.loads(
         run(
             *("race", "build", "x.npz", "s.race", "--epsilon", 2, "--delta", 1e-6),
@@ -140,14 +135,14 @@ def test_json_and_other_inputs(run: Run) -> None:
     ],
     ids=str,
 )
-def test_bad_input(run: Run, arguments: tuple[str, ...], message: str) -> None:
+def test_bad_input(run, arguments, message):
     result = run(*arguments)
     assert isinstance(result.exception, InputError), result.output
     assert message in str(result.exception)
     assert not Path("s.race").exists()
 
 
-def test_bad_queries(run: Run) -> None:
+def test_bad_queries(run):
     run(*BUILD, *HASH)
     for name, message in (
         ("narrow.npy", "have 2 columns where 3 are expected"),
@@ -159,7 +154,7 @@ def test_bad_queries(run: Run) -> None:
     assert run("race", "query", "s.race", "q.npy", "--estimator", "mode").exit_code == 2
 
 
-def test_finding_10_the_ledger_counts_sketches(run: Run) -> None:
+def test_finding_10_the_ledger_counts_sketches(run):
     """Written down before the release; a record in a second sketch is refused, or adds up."""
     Path("ids.txt").write_text("".join(f"p{i}\n" for i in range(4000)))
     Path("few.txt").write_text("p1\np2\n")
@@ -199,12 +194,12 @@ def test_finding_10_the_ledger_counts_sketches(run: Run) -> None:
     assert tight.guarantees[0].epsilon == 8.0
 
 
-def test_an_interrupted_release_is_counted_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_release_is_counted_once(run, monkeypatch):
     """Between the ledger and the file nothing was seen: the same command does it again."""
     Path("ids.txt").write_text("".join(f"p{i}\n" for i in range(4000)))
     known = (*BUILD, *HASH, "--ledger", "ledger", "--ids", "ids.txt")
 
-    def killed(sketch: RaceSketch) -> RaceSketch:
+    def killed(sketch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -218,7 +213,7 @@ def test_an_interrupted_release_is_counted_once(run: Run, monkeypatch: pytest.Mo
     assert "was released before" in str(second.exception)
 
 
-def test_finding_10_far_records_are_counted(run: Run) -> None:
+def test_finding_10_far_records_are_counted(run):
     x = np.load("x.npy")
     x[7] = 1e30
     np.save("x.npy", x)
@@ -228,7 +223,7 @@ def test_finding_10_far_records_are_counted(run: Run) -> None:
     assert abs(far - len(x)) < 8 * RaceSketch.open("s.race").size_stderr
 
 
-def test_bad_records_are_found_before_a_ledger_counts_them(run: Run) -> None:
+def test_bad_records_are_found_before_a_ledger_counts_them(run):
     Path("ids.txt").write_text("\n".join(map(str, range(4000))))
     known = ("--ids", "ids.txt", "--ledger", "l.ledger")
     result = run("race", "build", "nan.npy", *BUILD[3:], *HASH, *known)

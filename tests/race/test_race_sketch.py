@@ -1,21 +1,16 @@
 """Hashes and sketches: columns of one record alone, secrecy, unbiased answers, merging, bytes."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
 import os
 import pickle
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.specs import folded
 from helpers.streams import Seeded
@@ -32,7 +27,6 @@ from dpindex.data.dataset import as_dataset
 from dpindex.mechanism.noise.moments import NoiseMoments
 from dpindex.race import (
     SRP,
-    Hash,
     PairedSRP,
     PStable,
     RaceSketch,
@@ -46,8 +40,8 @@ from dpindex.race.release import build_sketch
 from dpindex.race.sketch import mean_groups
 
 
-def small_spec(**changes: Any) -> SketchSpec:
-    options: dict[str, Any] = {
+def small_spec(**changes):
+    options = {
         "dim": 3,
         "rows": 20,
         "width": 32,
@@ -57,16 +51,16 @@ def small_spec(**changes: Any) -> SketchSpec:
     return SketchSpec(**{**options, **changes})
 
 
-def small(**changes: Any) -> RaceSketch:
+def small(**changes):
     return RaceSketch(small_spec(**changes))
 
 
-def data(n: int = 200, dim: int = 3, seed: int = 0) -> npt.NDArray[np.float64]:
+def data(n=200, dim=3, seed=0):
     return np.random.default_rng(seed).normal(size=(n, dim))
 
 
-def exact(sketch: RaceSketch) -> npt.NDArray[np.int64]:
-    counts: npt.NDArray[np.int64] = secret_counts(sketch)
+def exact(sketch):
+    counts = secret_counts(sketch)
     return counts.copy()
 
 
@@ -78,7 +72,7 @@ def exact(sketch: RaceSketch) -> npt.NDArray[np.int64]:
 )
 @given(seed=st.integers(0, 2**20), place=st.integers(0, 300), huge=st.booleans())
 @settings(max_examples=15)
-def test_one_record_moves_one_count_a_row(hash: Hash, seed: int, place: int, huge: bool) -> None:
+def test_one_record_moves_one_count_a_row(hash, seed, place, huge):
     """Wherever it stands and whatever it holds, and no other record's counts move."""
     x = data(300, 17, seed)
     record = data(1, 17, seed + 1) * (1e4 if huge else 1)
@@ -94,7 +88,7 @@ def test_one_record_moves_one_count_a_row(hash: Hash, seed: int, place: int, hug
     assert (difference**2).sum() <= 2 * 20
 
 
-def test_every_way_in_counts_the_same() -> None:
+def test_every_way_in_counts_the_same():
     x = data(5000)
     counts = exact(small().fit(x))
     assert (counts.sum(axis=1) == 5000).all()
@@ -114,7 +108,7 @@ def test_every_way_in_counts_the_same() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"delta": 1e-6}, {"neighbouring": "replace"}])
-def test_release_adds_the_law_once(options: dict[str, Any]) -> None:
+def test_release_adds_the_law_once(options):
     sketch = small(**options).fit(data())
     counts = exact(sketch)
     sketch.stream = lambda: Seeded(5)
@@ -124,7 +118,7 @@ def test_release_adds_the_law_once(options: dict[str, Any]) -> None:
     assert sketch.noise_variance == sketch.spec.law.moments.variance[0]
 
 
-def test_noise_is_fresh_and_wide_enough() -> None:
+def test_noise_is_fresh_and_wide_enough():
     """Two releases of equal data differ as the law says; 5.5 standard errors of the variance.
 
     The difference of two geometric draws has kurtosis 4.5, so the variance has a relative standard
@@ -136,7 +130,7 @@ def test_noise_is_fresh_and_wide_enough() -> None:
     assert difference.var() == pytest.approx(variance, rel=6 * math.sqrt(3 / difference.size))
 
 
-def test_exact_counts_are_gone_after_release() -> None:
+def test_exact_counts_are_gone_after_release():
     sketch = small().fit(data())
     secret = secret_counts(sketch)
     before = secret.copy()
@@ -146,7 +140,7 @@ def test_exact_counts_are_gone_after_release() -> None:
     assert (secret == sketch.counts).all()
 
 
-READ: list[Callable[[RaceSketch], object]] = [
+READ = [
     lambda s: s.count(data(1)),
     lambda s: s.density(data(1)),
     lambda s: s.summary(data(1)),
@@ -163,7 +157,7 @@ READ: list[Callable[[RaceSketch], object]] = [
 
 
 @folded("read", READ)
-def test_nothing_can_be_read_before(read: Callable[[RaceSketch], object]) -> None:
+def test_nothing_can_be_read_before(read):
     with pytest.raises(InputError, match="not been released"):
         read(small().fit(data()))
 
@@ -178,19 +172,19 @@ def test_nothing_can_be_read_before(read: Callable[[RaceSketch], object]) -> Non
         lambda s: s.merge(small().fit(data())),
     ],
 )
-def test_nothing_can_be_added_after(add: Callable[[RaceSketch], object]) -> None:
+def test_nothing_can_be_added_after(add):
     with pytest.raises(InputError, match="released"):
         add(small().fit(data()).release())
 
 
-def test_repr_says_nothing_about_the_records() -> None:
+def test_repr_says_nothing_about_the_records():
     sketch = small()
     assert repr(sketch) == repr(small().fit(data()))
     assert "secret" in repr(sketch)
     assert "released" in repr(sketch.fit(data()).release())
 
 
-def test_failed_fit_adds_nothing() -> None:
+def test_failed_fit_adds_nothing():
     """A part that stayed in would be counted twice when the caller tries again."""
     x = data()
     bad = x.copy()
@@ -220,7 +214,7 @@ def test_failed_fit_adds_nothing() -> None:
     ],
     ids=str,
 )
-def test_unbiased(hash: Hash, width: int, options: dict[str, Any]) -> None:
+def test_unbiased(hash, width, options):
     """The mean of 200 releases with fresh hashes: within 3 standard errors of the kernel sum.
 
     Hashes and noise come from known seeds. With eight columns the uncorrected chance collisions
@@ -242,7 +236,7 @@ def test_unbiased(hash: Hash, width: int, options: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
-def test_standard_error_is_the_spread_over_releases() -> None:
+def test_standard_error_is_the_spread_over_releases():
     x, q = data(3000), data(5, seed=9)
     sketches = [small(rows=50, seed=seed).fit(x).release() for seed in range(80)]
     spread = np.std([sketch.count(q) for sketch in sketches], axis=0, ddof=1)
@@ -251,7 +245,7 @@ def test_standard_error_is_the_spread_over_releases() -> None:
 
 
 @pytest.mark.usefixtures("known_noise")
-def test_size_density_and_bound() -> None:
+def test_size_density_and_bound():
     x, q = data(20_000), data(20, seed=3)
     sketch = small(rows=100, width=200, epsilon=2.0).fit(x).release()
     truth = kernel_sum(PStable(1.0, 2), x, q)
@@ -266,7 +260,7 @@ def test_size_density_and_bound() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
-def test_mean_density() -> None:
+def test_mean_density():
     """Over 12 partitions of 100 rows, each off by 6 %: 10 % is more than 5 deviations."""
     x = data(5000)
     own = float(kernel_sum(PStable(1.0, 2), x, x).mean()) / 5000
@@ -277,7 +271,7 @@ def test_mean_density() -> None:
     assert np.mean(found) == pytest.approx(own, rel=0.1)
 
 
-def test_median_of_means_by_hand() -> None:
+def test_median_of_means_by_hand():
     sketch = small(rows=50, width=16, hash=SRP(4)).fit(data()).release()
     q = data(3, seed=4)
     columns = np.array(
@@ -295,7 +289,7 @@ def test_median_of_means_by_hand() -> None:
     assert sketch.summary(q, failure=0.3)["count"] == pytest.approx(medians)
 
 
-def test_unused_columns_do_not_enter_the_size() -> None:
+def test_unused_columns_do_not_enter_the_size():
     """SRP(2) has four codes; noise in the other columns says nothing about records."""
     sizes = [small(hash=SRP(2), width=2000, rows=5).fit(data()).release().size for _ in range(20)]
     # A standard deviation of √(2·4·5)/1 = 6.3: false alarm 1e-11 (Chernoff). All columns: 141.
@@ -303,7 +297,7 @@ def test_unused_columns_do_not_enter_the_size() -> None:
     assert np.abs(np.array(sizes) - 200).max() < 60
 
 
-def test_one_query_is_one_row() -> None:
+def test_one_query_is_one_row():
     sketch = small().fit(data()).release()
     assert sketch.count([0.0, 0.0, 0.0]).shape == (1,)
     assert sketch.count(np.zeros((0, 3))).shape == (0,)
@@ -313,13 +307,13 @@ def test_one_query_is_one_row() -> None:
 # Theory.
 
 
-def test_rows_of_corollary_1() -> None:
+def test_rows_of_corollary_1():
     assert optimal_rows(1000, 1.0) == math.ceil(1000 / math.sqrt(2))
     assert optimal_rows(1000, 1.0, "replace") == math.ceil(500 / math.sqrt(2))
     assert optimal_rows(100, 1.0) == 71
     f, epsilon = 1000.0, 0.5
 
-    def bound(rows: int) -> float:
+    def bound(rows):
         return f**2 / rows + 2 * rows / epsilon**2
 
     best = optimal_rows(f, epsilon)
@@ -331,7 +325,7 @@ def test_rows_of_corollary_1() -> None:
             optimal_rows(*wrong)
 
 
-def test_bound_of_theorem_4() -> None:
+def test_bound_of_theorem_4():
     """The paper's closed form where the groups divide the rows."""
     failure = math.exp(-1)  # 8 groups
     found = error_bound(np.array([300.0]), 800, 2 * 800**2, failure)
@@ -347,7 +341,7 @@ def test_bound_of_theorem_4() -> None:
 # Merging.
 
 
-def test_merging_before_release_spends_the_other() -> None:
+def test_merging_before_release_spends_the_other():
     a, b = small().fit(data()), small().fit(data(seed=1))
     both = exact(a) + exact(b)
     theirs = secret_counts(b)
@@ -360,8 +354,8 @@ def test_merging_before_release_spends_the_other() -> None:
     assert a.release().guarantee.epsilon == 1.0
 
 
-def test_merging_after_release_composes() -> None:
-    def pair() -> tuple[RaceSketch, RaceSketch]:
+def test_merging_after_release_composes():
+    def pair():
         return (
             small(epsilon=1.0).fit(data()).release(),
             small(epsilon=0.5, delta=1e-6).fit(data(seed=1)).release(),
@@ -384,9 +378,9 @@ def test_merging_after_release_composes() -> None:
 
 
 @pytest.mark.usefixtures("known_noise")
-def test_merged_answers_stay_unbiased() -> None:
+def test_merged_answers_stay_unbiased():
     x, q = data(4000), np.zeros((1, 3))
-    options: dict[str, Any] = {"epsilon": 8.0, "rows": 400, "width": 100}
+    options = {"epsilon": 8.0, "rows": 400, "width": 100}
     a, b = (small(**options).fit(part).release() for part in (x[:1000], x[1000:]))
     merged = a.merge(b, disjoint=True)
     answers = merged.summary(q)
@@ -398,13 +392,13 @@ def test_merged_answers_stay_unbiased() -> None:
 @pytest.mark.parametrize(
     "change", [{"seed": 1}, {"hash": PStable(1.1, 2)}, {"width": 33}, {"rows": 21}, {"dim": 4}]
 )
-def test_other_hashes_do_not_merge(change: dict[str, Any]) -> None:
+def test_other_hashes_do_not_merge(change):
     other = small(**change)
     with pytest.raises(InputError, match="neither in dim, rows, width, hash, seed and ranges"):
         small().merge(other)
 
 
-def test_other_promises_do_not_merge() -> None:
+def test_other_promises_do_not_merge():
     with pytest.raises(InputError, match="equal parameters"):
         small().merge(small(epsilon=2.0))
     with pytest.raises(InputError, match="neighbouring"):
@@ -415,13 +409,13 @@ def test_other_promises_do_not_merge() -> None:
     sketch = small()
     for other in (sketch, "sketch"):
         with pytest.raises(InputError, match="another RaceSketch"):
-            sketch.merge(other)  # type: ignore[arg-type]
+            sketch.merge(other)
 
 
 # Bytes.
 
 
-def same(a: RaceSketch, b: RaceSketch) -> bool:
+def same(a, b):
     return a.spec == b.spec and bool((a.counts == b.counts).all()) and a.guarantee == b.guarantee
 
 
@@ -435,7 +429,7 @@ def same(a: RaceSketch, b: RaceSketch) -> bool:
         {"epsilon": 64.0},
     ],
 )
-def test_round_trips(options: dict[str, Any], tmp_path: Path) -> None:
+def test_round_trips(options, tmp_path):
     sketch = small(**options).fit(data()).release()
     for again in (
         RaceSketch.from_bytes(sketch.to_bytes()),
@@ -451,12 +445,12 @@ def test_round_trips(options: dict[str, Any], tmp_path: Path) -> None:
         sketch.save(tmp_path / "s.race")
 
 
-def test_few_bytes() -> None:
+def test_few_bytes():
     sketch = small(rows=1000, width=1000, hash=PStable(20.0, 2)).fit(data(1000)).release()
     assert len(sketch.to_bytes()) <= 3_001_000  # three bytes a count at epsilon 1
 
 
-def test_damage_is_found(tmp_path: Path) -> None:
+def test_damage_is_found(tmp_path):
     random = np.random.default_rng(0)
     for raw in [small().fit(data()).release().to_bytes()]:
         for place in [*range(60), *random.integers(60, len(raw), 60)]:
@@ -476,7 +470,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
         RaceSketch.from_bytes(pack("codes", {}, {}))
 
 
-def forged(spec: Any = None, facts: Any = None, counts: Any = None) -> bytes:
+def forged(spec=None, facts=None, counts=None):
     """A sketch with facts of someone's own in a container that is in order."""
     stated, arrays = unpack(small().fit(data()).release().to_bytes(), "sketch")
     stated["spec"] |= spec or {}
@@ -484,7 +478,7 @@ def forged(spec: Any = None, facts: Any = None, counts: Any = None) -> bytes:
     return pack("sketch", {**stated, **(facts or {})}, {"counts": stored})
 
 
-FORGED: list[dict[str, Any]] = [
+FORGED = [
     {"spec": {"rows": 1 << 19}},
     {"spec": {"rows": 10**400}},
     {"spec": {"rows": 20.5}},
@@ -507,7 +501,7 @@ FORGED: list[dict[str, Any]] = [
 
 
 @folded("changes", FORGED)
-def test_forged_facts_are_refused(changes: dict[str, Any]) -> None:
+def test_forged_facts_are_refused(changes):
     RaceSketch.from_bytes(forged())
     with pytest.raises(InputError):
         RaceSketch.from_bytes(forged(**changes))
@@ -524,7 +518,7 @@ def test_forged_facts_are_refused(changes: dict[str, Any]) -> None:
     ],
     ids=lambda counts: f"{counts.dtype} {counts.shape}",
 )
-def test_forged_counts_are_refused(counts: npt.NDArray[Any]) -> None:
+def test_forged_counts_are_refused(counts):
     with pytest.raises(InputError, match="20 × 32 counts"):
         RaceSketch.from_bytes(forged(counts=counts))
 
@@ -532,7 +526,7 @@ def test_forged_counts_are_refused(counts: npt.NDArray[Any]) -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"hash": SRP(3), "width": None}, {"delta": 1e-6, "neighbouring": "replace"}]
 )
-def test_a_spec_is_its_json(options: dict[str, Any]) -> None:
+def test_a_spec_is_its_json(options):
     spec = small_spec(**options)
     again = SketchSpec.from_dict(json.loads(spec.to_json()))
     assert again == spec
@@ -553,7 +547,7 @@ def test_a_spec_is_its_json(options: dict[str, Any]) -> None:
         ({"beta": 1}, "unknown field 'beta'"),
     ],
 )
-def test_other_json_is_refused(data: Any, message: str) -> None:
+def test_other_json_is_refused(data, message):
     with pytest.raises(InputError, match=message):
         SketchSpec.from_dict(data)
 
@@ -583,7 +577,7 @@ def test_other_json_is_refused(data: Any, message: str) -> None:
         {"seed": -1},
     ],
 )
-def test_bad_parameters(options: dict[str, Any]) -> None:
+def test_bad_parameters(options):
     with pytest.raises(InputError):
         small(**{"rows": 1 << 10, **options} if options.get("dim") == 1 << 20 else options)
 
@@ -600,7 +594,7 @@ def test_bad_parameters(options: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_bad_records(x: npt.NDArray[Any]) -> None:
+def test_bad_records(x):
     with pytest.raises(InputError):
         small().fit(x)
     if x.size:
@@ -608,7 +602,7 @@ def test_bad_records(x: npt.NDArray[Any]) -> None:
             small().fit(data()).release().count(x)
 
 
-def test_bad_requests() -> None:
+def test_bad_requests():
     sketch = small().fit(data())
     with pytest.raises(InputError, match="already holds records"):
         sketch.fit(data())
@@ -619,7 +613,7 @@ def test_bad_requests() -> None:
     assert np.isnan(one_row.summary(data(1))["stderr"]).all()  # which has no spread
 
 
-def test_the_promise_in_words() -> None:
+def test_the_promise_in_words():
     promise = small(delta=1e-6).guarantee
     assert str(promise) == "epsilon = 1, delta = 1e-06 (DP) under records(add-remove)"
     assert promise.to_dict()["adjacency"] == {"kind": "records", "neighbouring": "add-remove"}
@@ -631,7 +625,7 @@ def test_the_promise_in_words() -> None:
 
 
 @pytest.mark.parametrize("records", [np.empty((0, 3)), sparse.csr_matrix((0, 3))], ids=type)
-def test_finding_10_an_empty_collection_is_released_like_any_other(records: Any) -> None:
+def test_finding_10_an_empty_collection_is_released_like_any_other(records):
     """One record less than a collection of one: there must be a sketch of it."""
     sketch = small().fit(records).release()
     assert sketch.counts.shape == (sketch.spec.rows, sketch.spec.columns)
@@ -642,7 +636,7 @@ def test_finding_10_an_empty_collection_is_released_like_any_other(records: Any)
 # Hashes: known answers, kernels by simulation.
 
 
-def test_queries_in_chunks_are_those_of_one_array() -> None:
+def test_queries_in_chunks_are_those_of_one_array():
     sketch = small().fit(data()).release()
     q = data(50, seed=9)
     together = sketch.summary(q, 0.5)
@@ -654,10 +648,10 @@ def test_queries_in_chunks_are_those_of_one_array() -> None:
         sketch.count(iter(np.array_split(q, 3)))
 
 
-HASHES: list[Hash] = [SRP(5), SRP(12), PairedSRP(4), PStable(1.5), PStable(0.7, 3)]
+HASHES = [SRP(5), SRP(12), PairedSRP(4), PStable(1.5), PStable(0.7, 3)]
 
 
-def columns(hasher: Hasher, x: object) -> np.ndarray:
+def columns(hasher, x):
     """Columns of all records in all rows, shape (rows, n)."""
     rows = sparse.csr_matrix(x) if sparse.issparse(x) else np.asarray(x)
     out = np.empty((hasher.rows, rows.shape[0]), dtype=np.int64)
@@ -665,7 +659,7 @@ def columns(hasher: Hasher, x: object) -> np.ndarray:
         start = 0
         for block in hasher.blocks(rows):
 
-            def keep(places: slice, found: np.ndarray, start: int = start) -> None:
+            def keep(places, found, start=start):
                 out[places, start : start + found.shape[1]] = found
 
             hasher.each(block, keep, pool)
@@ -673,7 +667,7 @@ def columns(hasher: Hasher, x: object) -> np.ndarray:
     return out
 
 
-def test_known_answers() -> None:
+def test_known_answers():
     """The public hash functions are the same bits for ever: an old sketch must stay readable."""
     x = np.array([[0.5, -1.0, 2.0], [30.0, 7.25, -4.0], [0.0, 0.0, 0.0]])
     assert columns(Hasher(SRP(4), 3, 4, 16, 7), x).tolist() == SRP_ANSWER
@@ -684,7 +678,7 @@ def test_known_answers() -> None:
 
 
 @pytest.mark.parametrize("hash", HASHES, ids=str)
-def test_a_record_is_hashed_alike_in_any_company(hash: Hash) -> None:
+def test_a_record_is_hashed_alike_in_any_company(hash):
     """The sensitivity rests on it: no batch, order, or storage may move a record's columns."""
     rng = np.random.default_rng(1)
     x = np.round(rng.normal(size=(700, 40)) * 20, 1)
@@ -700,7 +694,7 @@ def test_a_record_is_hashed_alike_in_any_company(hash: Hash) -> None:
         assert (columns(hasher, x[i:])[:, 0] == together[:, i]).all()
 
 
-def test_products_are_exact_integers() -> None:
+def test_products_are_exact_integers():
     """Sums at the very limit of what is let in still lie within 2^53."""
     hasher = Hasher(PStable(1.0), 4, 50, 100, 0)
     most = 2.0**33 / 4096
@@ -715,7 +709,7 @@ def test_products_are_exact_integers() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-3, 1.0, 3.7, 1e300])
-def test_signs_do_not_depend_on_length(scale: float) -> None:
+def test_signs_do_not_depend_on_length(scale):
     """A zero record, a tiny one and a huge one are all hashed, and only direction counts."""
     x = np.random.default_rng(0).normal(size=(20, 6))
     hasher = Hasher(SRP(6), 6, 40, 64, 0)
@@ -724,7 +718,7 @@ def test_signs_do_not_depend_on_length(scale: float) -> None:
     assert (columns(hasher, np.zeros((1, 6))) == 63).all()
 
 
-def test_paired_signs_fold_a_vector_onto_its_opposite() -> None:
+def test_paired_signs_fold_a_vector_onto_its_opposite():
     x = np.random.default_rng(0).normal(size=(500, 5))
     hasher = Hasher(PairedSRP(3), 5, 60, 4, 0)
     assert (columns(hasher, x) == columns(hasher, -x)).all()
@@ -733,7 +727,7 @@ def test_paired_signs_fold_a_vector_onto_its_opposite() -> None:
 
 @pytest.mark.parametrize("hash", HASHES, ids=str)
 @pytest.mark.parametrize("width", [8, 4096])
-def test_collision_probability(hash: Hash, width: int) -> None:
+def test_collision_probability(hash, width):
     """Frequency of collisions over 20 000 functions against the kernel, rehashing included.
 
     Six comparisons of a binomial at 5.5 standard deviations: false alarm below 1e-6 each.
@@ -752,7 +746,7 @@ def test_collision_probability(hash: Hash, width: int) -> None:
 
 @given(ratio=st.floats(1e-6, 1e4))
 @settings(max_examples=60)
-def test_stable_kernel_against_its_integral(ratio: float) -> None:
+def test_stable_kernel_against_its_integral(ratio):
     """Datar et al. 2004: p(c) = ∫₀^w (2/c) φ(t/c)(1 − t/w) dt, here w = 1, in units of c."""
     far = min(1.0 / ratio, 40.0)
     value, _ = integrate.quad(
@@ -763,14 +757,14 @@ def test_stable_kernel_against_its_integral(ratio: float) -> None:
 
 
 @pytest.mark.slow
-def test_kernel_sum_in_parts() -> None:
+def test_kernel_sum_in_parts():
     rng = np.random.default_rng(2)
     x, q = rng.normal(size=(5000, 3)), rng.normal(size=(1500, 3))
     for hash in HASHES:
         assert kernel_sum(hash, x, q) == pytest.approx(hash.kernel(x, q).sum(axis=1))
 
 
-def test_far_records_are_refused_by_row() -> None:
+def test_far_records_are_refused_by_row():
     x = np.zeros((3, 2))
     x[2, 1] = 1e12
     with pytest.raises(InputError, match=r"row 12 lies more than 2097152 bandwidths"):
@@ -785,9 +779,7 @@ def test_far_records_are_refused_by_row() -> None:
 
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix])
 @pytest.mark.parametrize("size", [1e12, 1.7e308])
-def test_finding_10_a_far_record_counts_at_the_nearest_point_of_the_box(
-    make: Any, size: float
-) -> None:
+def test_finding_10_a_far_record_counts_at_the_nearest_point_of_the_box(make, size):
     """Its columns, and those of its neighbours, do not depend on who else is there."""
     hasher = Hasher(PStable(0.5, 2), 3, 20, 50, 0)
     edge = (2**33 // 3) / 2**12 * 0.5
@@ -806,7 +798,7 @@ def test_finding_10_a_far_record_counts_at_the_nearest_point_of_the_box(
 
 
 @pytest.mark.parametrize("hash", HASHES, ids=str)
-def test_json_round_trip(hash: Hash) -> None:
+def test_json_round_trip(hash):
     assert from_kind(hash.to_dict(), FAMILIES, "hash") == hash
 
 
@@ -816,12 +808,12 @@ def test_json_round_trip(hash: Hash) -> None:
         lambda: SRP(0),
         lambda: SRP(32),
         lambda: SRP(True),
-        lambda: SRP(2.5),  # type: ignore[arg-type]
+        lambda: SRP(2.5),
         lambda: PairedSRP(1),
         lambda: PStable(0.0),
         lambda: PStable(math.nan),
         lambda: PStable(math.inf),
-        lambda: PStable("wide"),  # type: ignore[arg-type]
+        lambda: PStable("wide"),
         lambda: PStable(1.0, 0),
         lambda: PStable(1.0, 17),
         lambda: from_kind({"kind": "srp"}, FAMILIES, "hash"),
@@ -832,9 +824,9 @@ def test_json_round_trip(hash: Hash) -> None:
         lambda: from_kind({"kind": "p-stable", "hashes": 2}, FAMILIES, "hash"),
     ],
 )
-def test_bad_hashes(make: object) -> None:
+def test_bad_hashes(make):
     with pytest.raises(InputError):
-        make()  # type: ignore[operator]
+        make()
 
 
 SRP_ANSWER = [[5, 10, 15], [5, 12, 15], [5, 10, 15], [15, 13, 15]]
@@ -852,14 +844,14 @@ real_data = pytest.mark.skipif(
 )
 
 
-def load(name: str) -> dict[str, Any]:
+def load(name):
     with np.load(DATA / f"tab_{name}.npz") as archive:
         return {key: archive[key] for key in archive.files}
 
 
 @real_data
 @pytest.mark.slow
-def test_density_of_skin() -> None:
+def test_density_of_skin():
     """ε = 1, R = W = 1000: ≤ 3 % in the upper half of density, ≤ 7 % over all, ≤ 4 MB.
 
     Over 60 releases the errors were 1.82 % ± 0.07 and 3.76 % ± 0.09, at most 1.99 and 3.95: the
@@ -883,7 +875,7 @@ def test_density_of_skin() -> None:
 @real_data
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["map", "ml"])
-def test_classes_of_occupancy(rule: Any) -> None:
+def test_classes_of_occupancy(rule):
     """Accuracy at ε = 1 at least 0.95 of the noiseless classifier's, in the median of 7 releases.
 
     False alarm below 1e-7: of 2000 releases none (map) and one (ml) fell short, so a release does
@@ -900,10 +892,10 @@ def test_classes_of_occupancy(rule: Any) -> None:
     class Noiseless(RaceClassifier):
         """The ceiling, not private: the same sketches, released without noise."""
 
-        def new_sketch(self, spec: SketchSpec) -> RaceSketch:
+        def new_sketch(self, spec):
             sketch = super().new_sketch(spec)
             silent = SimpleNamespace(sample=lambda count, stream: np.zeros(count, np.int32))
-            nothing: Any = SimpleNamespace(
+            nothing = SimpleNamespace(
                 source=silent, offset=0.0, moments=NoiseMoments.additive(0.0, 0.0)
             )
             sketch.law = nothing
@@ -913,7 +905,7 @@ def test_classes_of_occupancy(rule: Any) -> None:
     train = data["split"] == 0
     x, y = data["X"] / [2.0, 10.0, 200.0, 500.0, 0.002], data["y"]
 
-    def accuracy(kind: type[RaceClassifier]) -> float:
+    def accuracy(kind):
         model = kind(PStable(2.0, hashes=4), rule=rule, rows=100, width=200, classes=(0, 1))
         return float(model.fit(x[train], y[train]).score(x[~train], y[~train]))
 
@@ -922,7 +914,7 @@ def test_classes_of_occupancy(rule: Any) -> None:
     assert ceiling > 0.95  # the larger class alone: 0.76
 
 
-def test_a_fault_in_a_later_part_is_named_by_its_row(tmp_path: Path) -> None:
+def test_a_fault_in_a_later_part_is_named_by_its_row(tmp_path):
     """It was counted from the beginning of the part."""
     x = np.zeros((30, 2))
     x[25, 1] = np.nan

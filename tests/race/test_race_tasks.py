@@ -1,17 +1,13 @@
 """The estimators over sketches: what they find, and scikit-learn's conventions."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import subprocess
 import sys
 import tracemalloc
 import warnings
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.streams import Seeded
 from scipy import sparse, stats
@@ -19,7 +15,6 @@ from scipy import sparse, stats
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.race import (
     SRP,
-    Hash,
     PairedSRP,
     PStable,
     RaceSketch,
@@ -47,13 +42,10 @@ from dpindex.race import (  # noqa: E402
 )
 from dpindex.race.tasks import SignPairs  # noqa: E402
 
-Array = npt.NDArray[np.float64]
-
-
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 
-def blobs(n: int = 3000, seed: int = 0) -> tuple[Array, npt.NDArray[np.str_]]:
+def blobs(n=3000, seed=0):
     """Two clusters, three quarters and one quarter of the records."""
     rng = np.random.default_rng(seed)
     y = np.where(rng.random(n) < 0.75, "many", "few")
@@ -67,17 +59,17 @@ LABELS = ("few", "many")
 class ClassesOfData(RaceClassifier):
     """Not private: scikit-learn's checks state no classes."""
 
-    def _public_classes(self, labels: Any) -> Any:
+    def _public_classes(self, labels):
         return labels
 
 
-def line(n: int = 4000, seed: int = 0) -> tuple[Array, Array]:
+def line(n=4000, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.uniform([0, 10], [1, 30], (n, 2))
     return x, 5.0 + 4.0 * x[:, 0] - 0.3 * x[:, 1] + rng.normal(0, 0.2, n)
 
 
-ESTIMATORS: list[Any] = [
+ESTIMATORS = [
     RaceDensity(PStable(2.0), rows=50, width=100, epsilon=8.0),
     RaceOutliers(PStable(2.0, 2), rows=50, width=100, epsilon=8.0),
     RaceClassifier(PStable(2.0), classes=LABELS, rows=50, width=100, epsilon=8.0),
@@ -86,7 +78,7 @@ ESTIMATORS: list[Any] = [
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
-def test_conventions(estimator: Any) -> None:
+def test_conventions(estimator):
     x, labels = blobs()
     y = x[:, 0] / 9 if isinstance(estimator, RaceRegressor) else labels
     model = clone(estimator)
@@ -122,7 +114,7 @@ def test_conventions(estimator: Any) -> None:
     ids=lambda e: type(e).__name__,
 )
 @pytest.mark.filterwarnings("ignore")
-def test_check_estimator(estimator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_estimator(estimator, monkeypatch):
     """All of scikit-learn's checks, each fit with the same noise so that fits can be compared."""
     monkeypatch.setattr("dpindex.race.sketch.secret_stream", lambda: Seeded(0))
     check_estimator(estimator, on_skip=None)
@@ -162,7 +154,7 @@ FAILING = {
     ids=lambda e: type(e).__name__,
 )
 @pytest.mark.filterwarnings("ignore")
-def test_checks_that_fail_are_listed_with_their_reason(estimator: Any) -> None:
+def test_checks_that_fail_are_listed_with_their_reason(estimator):
     """With default parameters and fresh noise; nothing else fails in any version installed."""
     expected = FAILING[type(estimator)]
     results = check_estimator(estimator, expected_failed_checks=expected, on_fail=None)
@@ -171,11 +163,11 @@ def test_checks_that_fail_are_listed_with_their_reason(estimator: Any) -> None:
     assert all(hasattr(estimator_checks, name) for name in expected)
 
 
-def probe(model: Any, x: Any) -> Any:
+def probe(model, x):
     return model.predict(x) if hasattr(model, "predict") else model.score_samples(x)
 
 
-def test_density() -> None:
+def test_density():
     x, _ = blobs()
     model = RaceDensity(PStable(2.0), rows=200, width=200, epsilon=8.0).fit(x)
     grid = np.array([[-2.0, -2.0], [2.0, 2.0], [0.0, 0.0]])
@@ -188,7 +180,7 @@ def test_density() -> None:
     assert pipe.score_samples(-grid)[0] < pipe.score_samples(grid)[0] + 9
 
 
-def test_outliers() -> None:
+def test_outliers():
     x, _ = blobs()
     model = RaceOutliers(PStable(2.0, 2), rows=200, width=500, epsilon=8.0).fit(x)
     assert (model.predict(x) == 1).mean() > 0.9
@@ -201,7 +193,7 @@ def test_outliers() -> None:
 
 @pytest.mark.parametrize("rule", ["ml", "map"])
 @pytest.mark.parametrize("hash", [PStable(1.5, 2), SRP(6)], ids=str)
-def test_classifier(rule: Any, hash: Any) -> None:
+def test_classifier(rule, hash):
     x, y = blobs()
     model = RaceClassifier(hash, rule=rule, rows=100, width=64, epsilon=8.0, classes=LABELS)
     model.fit(x, y)
@@ -216,10 +208,10 @@ def test_classifier(rule: Any, hash: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Records of class few will mostly be called many")
-def test_map_weighs_classes() -> None:
+def test_map_weighs_classes():
     """Where the likelihoods are equal, the class with three times the records wins by three."""
     x, y = blobs(20_000)
-    options: dict[str, Any] = {"hash": PStable(8.0), "rows": 100, "epsilon": 20.0}
+    options = {"hash": PStable(8.0), "rows": 100, "epsilon": 20.0}
     options["classes"] = LABELS
     ratio = [
         (lambda p: p[0, 1] / p[0, 0])(
@@ -230,7 +222,7 @@ def test_map_weighs_classes() -> None:
     assert ratio == pytest.approx([1, 3], rel=0.2)
 
 
-def test_parallel_composition() -> None:
+def test_parallel_composition():
     """Each class has the whole epsilon, and a record is in one sketch only."""
     x, y = blobs()
     model = RaceClassifier(PStable(2.0), rows=50, epsilon=3.0, classes=LABELS).fit(x, y)
@@ -241,7 +233,7 @@ def test_parallel_composition() -> None:
     assert len({sketch.spec for sketch in model.sketches_}) == 1
 
 
-def test_public_classes() -> None:
+def test_public_classes():
     x, y = blobs()
     model = RaceClassifier(PStable(2.0), rows=50, classes=["none", "many", "few"])
     with pytest.warns(QualityWarning, match="class none: Noise hides how many"):
@@ -251,12 +243,12 @@ def test_public_classes() -> None:
     with pytest.raises(InputError, match="not in classes"):
         RaceClassifier(classes=["many"]).fit(x, y)
     with pytest.raises(InputError, match="rule must be"):
-        RaceClassifier(rule="mode").fit(x, y)  # type: ignore[arg-type]
+        RaceClassifier(rule="mode").fit(x, y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         RaceClassifier().fit(x, y[:-1])
 
 
-def test_finding_10_classes_are_stated_and_never_read_from_the_data() -> None:
+def test_finding_10_classes_are_stated_and_never_read_from_the_data():
     """One record more, of a class of its own, would be seen in ``classes_``."""
     x, y = blobs(50)
     with pytest.raises(InputError, match="needs classes: the labels, which are published"):
@@ -267,18 +259,18 @@ def test_finding_10_classes_are_stated_and_never_read_from_the_data() -> None:
     assert alone.classes_.tolist() == ["few", "many"]
 
 
-def test_cross_validation() -> None:
+def test_cross_validation():
     x, y = blobs()
     model = RaceClassifier(PStable(2.0), rows=50, epsilon=8.0, classes=LABELS)
     scores = cross_val_score(model, x, y, cv=3)
     assert scores.min() > 0.9
 
 
-PUBLIC: dict[str, Any] = {"bounds_x": ([0, 10], [1, 30]), "bounds_y": (-5.0, 8.0)}
+PUBLIC = {"bounds_x": ([0, 10], [1, 30]), "bounds_y": (-5.0, 8.0)}
 
 
 @pytest.mark.slow
-def test_regressor_finds_the_line() -> None:
+def test_regressor_finds_the_line():
     x, y = line(10_000)
     model = RaceRegressor(rows=10_000, epsilon=4.0, delta=1e-6, **PUBLIC).fit(x, y)
     assert model.score(*line(seed=1)) > 0.8
@@ -288,7 +280,7 @@ def test_regressor_finds_the_line() -> None:
 
 
 @pytest.mark.slow
-def test_published_solver_on_an_easy_line() -> None:
+def test_published_solver_on_an_easy_line():
     """The step function still finds a slope when rows are many and residuals vary widely."""
     x = np.random.default_rng(0).uniform(-1, 1, (10_000, 1))
     model = RaceRegressor(rows=10_000, epsilon=20.0, delta=1e-6, solver="surrogate")
@@ -296,7 +288,7 @@ def test_published_solver_on_an_easy_line() -> None:
     assert 0.5 < model.coef_[0] < 2
 
 
-def test_regression_costs_one_count_a_row() -> None:
+def test_regression_costs_one_count_a_row():
     """A record's z and −z share one column, so the sensitivity is R and not 2R."""
     model = RaceRegressor(rows=100, epsilon=2.0, **PUBLIC)
     with pytest.warns(QualityWarning, match="no slope is above the noise"):
@@ -320,7 +312,7 @@ def test_regression_costs_one_count_a_row() -> None:
     ],
     ids=str,
 )
-def test_bad_regression(options: dict[str, Any]) -> None:
+def test_bad_regression(options):
     with pytest.raises(InputError):
         RaceRegressor(**options).fit(*line(50))
     with pytest.raises(TypeError, match="dense"):
@@ -330,7 +322,7 @@ def test_bad_regression(options: dict[str, Any]) -> None:
 # Modes and diversity.
 
 
-def three() -> tuple[RaceSketch, Array]:
+def three():
     rng = np.random.default_rng(0)
     centres = np.array([[1.0, 1.0], [8.0, 2.0], [4.0, 8.0]])
     x = np.concatenate(
@@ -340,7 +332,7 @@ def three() -> tuple[RaceSketch, Array]:
 
 
 @pytest.mark.slow
-def test_modes() -> None:
+def test_modes():
     sketch, centres = three()
     found = find_modes(sketch, (0, 10), modes=3, separation=2.0)
     assert np.linalg.norm(found.points - centres, axis=1).max() < 0.8
@@ -355,7 +347,7 @@ def test_modes() -> None:
             find_modes(sketch, **{"bounds": (0, 10), **wrong})
 
 
-def test_diversity_sample_evens_out() -> None:
+def test_diversity_sample_evens_out():
     """Of a pool with clusters of 6000, 3000 and 1000 records, each cluster gets about a third.
 
     Chi-square with the exact shares of a third; false alarm 1e-6. A plain sample fails.
@@ -375,7 +367,7 @@ def test_diversity_sample_evens_out() -> None:
 
 
 @pytest.mark.slow
-def test_only_the_estimators_need_scikit_learn() -> None:
+def test_only_the_estimators_need_scikit_learn():
     """Without it sketches work, and naming an estimator says what to install."""
     code = (
         "import sys; sys.modules['sklearn'] = None\n"
@@ -391,23 +383,23 @@ def test_only_the_estimators_need_scikit_learn() -> None:
 # Warnings of sketches that cannot answer: each failure is made, named, and mended as advised.
 
 
-def far_line(seed: int = 0) -> tuple[Array, Array]:
+def far_line(seed=0):
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, (5000, 2))
     return x, 120.0 + 5.0 * x[:, 0] - 3.0 * x[:, 1] + rng.normal(0, 1, 5000)
 
 
-def normal(n: int = 5000, dim: int = 2, seed: int = 0) -> Array:
+def normal(n=5000, dim=2, seed=0):
     return np.random.default_rng(seed).normal(size=(n, dim))
 
 
-def quarter(seed: int = 0) -> tuple[Array, npt.NDArray[np.bool_]]:
+def quarter(seed=0):
     """Three attributes; a quarter of the records is where the first one is large."""
     x = normal(5000, 3, seed)
     return x, x[:, 0] > 0.6745
 
 
-def fitted(model: Any, *data: Any) -> tuple[Any, list[str]]:
+def fitted(model, *data):
     """The fitted estimator and what it warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -420,7 +412,7 @@ def fitted(model: Any, *data: Any) -> tuple[Any, list[str]]:
 @pytest.mark.parametrize(
     ("hash", "width"), [(PStable(2.0, 2), 64), (SRP(4), None), (SRP(9), 64)], ids=str
 )
-def test_pairs_are_kernel_sums(hash: Hash, width: int | None) -> None:
+def test_pairs_are_kernel_sums(hash, width):
     """Against the exact sum over all pairs, of a collection with itself and with another one."""
     x, y = normal(800), normal(600, seed=1) + 1.0
     spec = SketchSpec(2, 1000, width, hash, epsilon=20.0)
@@ -435,7 +427,7 @@ def test_pairs_are_kernel_sums(hash: Hash, width: int | None) -> None:
         assert error < 0.05 * truth
 
 
-def test_pairs_of_no_records_are_noise_around_zero() -> None:
+def test_pairs_of_no_records_are_noise_around_zero():
     """The square of the noise is taken away; without that the mean would be 64 · 2 · 500²."""
     empty = RaceSketch(SketchSpec(2, 500, 64, PStable(1.0), epsilon=1.0)).release()
     estimates = empty.pairs(empty)
@@ -444,7 +436,7 @@ def test_pairs_of_no_records_are_noise_around_zero() -> None:
 
 
 @pytest.mark.slow
-def test_outliers_that_drown_in_noise() -> None:
+def test_outliers_that_drown_in_noise():
     """A thousand rows and columns at epsilon 1: what is flagged is chance, and it says so."""
     x, far = normal(), np.random.default_rng(1).uniform(20, 90, (200, 2))
     model, said = fitted(RaceOutliers(rows=1000, width=1000), x)
@@ -459,7 +451,7 @@ def test_outliers_that_drown_in_noise() -> None:
         assert (model.predict(x) == 1).mean() > 0.9
 
 
-def test_density_of_records_far_apart() -> None:
+def test_density_of_records_far_apart():
     """Attributes in other units than the bandwidth: no record is near another."""
     _, said = fitted(RaceDensity(PStable(1.0), epsilon=8.0), normal() * 1000)
     assert len(said) == 1
@@ -469,7 +461,7 @@ def test_density_of_records_far_apart() -> None:
     assert not said
 
 
-def test_a_record_is_no_neighbour_of_its_own() -> None:
+def test_a_record_is_no_neighbour_of_its_own():
     """With hardly any noise each record finds itself, and a new one finds nothing."""
     model, said = fitted(RaceOutliers(rows=1000, epsilon=64.0, delta=1e-6), normal() * 1e5)
     assert model.sketch_.count_noise < 0.2
@@ -477,7 +469,7 @@ def test_a_record_is_no_neighbour_of_its_own() -> None:
     assert said[0].startswith("Noise drowns the answers")
 
 
-def test_a_classifier_that_noise_decides() -> None:
+def test_a_classifier_that_noise_decides():
     x, y = quarter()
     _, said = fitted(RaceClassifier(PStable(2.0), classes=[False, True]), x * 1000, y)
     assert [sentence.partition(": ")[0] for sentence in said] == ["class False", "class True"]
@@ -487,7 +479,7 @@ def test_a_classifier_that_noise_decides() -> None:
     assert not said
 
 
-def test_a_class_with_too_few_records() -> None:
+def test_a_class_with_too_few_records():
     x, y = quarter()
     labels = np.where(y, "yes", "no").astype(object)
     labels[:5] = "rare"
@@ -497,7 +489,7 @@ def test_a_class_with_too_few_records() -> None:
     assert said[0].startswith("class rare: Noise hides how many records there are")
 
 
-def test_one_class_and_one_row_say_nothing_wrong() -> None:
+def test_one_class_and_one_row_say_nothing_wrong():
     _, said = fitted(RaceClassifier(classes=["a"], epsilon=8.0), normal(), np.full(5000, "a"))
     assert not said
     _, said = fitted(RaceDensity(rows=1, epsilon=8.0), normal())
@@ -505,10 +497,10 @@ def test_one_class_and_one_row_say_nothing_wrong() -> None:
 
 
 @pytest.mark.slow
-def test_targets_outside_their_bounds() -> None:
+def test_targets_outside_their_bounds():
     """The default bounds and a target of about 120: an R² far below −100, and the cause."""
     x, y = far_line()
-    options: dict[str, Any] = {"rows": 2000, "epsilon": 5.0, "delta": 1e-6}
+    options = {"rows": 2000, "epsilon": 5.0, "delta": 1e-6}
     model, said = fitted(RaceRegressor(**options), x, y)
     assert model.score(*far_line(seed=1)) < -100
     assert len(said) == 1
@@ -520,7 +512,7 @@ def test_targets_outside_their_bounds() -> None:
     assert "attribute 1 leaves bounds_x" in said[0]
 
 
-def test_a_regression_that_predicts_the_mean() -> None:
+def test_a_regression_that_predicts_the_mean():
     x, y = far_line()
     for model in (
         RaceRegressor(bounds_y=(100.0, 140.0), epsilon=0.01),
@@ -532,7 +524,7 @@ def test_a_regression_that_predicts_the_mean() -> None:
         assert "no slope is above the noise" in said[0]
 
 
-def sloped(n: int, dim: int, seed: int = 0) -> tuple[Array, Array]:
+def sloped(n, dim, seed=0):
     """Attributes and targets that fill their bounds, which are [-1, 1]."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, (n, dim))
@@ -540,7 +532,7 @@ def sloped(n: int, dim: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize(("n", "dim", "rows"), [(500, 5, 1000), (1000, 40, 200), (500, 3, 2000)])
-def test_a_regression_worse_than_the_mean(n: int, dim: int, rows: int) -> None:
+def test_a_regression_worse_than_the_mean(n, dim, rows):
     model, said = fitted(RaceRegressor(rows=rows), *sloped(n, dim))
     assert model.score(*sloped(2000, dim, seed=1)) < 0.0
     assert len(said) == 1
@@ -548,14 +540,14 @@ def test_a_regression_worse_than_the_mean(n: int, dim: int, rows: int) -> None:
     assert "bounds_x" not in said[0]
 
 
-def test_a_regression_better_than_the_mean_says_nothing() -> None:
+def test_a_regression_better_than_the_mean_says_nothing():
     model, said = fitted(RaceRegressor(rows=2000, epsilon=8.0), *sloped(10_000, 3))
     assert model.score(*sloped(2000, 3, seed=1)) > 0.2
     assert not said
 
 
 @pytest.mark.slow
-def test_rows_that_hardly_outnumber_second_moments_are_used() -> None:
+def test_rows_that_hardly_outnumber_second_moments_are_used():
     """595 moments of 32 attributes, 1000 rows, little noise: least squares errs less."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (10_000, 32))
@@ -565,7 +557,7 @@ def test_rows_that_hardly_outnumber_second_moments_are_used() -> None:
 
 
 @pytest.mark.parametrize("dim", [2, 10, 40])
-def test_bounds_that_hold_are_not_blamed(dim: int) -> None:
+def test_bounds_that_hold_are_not_blamed(dim):
     """Attributes as large as their bounds, with more and fewer rows than second moments."""
     signs = np.random.default_rng(dim).choice([-1.0, 1.0], size=(2000, dim))
     for x in (signs, np.repeat(signs[:, :1], dim, axis=1), np.ones((2000, dim))):
@@ -575,7 +567,7 @@ def test_bounds_that_hold_are_not_blamed(dim: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [1500, 300])
-def test_the_bound_that_does_not_hold_is_blamed_alone(rows: int) -> None:
+def test_the_bound_that_does_not_hold_is_blamed_alone(rows):
     """With 20 attributes there are 253 second moments, fewer and more than half the rows."""
     x, y = sloped(10_000, 20)
     x[:, 7] *= 50.0
@@ -585,7 +577,7 @@ def test_the_bound_that_does_not_hold_is_blamed_alone(rows: int) -> None:
 
 
 @pytest.mark.slow
-def test_many_attributes_take_little_memory() -> None:
+def test_many_attributes_take_little_memory():
     """A matrix of rows × second moments would take 26 MB."""
     rng = np.random.default_rng(0)
     left = rng.normal(size=(4000, 40))
@@ -601,7 +593,7 @@ def test_many_attributes_take_little_memory() -> None:
     assert moments.error < 1e-4
 
 
-def test_outliers_of_an_unknown_number_of_records() -> None:
+def test_outliers_of_an_unknown_number_of_records():
     """A density is divided by the size: one that noise makes too small flags nothing."""
     x = normal(700)
     for model in (RaceOutliers(rows=1000, width=1000), RaceDensity(width=1000)):
@@ -612,7 +604,7 @@ def test_outliers_of_an_unknown_number_of_records() -> None:
 
 
 @pytest.mark.slow
-def test_second_moments() -> None:
+def test_second_moments():
     """Against the exact mean of zzᵀ/‖z‖², within the error that is stated."""
     z = normal(3000, 4) * [1, 2, 1, 3] + [0, 1, 0, 0]
     spec = SketchSpec(4, 4000, 2, PairedSRP(2), epsilon=20.0, delta=1e-6)
@@ -627,7 +619,7 @@ def test_second_moments() -> None:
     assert np.abs(deviation).max() > 0.2 * error
 
 
-def test_whoever_holds_the_release_reads_the_same() -> None:
+def test_whoever_holds_the_release_reads_the_same():
     """A warning tells nothing that the released bytes do not: it may be passed on."""
     x, _ = quarter()
     model, said = fitted(RaceDensity(PStable(0.001)), x)
@@ -639,9 +631,7 @@ def test_whoever_holds_the_release_reads_the_same() -> None:
     ("epsilon", "delta", "rows"),
     [(0.5, 0.0, 500), (4.0, 0.0, 4000), (50.0, 0.0, 10_000), (0.5, 1e-6, 10_000)],
 )
-def test_finding_38_12_rows_of_a_regression_follow_the_budget(
-    epsilon: float, delta: float, rows: int
-) -> None:
+def test_finding_38_12_rows_of_a_regression_follow_the_budget(epsilon, delta, rows):
     """The default was 1000 rows, with which R² was .44 where 10 000 give .81."""
     x, y = sloped(300, 2)
     model, _ = fitted(RaceRegressor(epsilon=epsilon, delta=delta), x, y)

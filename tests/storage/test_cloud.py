@@ -1,18 +1,12 @@
 """Object stores: an S3-compatible server that answers 409, 412 and 500, too late, or not at all."""
 
-from __future__ import annotations
-
 import io
 import threading
-from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 import typer.testing
-from helpers.commands import Run
-from helpers.faulty_s3 import FAULTS, KEYS, BucketView, Proxy, moto_server, proxied
+from helpers.faulty_s3 import FAULTS, KEYS, BucketView, moto_server, proxied
 from helpers.made_datasets import DIM, tables, vectors, watched
 
 import dpindex as dpi
@@ -22,7 +16,7 @@ from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.storage.directory import replace_learned
 from dpindex.storage.manifest import MANIFEST
-from dpindex.storage.release import CodeCheck, Shard, Terms
+from dpindex.storage.release import CodeCheck, Terms
 from dpindex.storage.targets import IndexOptions, build_index
 
 pytestmark = [pytest.mark.slow, pytest.mark.extra]
@@ -31,7 +25,7 @@ ROWS = 240
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[tuple[str, int]]:
+def server():
     pytest.importorskip("moto.server")
     pytest.importorskip("obstore")
     with moto_server("lake") as address:
@@ -39,7 +33,7 @@ def server() -> Iterator[tuple[str, int]]:
 
 
 @pytest.fixture
-def proxy(server: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+def proxy(server, monkeypatch):
     """A dataset in ``s3://lake/data``, and a proxy that will spoil a third of the PUTs."""
     import obstore
     import pyarrow.parquet as pq
@@ -57,10 +51,10 @@ def proxy(server: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield proxy
 
 
-def attempts(times: int, workers: int) -> Any:
+def attempts(times, workers):
     """An engine that runs every shard several times, at once."""
 
-    def engine(function: Any, shards: Sequence[Shard], /) -> Iterable[Any]:
+    def engine(function, shards, /):
         repeated = [shard for shard in shards for _ in range(times)]
         with ThreadPoolExecutor(workers) as pool:
             yield from pool.map(function, repeated)
@@ -68,9 +62,7 @@ def attempts(times: int, workers: int) -> Any:
     return engine
 
 
-def test_each_vector_once_whatever_the_store_answers(
-    proxy: Proxy, server: tuple[str, int], tmp_path: Path
-) -> None:
+def test_each_vector_once_whatever_the_store_answers(proxy, server, tmp_path):
     target = "s3://lake/index"
     ledger = dpi.Ledger(tmp_path / "ledger")
     dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
@@ -91,9 +83,7 @@ def test_each_vector_once_whatever_the_store_answers(
     assert not [name for name in BucketView(target, server).stamps() if "unpublished" in name]
 
 
-def test_what_a_stored_index_learns_is_replaced_whatever_the_store_answers(
-    proxy: Proxy, tmp_path: Path, run: Run
-) -> None:
+def test_what_a_stored_index_learns_is_replaced_whatever_the_store_answers(proxy, tmp_path, run):
     target = "s3://lake/again"
     dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
     build_index(dataset, target, SPEC, IndexOptions(private=tmp_path / "private"))
@@ -111,15 +101,13 @@ def test_what_a_stored_index_learns_is_replaced_whatever_the_store_answers(
     assert run("calibrate", target)[:2] == (0, f"Calibrated: learned from {ROWS} codes.\n")
 
 
-def test_h4_codes_of_the_loser_are_in_no_body_that_anyone_can_read(
-    proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_h4_codes_of_the_loser_are_in_no_body_that_anyone_can_read(proxy, tmp_path, monkeypatch):
     """Two attempts draw every segment before either is kept: the store hears of one."""
     target = "s3://lake/once"
     dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
     both, privatize, drawn = threading.Barrier(2), dpi.Privatizer.privatize, list[Codes]()
 
-    def together(*arguments: Any, **options: Any) -> Codes:
+    def together(*arguments, **options):
         codes = privatize(*arguments, **options)
         drawn.append(codes)
         both.wait(600)
@@ -149,12 +137,12 @@ def test_h4_codes_of_the_loser_are_in_no_body_that_anyone_can_read(
     assert not [row for row in vectors(ROWS) if any(row.tobytes() in body for body in everything)]
 
 
-def test_h4_two_builds_that_begin_at_once_publish_one(proxy: Proxy, tmp_path: Path) -> None:
+def test_h4_two_builds_that_begin_at_once_publish_one(proxy, tmp_path):
     """Each with a private folder of its own, and begun while the place was empty."""
     target = "s3://lake/twice"
     dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
 
-    def overtaken(function: Any, shards: Sequence[Shard], /) -> Iterable[Any]:
+    def overtaken(function, shards, /):
         yield from map(function, shards)
         if isinstance(function, CodeCheck):
             options = IndexOptions(private=tmp_path / "first")
@@ -172,7 +160,7 @@ def test_h4_two_builds_that_begin_at_once_publish_one(proxy: Proxy, tmp_path: Pa
         assert len(set(sent)) == 1, path
 
 
-def test_the_command_line(proxy: Proxy, tmp_path: Path) -> None:
+def test_the_command_line(proxy, tmp_path):
     import numpy as np
 
     run = typer.testing.CliRunner().invoke
@@ -194,7 +182,7 @@ def test_the_command_line(proxy: Proxy, tmp_path: Path) -> None:
         run(app, ["add", "s3://lake/second", str(tmp_path / "q.npy")], catch_exceptions=False)
 
 
-def test_a_store_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_not_there(monkeypatch):
     pytest.importorskip("obstore")
     for name, value in {**KEYS, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}.items():
         monkeypatch.setenv(name, value)
@@ -203,15 +191,13 @@ def test_a_store_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         dpi.PrivateIndex.open("s3://lake/index")
 
 
-def test_an_endpoint_without_tls_says_what_it_needs(
-    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endpoint_without_tls_says_what_it_needs(proxy, monkeypatch):
     monkeypatch.delenv("AWS_ALLOW_HTTP")
     with pytest.raises(dpi.InputError, match=r"http://…, needs AWS_ALLOW_HTTP=true"):
         dpi.PrivateIndex.open("s3://lake/nothing")
 
 
-def test_a_tampered_object_is_named_by_its_url(proxy: Proxy, tmp_path: Path) -> None:
+def test_a_tampered_object_is_named_by_its_url(proxy, tmp_path):
     import obstore
 
     dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)

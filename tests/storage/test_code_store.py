@@ -1,9 +1,6 @@
 """Ids: whole numbers or strings, unique; bytes that come back; nothing else gets in."""
 
-from __future__ import annotations
-
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +19,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(
 )
 
 
-def _ids(values: Any) -> Ids:
+def _ids(values):
     ids = Ids()
     ids.append(ids.check(values, len(values)))
     return ids
@@ -49,7 +46,7 @@ def _ids(values: Any) -> Ids:
         (np.array(["a"], dtype=">U1"), ["a"]),
     ],
 )
-def test_what_counts_id_array(given_ids: Any, expected: list[Any]) -> None:
+def test_what_counts_id_array(given_ids, expected):
     array = id_array(given_ids)
     assert array.tolist() == expected
     assert array.dtype == np.int64 or array.dtype.kind == "U"
@@ -86,19 +83,19 @@ def test_what_counts_id_array(given_ids: Any, expected: list[Any]) -> None:
         {"a": 1}.items(),
     ],
 )
-def test_everything_else_is_refused(wrong: Any) -> None:
+def test_everything_else_is_refused(wrong):
     with pytest.raises(InputError):
         id_array(wrong)
 
 
-def test_duplicates_are_named() -> None:
+def test_duplicates_are_named():
     with pytest.raises(InputError, match=r"id 4 \(row 2\) is twice in the input"):
         Ids().check([4, 5, 4], 3)
     with pytest.raises(InputError, match=r"id 'b' \(row 1\) is already in the index"):
         _ids(["a", "b"]).check(["c", "b"], 2)
 
 
-def test_kinds_do_not_mix_and_counts_must_fit() -> None:
+def test_kinds_do_not_mix_and_counts_must_fit():
     with pytest.raises(InputError, match="must be strings"):
         _ids(["a"]).check([1], 1)
     with pytest.raises(InputError, match="must be whole numbers"):
@@ -107,7 +104,7 @@ def test_kinds_do_not_mix_and_counts_must_fit() -> None:
         Ids().check([1, 2], 3)
 
 
-def test_default_ids_are_the_next_free_numbers() -> None:
+def test_default_ids_are_the_next_free_numbers():
     assert Ids().check(None, 3).tolist() == [0, 1, 2]
     assert _ids([7, 3]).check(None, 2).tolist() == [8, 9]
     assert _ids([-9, -7]).check(None, 2).tolist() == [0, 1]
@@ -118,7 +115,7 @@ def test_default_ids_are_the_next_free_numbers() -> None:
     assert _ids([2**63 - 2]).check(None, 1).tolist() == [2**63 - 1]
 
 
-def test_rows_and_kept() -> None:
+def test_rows_and_kept():
     ids = _ids(["d", "a", "c", "b"])
     assert ids.rows(["b", "d"]).tolist() == [0, 3]
     assert ids.rows("c").tolist() == [2]
@@ -132,7 +129,7 @@ def test_rows_and_kept() -> None:
     assert kept.check(["a"], 1).tolist() == ["a"]
 
 
-def test_longer_strings_later_are_not_cut() -> None:
+def test_longer_strings_later_are_not_cut():
     ids = _ids(["a"])
     ids.append(ids.check(["long name"], 1))
     assert ids.array.tolist() == ["a", "long name"]
@@ -142,7 +139,7 @@ def test_longer_strings_later_are_not_cut() -> None:
 
 @pytest.mark.slow
 @given(st.lists(INT64, unique=True) | st.lists(TEXT, unique=True))
-def test_bytes_come_back(values: list[Any]) -> None:
+def test_bytes_come_back(values):
     array = _ids(values).array
     back = ids_from_bytes(ids_to_bytes(array))
     assert back.tolist() == values
@@ -150,7 +147,7 @@ def test_bytes_come_back(values: list[Any]) -> None:
 
 
 @given(values=st.lists(INT64, max_size=5) | st.lists(TEXT, max_size=5), data=st.data())
-def test_damaged_bytes_never_raise_anything_else(values: list[Any], data: st.DataObject) -> None:
+def test_damaged_bytes_never_raise_anything_else(values, data):
     raw = bytearray(ids_to_bytes(id_array(values)))
     place = data.draw(st.integers(0, len(raw) - 1))
     raw[place] ^= data.draw(st.integers(1, 255))
@@ -161,12 +158,12 @@ def test_damaged_bytes_never_raise_anything_else(values: list[Any], data: st.Dat
 
 
 @given(st.binary(max_size=64))
-def test_foreign_bytes_never_raise_anything_else(raw: bytes) -> None:
+def test_foreign_bytes_never_raise_anything_else(raw):
     with suppress(InputError):
         ids_from_bytes(raw)
 
 
-def _strings(lengths: Any, text: bytes) -> bytes:
+def _strings(lengths, text):
     return pack(
         "ids",
         {},
@@ -192,14 +189,14 @@ FORGED = {
 
 
 @folded("kind", FORGED)
-def test_forged_bytes_are_refused(kind: str) -> None:
+def test_forged_bytes_are_refused(kind):
     """Sizes and checksums of the whole are right."""
     with pytest.raises(InputError, match=r"\bids\b"):
         ids_from_bytes(FORGED[kind])
 
 
 @pytest.mark.slow
-def test_a_small_file_cannot_claim_much_memory() -> None:
+def test_a_small_file_cannot_claim_much_memory():
     lengths = np.zeros(2_000_000, dtype="<u4")
     lengths[0] = 4000
     text = b"x" * 4000
@@ -214,7 +211,7 @@ LENGTHS = st.lists(st.integers(0, 5), min_size=1, max_size=6)
 
 
 @given(LENGTHS, st.data())
-def test_rows_are_those_of_the_joined_array(lengths: list[int], data: st.DataObject) -> None:
+def test_rows_are_those_of_the_joined_array(lengths, data):
     joined = np.arange(2 * sum(lengths)).reshape(-1, 2)
     parts = RowParts(np.split(joined, np.cumsum(lengths)[:-1]))
     assert len(parts) == len(joined)
@@ -234,7 +231,7 @@ def test_rows_are_those_of_the_joined_array(lengths: list[int], data: st.DataObj
             np.testing.assert_array_equal(parts.take(square), joined[square])
 
 
-def test_a_slice_of_one_part_is_no_copy() -> None:
+def test_a_slice_of_one_part_is_no_copy():
     parts = RowParts([np.arange(4), np.arange(4, 9)])
     assert np.shares_memory(parts.take(slice(5, 8)), parts.arrays[1])
     assert all(np.shares_memory(piece, parts.arrays[1]) for _, piece in parts.within(4, 9, 2))
@@ -244,7 +241,7 @@ def test_a_slice_of_one_part_is_no_copy() -> None:
     ("parts", "dtype"),
     [([np.int8, np.int16], np.int16), ([np.int16, np.int32], np.int32), (["U2", "U5"], "U5")],
 )
-def test_the_wider_type_is_taken(parts: list[str], dtype: str) -> None:
+def test_the_wider_type_is_taken(parts, dtype):
     rows = RowParts([np.zeros(2, part) for part in parts])
     assert rows.take(np.array([3, 0])).dtype == dtype
     assert rows.take(slice(1, 3)).dtype == dtype

@@ -1,17 +1,13 @@
 """Changes of one index by several processes, and changes that die half-way."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers.commands import Run, fails
+from helpers.commands import fails
 from helpers.made_datasets import low_rank
 from helpers.releases import write_codes
 
@@ -27,7 +23,7 @@ X = np.random.default_rng(0).uniform(-1, 1, (10, 8))
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Path:
+def index(tmp_path):
     """An index without rows; ``x.npy`` and four files of ten ids lie beside it."""
     np.save(tmp_path / "x.npy", X)
     for part in range(4):
@@ -37,7 +33,7 @@ def index(tmp_path: Path) -> Path:
     return tmp_path / "ix"
 
 
-def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def started(folder, *arguments):
     return subprocess.Popen(
         [*COMMAND, *arguments],
         cwd=folder,
@@ -47,13 +43,13 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def releases(path: Path) -> list[tuple[int, int]]:
+def releases(path):
     return [(total.ids, total.releases) for total in Ledger(path).totals()]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "ledger"), [(4, True), (2, False)])
-def test_processes_add_at_once(index: Path, tmp_path: Path, count: int, ledger: bool) -> None:
+def test_processes_add_at_once(index, tmp_path, count, ledger):
     """All are under way, and wait, before the first may write."""
     with IndexDirectory(index).held():
         adding = []
@@ -79,7 +75,7 @@ def test_processes_add_at_once(index: Path, tmp_path: Path, count: int, ledger: 
 
 
 @pytest.mark.slow
-def test_of_two_that_add_the_same_at_once_one_is_refused(index: Path, tmp_path: Path) -> None:
+def test_of_two_that_add_the_same_at_once_one_is_refused(index, tmp_path):
     with IndexDirectory(index).held():
         adding = [started(tmp_path, "add", "ix", "x.npy") for _ in range(2)]
         for process in adding:
@@ -93,16 +89,16 @@ def test_of_two_that_add_the_same_at_once_one_is_refused(index: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_a_second_build_into_a_directory_is_refused_before_it_is_booked(
-    index: Path,
-    tmp_path: Path,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    index,
+    tmp_path,
+    run,
+    monkeypatch,
+):
     """It is started, with ids of its own, when the first has booked and has drawn no code yet."""
     build = ("build", "x.npy", "new", *STAIRCASE, "--ledger", "ledger")
     plain, others = Privatizer.privatize, list[str]()
 
-    def privatize(self: Privatizer, *arguments: Any, **options: Any) -> Any:
+    def privatize(self, *arguments, **options):
         other = started(tmp_path, *build, "--ids", "ids1.txt")
         others.append(other.communicate()[1])
         assert other.returncode == 2
@@ -118,7 +114,7 @@ def test_a_second_build_into_a_directory_is_refused_before_it_is_booked(
 
 
 # Where an add stops: (module or class, name of what is called there).
-STOPS: dict[str, tuple[Any, str]] = {
+STOPS = {
     "booked, no code yet": (Privatizer, "privatize"),
     "codes in memory": (private_index, "write_index"),
     "codes staged": (IndexDirectory, "grow"),
@@ -127,12 +123,12 @@ STOPS: dict[str, tuple[Any, str]] = {
 }
 
 
-def stopping(patch: pytest.MonkeyPatch, stop: str, end: Callable[[], object]) -> None:
+def stopping(patch, stop, end):
     """Let the next call of that name end, where it is made after the ids were booked."""
     owner, name = STOPS[stop]
     plain = getattr(owner, name)
 
-    def called(*arguments: Any, **options: Any) -> Any:
+    def called(*arguments, **options):
         if Path("ledger").exists():
             end()
         return plain(*arguments, **options)
@@ -140,7 +136,7 @@ def stopping(patch: pytest.MonkeyPatch, stop: str, end: Callable[[], object]) ->
     patch.setattr(owner, name, called)
 
 
-def _interrupted() -> None:
+def _interrupted():
     raise KeyboardInterrupt
 
 
@@ -150,19 +146,19 @@ ADD = ("add", "ix", "x.npy", "--ids", "ids0.txt", "--ledger", "ledger")
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", STOPS)
 def test_an_add_that_was_interrupted_is_done_again(
-    index: Path,
-    tmp_path: Path,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    stop: str,
-) -> None:
+    index,
+    tmp_path,
+    run,
+    monkeypatch,
+    stop,
+):
     with monkeypatch.context() as patch:
         stopping(patch, stop, _interrupted)
         assert run(*ADD)[0] == 130
     check_done_again(run, index, tmp_path)
 
 
-def check_done_again(run: Run, index: Path, folder: Path) -> None:
+def check_done_again(run, index, folder):
     """The same command adds the ids, or says that they are there; each is booked once."""
     assert releases(folder / "ledger") == [(10, 1)]
     code, _, error = run(*ADD)
@@ -176,11 +172,11 @@ def check_done_again(run: Run, index: Path, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", ["booked, no code yet", "codes staged", "sealed, nothing visible"])
 def test_an_add_that_was_killed_is_done_again(
-    index: Path,
-    tmp_path: Path,
-    run: Run,
-    stop: str,
-) -> None:
+    index,
+    tmp_path,
+    run,
+    stop,
+):
     script = (
         f"import os, sys; sys.path[:0] = {[str(path) for path in Path(__file__).parents[:2]]!r}\n"
         "import pytest, test_concurrent as t, dpindex.cli\n"
@@ -193,10 +189,10 @@ def test_an_add_that_was_killed_is_done_again(
 
 
 def test_what_was_added_and_removed_is_booked_again(
-    index: Path,
-    tmp_path: Path,
-    run: Run,
-) -> None:
+    index,
+    tmp_path,
+    run,
+):
     """Only work of which nothing was seen may be done again for nothing."""
     assert run(*ADD)[0] == 0
     opened = PrivateIndex.open(index)
@@ -207,12 +203,10 @@ def test_what_was_added_and_removed_is_booked_again(
     assert releases(tmp_path / "ledger") == [(10, 2)]
 
 
-def test_codes_that_were_booked_and_not_written_are_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_codes_that_were_booked_and_not_written_are_made_again(tmp_path, monkeypatch):
     ledger, ids = Ledger(tmp_path / "ledger"), np.arange(10)
 
-    def made() -> None:
+    def made():
         write_codes(tmp_path / "codes", SPEC, X, ids=ids, ledger=ledger)
 
     with monkeypatch.context() as patch:
@@ -230,7 +224,7 @@ class TestDenoise:
     """``build --denoise`` that stops while it denoises; ``dpindex denoise``."""
 
     @pytest.fixture
-    def build(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    def build(self, tmp_path, monkeypatch):
         np.save(tmp_path / "x.npy", low_rank(600))
         np.save(tmp_path / "other.npy", low_rank(600, seed=5))
         (tmp_path / "ids.txt").write_text("".join(f"i{row}\n" for row in range(600)))
@@ -248,8 +242,8 @@ class TestDenoise:
         return ("build", "x.npy", "ix", *stated, "--denoise", "linear")
 
     @pytest.fixture
-    def stop(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-        def stop(*command: str) -> None:
+    def stop(self, run, monkeypatch):
+        def stop(*command):
             with monkeypatch.context() as patch:
                 for module in (private_index, targets):
                     patch.setattr(module, "fit_denoiser", lambda *_: _interrupted())
@@ -260,12 +254,12 @@ class TestDenoise:
     @pytest.mark.parametrize("book", [(), ("--ids", "ids.txt", "--ledger", "ledger")])
     def test_the_same_build_goes_on(
         self,
-        run: Run,
-        build: tuple[str, ...],
-        stop: Callable[..., None],
-        tmp_path: Path,
-        book: tuple[str, ...],
-    ) -> None:
+        run,
+        build,
+        stop,
+        tmp_path,
+        book,
+    ):
         stop(*build, *book)
         staged = {path.name: path.read_bytes() for path in tmp_path.rglob("*.codes")}
         stop(*build, *book)
@@ -283,11 +277,11 @@ class TestDenoise:
 
     def test_the_command(
         self,
-        run: Run,
-        build: tuple[str, ...],
-        stop: Callable[..., None],
-        tmp_path: Path,
-    ) -> None:
+        run,
+        build,
+        stop,
+        tmp_path,
+    ):
         assert run(*build[:-2])[0] == 0
         stop("denoise", "ix")
         code, out, err = run("denoise", "ix", "--kind", "linear")
@@ -300,9 +294,7 @@ class TestDenoise:
         fails(run("denoise", "nowhere"))
         assert not (tmp_path / "nowhere").exists()
 
-    def test_an_index_that_was_added_to_is_denoised_by_command_only(
-        self, run: Run, build: tuple[str, ...]
-    ) -> None:
+    def test_an_index_that_was_added_to_is_denoised_by_command_only(self, run, build):
         assert run(*build[:-2])[0] == 0
         assert run("add", "ix", "other.npy")[0] == 0
         fails(run(*build), "finished index")
@@ -310,10 +302,10 @@ class TestDenoise:
 
     def test_too_few_codes_are_refused_by_the_command_and_noted_by_the_build(
         self,
-        run: Run,
-        build: tuple[str, ...],
-        tmp_path: Path,
-    ) -> None:
+        run,
+        build,
+        tmp_path,
+    ):
         np.save(tmp_path / "x.npy", low_rank(100))
         code, _, err = run(*build)
         assert code == 0

@@ -1,15 +1,11 @@
 """The directory on disk: whatever is changed in it is noticed, and nothing outside is touched."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +13,6 @@ from independent.by_hand import write_index_by_hand
 
 from dpindex.base.errors import InputError
 from dpindex.index.private_index import PrivateIndex
-from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute
@@ -28,12 +23,12 @@ from dpindex.storage.manifest import Manifest, Settings
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0, adjacency=attribute(1.0))
 
 
-def _codes(n: int = 4, spec: Spec = SPEC) -> Codes:
+def _codes(n=4, spec=SPEC):
     return Privatizer(spec).privatize(np.full((n, spec.dim), 0.5))
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path):
     """Two segments of four rows, string ids, and a query epsilon."""
     index = PrivateIndex(SPEC, query_epsilon=3.0)
     for start in (0, 4):
@@ -42,23 +37,23 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "index"
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path):
     return [file for file in sorted(path.rglob("*")) if file.is_file() and file.name != ".lock"]
 
 
-def _refused(path: Path) -> None:
+def _refused(path):
     with pytest.raises(InputError):
         PrivateIndex.open(path)
 
 
-def _refused_by_reader(path: Path) -> None:
+def _refused_by_reader(path):
     """The quick half of ``open``."""
     directory = IndexDirectory(path)
     with pytest.raises(InputError):
         list(IndexFiles(directory.path, directory.manifest()).segments())
 
 
-def test_only_what_belongs_is_there(saved: Path) -> None:
+def test_only_what_belongs_is_there(saved):
     names = [str(file.relative_to(saved)) for file in _files(saved)]
     assert names == [
         "ids/000000.ids",
@@ -74,7 +69,7 @@ def test_only_what_belongs_is_there(saved: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_flipped_bit_is_noticed(saved: Path) -> None:
+def test_every_flipped_bit_is_noticed(saved):
     for number, file in enumerate(_files(saved)):
         good = file.read_bytes()
         for place in range(len(good)):
@@ -86,7 +81,7 @@ def test_every_flipped_bit_is_noticed(saved: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_truncation_and_extension_is_noticed(saved: Path) -> None:
+def test_every_truncation_and_extension_is_noticed(saved):
     for file in _files(saved):
         good = file.read_bytes()
         for size in range(0, len(good), 1 if len(good) < 200 else 13):
@@ -100,7 +95,7 @@ def test_every_truncation_and_extension_is_noticed(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["segments/{}.codes", "ids/{}.ids"])
-def test_swapped_missing_and_renamed_files_are_noticed(saved: Path, kind: str) -> None:
+def test_swapped_missing_and_renamed_files_are_noticed(saved, kind):
     first, second = (saved / kind.format(f"00000{i}") for i in range(2))
     spare = saved / "spare"
     first.rename(spare)
@@ -113,7 +108,7 @@ def test_swapped_missing_and_renamed_files_are_noticed(saved: Path, kind: str) -
     _refused(saved)
 
 
-def test_links_pipes_and_folders_are_not_read(saved: Path, tmp_path: Path) -> None:
+def test_links_pipes_and_folders_are_not_read(saved, tmp_path):
     for name in ("segments/000000.codes", "ids/000001.ids", "manifest.json"):
         file, aside = saved / name, tmp_path / "aside"
         file.rename(aside)
@@ -133,7 +128,7 @@ def test_links_pipes_and_folders_are_not_read(saved: Path, tmp_path: Path) -> No
     _refused(saved)
 
 
-def _reseal(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+def _reseal(path, edit):
     """Edit a manifest as an attacker would, who can compute checksums too."""
     data = json.loads((path / "manifest.json").read_text())
     del data["checksum"]
@@ -143,7 +138,7 @@ def _reseal(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     (path / "manifest.json").write_text(sealed)
 
 
-EDITS: list[Callable[[dict[str, Any]], object]] = [
+EDITS = [
     lambda d: d.update(format=1),
     lambda d: d.update(format=3),
     lambda d: d.update(format="2"),
@@ -189,7 +184,7 @@ EDITS: list[Callable[[dict[str, Any]], object]] = [
     *(
         lambda d, share=share: d.update(crowding=share)
         for share in (-0.1, float("nan"), "much", True, [0.5])
-    ),  # type: ignore[misc]
+    ),
     lambda d: d.update(index_type=None),
     lambda d: d["files"].update({"../secret": {"bytes": 1, "sha256": "0" * 64}}),
     lambda d: d["files"].pop("ids/000000.ids"),
@@ -199,24 +194,22 @@ EDITS: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d["files"]["ids/000000.ids"].update(sha256="0" * 64),
     lambda d: d["files"]["ids/000000.ids"].update(sha256=None),
     lambda d: d["files"].update({"ids/000000.ids": d["files"]["ids/000001.ids"]}),
-    *(lambda d, key=key: d.pop(key) for key in ("spec", "crowding", "segments", "files", "count")),  # type: ignore[misc]
+    *(lambda d, key=key: d.pop(key) for key in ("spec", "crowding", "segments", "files", "count")),
     *(
         lambda d, key=key: d.pop(key)
         for key in ("metric", "index_type", "query_epsilon", "guarantee", "format")
-    ),  # type: ignore[misc]
+    ),
 ]
 
 
 @pytest.mark.parametrize("number", range(len(EDITS)))
-def test_a_manifest_edited_with_care_is_still_refused(saved: Path, number: int) -> None:
+def test_a_manifest_edited_with_care_is_still_refused(saved, number):
     _reseal(saved, EDITS[number])
     _refused(saved)
 
 
 @pytest.mark.parametrize("stated", [1.0, 254.0])
-def test_finding_3_a_manifest_states_the_adjacency_in_units_of_the_attribute(
-    tmp_path: Path, stated: float
-) -> None:
+def test_finding_3_a_manifest_states_the_adjacency_in_units_of_the_attribute(tmp_path, stated):
     index = PrivateIndex(replace(SPEC, scale=255.0))
     index.save(tmp_path / "i")
     assert json.loads((tmp_path / "i/manifest.json").read_text())["guarantee"]["adjacency"] == {
@@ -231,25 +224,25 @@ def test_finding_3_a_manifest_states_the_adjacency_in_units_of_the_attribute(
     "text",
     ["", "{}", "[]", "null", "1" * 10_000, "[" * 100_000, '{"format": 1}', "\xff", '{"a": NaN}'],
 )
-def test_a_manifest_that_is_none_is_refused(saved: Path, text: str) -> None:
+def test_a_manifest_that_is_none_is_refused(saved, text):
     (saved / "manifest.json").write_bytes(text.encode("latin-1"))
     _refused(saved)
 
 
-def test_duplicate_ids_across_segments_are_refused(tmp_path: Path) -> None:
+def test_duplicate_ids_across_segments_are_refused(tmp_path):
     write_index_by_hand(tmp_path / "i", Settings(SPEC), [(_codes(2), [1, 2]), (_codes(2), [1, 2])])
     with pytest.raises(InputError, match="have the same id"):
         PrivateIndex.open(tmp_path / "i")
 
 
 @pytest.mark.parametrize("other", [replace(SPEC, seed=1), replace(SPEC, epsilon=1.0)])
-def test_codes_of_another_spec_in_a_segment_are_refused(tmp_path: Path, other: Spec) -> None:
+def test_codes_of_another_spec_in_a_segment_are_refused(tmp_path, other):
     write_index_by_hand(tmp_path / "i", Settings(SPEC), [(_codes(2, other), [1, 2])])
     with pytest.raises(InputError, match="another spec"):
         PrivateIndex.open(tmp_path / "i")
 
 
-def test_unnamed_files_are_discarded_unread_and_others_are_left(saved: Path) -> None:
+def test_unnamed_files_are_discarded_unread_and_others_are_left(saved):
     (saved / "segments" / "000002.codes").write_bytes(b"half a segm")
     (saved / "ids" / "000002.ids.tmp").write_bytes(b"")
     (saved / "segments" / "README").write_text("mine")
@@ -261,7 +254,7 @@ def test_unnamed_files_are_discarded_unread_and_others_are_left(saved: Path) -> 
     assert not list(saved.rglob("*.tmp"))
 
 
-def test_saving_follows_no_link_out_of_the_directory(saved: Path, tmp_path: Path) -> None:
+def test_saving_follows_no_link_out_of_the_directory(saved, tmp_path):
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "000009.codes").write_text("mine")
@@ -282,7 +275,7 @@ def test_saving_follows_no_link_out_of_the_directory(saved: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_finding_9_a_planted_lock_is_not_followed(saved: Path, tmp_path: Path, there: bool) -> None:
+def test_finding_9_a_planted_lock_is_not_followed(saved, tmp_path, there):
     """Neither opened, nor made where a dangling link points."""
     victim = tmp_path / "letter"
     if there:
@@ -297,7 +290,7 @@ def test_finding_9_a_planted_lock_is_not_followed(saved: Path, tmp_path: Path, t
     assert not there or victim.read_text() == "mine"
 
 
-def test_a_manifest_comes_back() -> None:
+def test_a_manifest_comes_back():
     for crowding in (None, 1.25):
         manifest = Manifest(Settings(SPEC, "l2", "f16", 1.5), crowding=crowding)
         again = Manifest.from_bytes(manifest.text, Path("m"))
@@ -305,19 +298,19 @@ def test_a_manifest_comes_back() -> None:
         assert again.digest == manifest.digest
 
 
-def test_settings_come_back() -> None:
+def test_settings_come_back():
     for settings in (Settings(SPEC), Settings(SPEC, "ip", "ROT2,SQ8", 1.5)):
         assert Settings.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
 
 
-def test_segments_stay_small() -> None:
+def test_segments_stay_small():
     wide = Spec(method="raw-staircase", dim=50_000, epsilon=1.0, adjacency=attribute(1.0))
     assert rows_per_segment(wide) * 4 * wide.code_length <= 1 << 25
     assert rows_per_segment(SPEC) == 65536
 
 
 @pytest.mark.slow
-def test_a_segment_has_a_row() -> None:
+def test_a_segment_has_a_row():
     huge = Spec(
         method="dp-oporp-staircase", dim=9 << 20, k=9 << 20, epsilon=1.0, adjacency=attribute(1.0)
     )

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,14 +32,13 @@ IDS = [f"person-{row}" for row in range(24)]
 class Calls:
     """What was synced and named, in order: ``("sync", inode)``, ``("name", inode, path)``, …"""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch):
         self.events: list[tuple[Any, ...]] = []
         for name in ("fsync", "link", "rename", "replace", "unlink"):
             patch.setattr(os, name, self._watched(name, getattr(os, name)))
 
-    def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(first: Any, *rest: Any, **options: Any) -> Any:
-            event: tuple[Any, ...]
+    def _watched(self, name, call):
+        def watched(first, *rest, **options):
             if name == "fsync":
                 event = ("sync", os.fstat(first).st_ino)
             elif name == "unlink":
@@ -59,7 +56,7 @@ class Calls:
 
         return watched
 
-    def unsynced_files(self) -> list[str]:
+    def unsynced_files(self):
         """Files that got a name before their content was synced."""
         synced = set()
         found = []
@@ -71,26 +68,26 @@ class Calls:
         return found
 
 
-def _folder(path: Any, descriptor: int | None) -> int:
+def _folder(path, descriptor):
     if descriptor is not None and os.path.dirname(path) == "":
         return os.fstat(descriptor).st_ino
     return os.stat(os.path.dirname(path) or ".", dir_fd=descriptor).st_ino
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+def calls(monkeypatch):
     with monkeypatch.context() as patch:
         yield Calls(patch)
 
 
-def grown(folder: Path, **terms: Any) -> None:
+def grown(folder, **terms):
     index = dpi.PrivateIndex(SPEC, metric="ip")
     index.save(folder / "index")
     index.add(VECTORS, IDS, **terms)
     index.save(folder / "index")
 
 
-WAYS: dict[str, Callable[[Path], object]] = {
+WAYS = {
     "build": lambda folder: build(folder / "index", INDEX, VECTORS, rows=6),
     "build with a ledger": lambda folder: build(
         folder / "index", INDEX, VECTORS, ids=IDS, ledger=dpi.Ledger(folder / "ledger")
@@ -102,18 +99,14 @@ WAYS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_file_is_on_the_disk_before_it_has_its_name(
-    way: str, calls: Calls, tmp_path: Path
-) -> None:
+def test_a_file_is_on_the_disk_before_it_has_its_name(way, calls, tmp_path):
     WAYS[way](tmp_path)
     assert [event for event in calls.events if event[0] == "name"]
     assert calls.unsynced_files() == []
 
 
 @pytest.mark.parametrize("way", ["build", "build with a ledger", "codes"])
-def test_the_end_of_a_release_is_on_the_disk_before_anything_else_goes(
-    way: str, calls: Calls, tmp_path: Path
-) -> None:
+def test_the_end_of_a_release_is_on_the_disk_before_anything_else_goes(way, calls, tmp_path):
     """A mark that came back after what was drawn is gone would let all be drawn anew."""
     WAYS[way](tmp_path)
     (place,) = [at for at, event in enumerate(calls.events) if event[:2] == ("gone", "record")]
@@ -122,9 +115,7 @@ def test_the_end_of_a_release_is_on_the_disk_before_anything_else_goes(
     assert later[0] == ("sync", folder)
 
 
-def test_names_of_what_was_drawn_are_on_the_disk_before_it_is_published(
-    calls: Calls, tmp_path: Path
-) -> None:
+def test_names_of_what_was_drawn_are_on_the_disk_before_it_is_published(calls, tmp_path):
     build(tmp_path / "index", INDEX, VECTORS, rows=6)
     events = calls.events
     (end,) = [at for at, event in enumerate(events) if event[0] == "folder"]
@@ -136,12 +127,10 @@ def test_names_of_what_was_drawn_are_on_the_disk_before_it_is_published(
     assert any(event[0] == "sync" for event in events[last + 1 : end])
 
 
-def test_what_was_released_is_known_before_its_codes_are_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_released_is_known_before_its_codes_are_seen(tmp_path, monkeypatch):
     """Stopped at the last step of a build, and at that of an ``add`` and of a first save."""
 
-    def stopped(*_: Any) -> None:
+    def stopped(*_):
         raise KeyboardInterrupt
 
     index = dpi.PrivateIndex(SPEC, metric="ip")
@@ -165,14 +154,12 @@ def test_what_was_released_is_known_before_its_codes_are_seen(
     assert len(History.read(tmp_path / "built").rows) == 48
 
 
-def test_a_ledger_is_as_durable_as_sqlite_can_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_is_as_durable_as_sqlite_can_be(tmp_path, monkeypatch):
     """EXTRA: less would let a loss of power take a release back that was told."""
     found = []
 
     class Watched(sqlite3.Connection):
-        def close(self) -> None:
+        def close(self):
             levels = [self.execute(f"PRAGMA {name}").fetchone()[0] for name in LEVELS]
             found.append(levels)
             super().close()

@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,7 @@ from helpers.specs import example
 import dpindex as dpi
 from dpindex.base.errors import BusyError, InputError
 from dpindex.cli import main
-from dpindex.data import Dataset, as_source, open_dataset
+from dpindex.data import as_source, open_dataset
 from dpindex.data.dataset import as_dataset
 from dpindex.data.stores import Bucket
 from dpindex.mechanism.method_table import methods
@@ -41,11 +41,10 @@ from dpindex.storage.release import (
     Attempt,
     CodeCheck,
     CodeDraw,
-    Outcome,
     Shard,
     Terms,
 )
-from dpindex.storage.targets import BuiltIndex, IndexOptions, build_index
+from dpindex.storage.targets import IndexOptions, build_index
 
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))
 BARE = dpi.Spec("none-oporp", dim=DIM, k=4, adjacency=dpi.attribute(1.0))
@@ -54,11 +53,11 @@ SEGMENTS = [f"{number:06d}" for number in range(12)]
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     return write_dataset(tmp_path / "data", ROWS)
 
 
-def opened(data: Path, rows: int = 20, **options: Any) -> Dataset:
+def opened(data, rows=20, **options):
     """The dataset in four parts, of which segments of so many rows are made."""
     stated = {"id_column": "id", "rows_per_part": 60, **options}
     return replace(open_dataset(data, **stated), rows_at_a_time=rows)
@@ -74,12 +73,10 @@ class Stopping:
     draw: Callable[[Shard], Attempt]
     shards: Sequence[Shard]
 
-    def __init__(self, drawn: int) -> None:
+    def __init__(self, drawn):
         self.drawn = drawn
 
-    def __call__(
-        self, function: Callable[[Shard], Any], shards: Sequence[Shard], /
-    ) -> Iterator[Any]:
+    def __call__(self, function, shards, /):
         if not isinstance(function, CodeDraw):
             yield from map(function, shards)
             return
@@ -89,9 +86,7 @@ class Stopping:
         raise Killed
 
 
-def begun(
-    dataset: Dataset, target: Path | str, spec: Any = SPEC, *arguments: Any, drawn: int = 0
-) -> Stopping:
+def begun(dataset, target, spec=SPEC, *arguments, drawn=0):
     """Begin a build, or go on with it; draw so many shards."""
     engine = Stopping(drawn)
     with pytest.raises(Killed):
@@ -100,11 +95,11 @@ def begun(
 
 
 def both_passes(
-    change: Callable[[Callable[[Shard], Any], Sequence[Shard]], Iterable[Any]],
-) -> Callable[[Callable[[Shard], Any], Sequence[Shard]], Iterable[Any]]:
+    change,
+):
     """An engine that checks in order, and draws by ``change``."""
 
-    def engine(function: Callable[[Shard], Any], shards: Sequence[Shard], /) -> Iterable[Any]:
+    def engine(function, shards, /):
         if isinstance(function, CodeCheck):
             return map(function, shards)
         return change(function, shards)
@@ -112,15 +107,15 @@ def both_passes(
     return engine
 
 
-def staged(target: Path, pattern: str = "*.codes") -> list[Path]:
+def staged(target, pattern="*.codes"):
     """Files of the unfinished build of a folder."""
     return sorted(target.with_name(target.name + ".unpublished").rglob(pattern))
 
 
-def test_the_index_is_that_of_a_plain_build(data: Path, tmp_path: Path) -> None:
+def test_the_index_is_that_of_a_plain_build(data, tmp_path):
     ledger, calls = dpi.Ledger(tmp_path / "ledger"), list[Any]()
     with watched(FolderView(tmp_path / "index")):
-        outcome: Outcome[BuiltIndex] = build_index(
+        outcome = build_index(
             opened(data),
             tmp_path / "index",
             SPEC,
@@ -141,12 +136,12 @@ def test_the_index_is_that_of_a_plain_build(data: Path, tmp_path: Path) -> None:
     assert len(dpi.PrivateIndex.open(tmp_path / "index")) == ROWS + 1
 
 
-def test_codes_lie_beside_their_ids(data: Path, tmp_path: Path) -> None:
+def test_codes_lie_beside_their_ids(data, tmp_path):
     """Without noise worth the name every code is that of its id's vector."""
     with pytest.raises(InputError, match="protects nothing"):
         build_index(opened(data), tmp_path / "index", BARE)
 
-    def backwards(function: Any, shards: Any) -> Iterator[Any]:
+    def backwards(function, shards):
         return map(function, reversed(shards))
 
     options = IndexOptions(allow_unprotected=True)
@@ -157,7 +152,7 @@ def test_codes_lie_beside_their_ids(data: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(index.codes.to_float(), exact.to_float())
 
 
-def test_the_payload_is_published_with_the_codes(data: Path, tmp_path: Path) -> None:
+def test_the_payload_is_published_with_the_codes(data, tmp_path):
     """Columns of the dataset lie beside their ids, in the index that goes on as well."""
     dataset = opened(data, payload_columns=["row"])
     target = tmp_path / "index"
@@ -171,7 +166,7 @@ def test_the_payload_is_published_with_the_codes(data: Path, tmp_path: Path) -> 
         build_index(dataset, target, SPEC)
 
 
-def test_what_cannot_be_a_payload(data: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_a_payload(data, tmp_path):
     with pytest.raises(InputError, match="no single column 'title'; name one of id, v, row"):
         open_dataset(data, payload_columns=["title"])
     with pytest.raises(InputError, match="payload column 'v' is of type"):
@@ -187,7 +182,7 @@ def test_what_cannot_be_a_payload(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", methods(), ids=lambda row: row.name)
-def test_shards_travel_light(row: Any, tmp_path: Path) -> None:
+def test_shards_travel_light(row, tmp_path):
     """With their tags; and the functions of an engine without what they cache."""
     np.save(tmp_path / "x.npy", np.zeros((9, 24)))
     dataset = open_dataset(tmp_path / "x.npy", rows_per_part=3)
@@ -206,8 +201,8 @@ def test_shards_travel_light(row: Any, tmp_path: Path) -> None:
     assert len(pickle.dumps(travelled_draw)) == before
 
 
-def test_checking_writes_nothing_and_is_repeatable(data: Path, tmp_path: Path) -> None:
-    def killed(function: Any, shards: Any) -> Iterable[Any]:
+def test_checking_writes_nothing_and_is_repeatable(data, tmp_path):
+    def killed(function, shards):
         list(map(function, shards))
         raise Killed
 
@@ -225,12 +220,12 @@ def test_checking_writes_nothing_and_is_repeatable(data: Path, tmp_path: Path) -
     assert len({segment.tag for shard in first.shards for segment in shard.segments}) == 12
 
 
-def test_attempts_at_the_same_time_publish_one(data: Path, tmp_path: Path) -> None:
+def test_attempts_at_the_same_time_publish_one(data, tmp_path):
     """Every shard is run six times at once: the first to come counts, and a watcher sees it."""
     target = tmp_path / "index"
     drawn = list[bytes]()
 
-    def six_times(function: Any, shards: Any) -> Iterable[Any]:
+    def six_times(function, shards):
         with ThreadPoolExecutor(8) as pool:
             for attempt in pool.map(function, list(shards) * 6):
                 drawn.extend(files[f"segments/{number}.codes"] for number, files in attempt.items())
@@ -247,13 +242,13 @@ def test_attempts_at_the_same_time_publish_one(data: Path, tmp_path: Path) -> No
     assert not (tmp_path / "index.unpublished").exists()
 
 
-def test_one_driver_at_a_time(data: Path, tmp_path: Path) -> None:
+def test_one_driver_at_a_time(data, tmp_path):
     """Of four that go on with one build one ends it, and the others hear so before they check."""
     target = tmp_path / "index"
     begun(opened(data), target)
-    checked: list[str] = []
+    checked = []
 
-    def meanwhile(function: Any, shards: Any) -> Iterator[Any]:
+    def meanwhile(function, shards):
         with ThreadPoolExecutor(3) as pool:
             attempts = [pool.submit(build_index, opened(data), target, SPEC) for _ in range(3)]
         for attempt in attempts:
@@ -270,11 +265,11 @@ def test_one_driver_at_a_time(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_killed_attempt(data: Path, tmp_path: Path, monkeypatch: Any, after: bool) -> None:
+def test_a_killed_attempt(data, tmp_path, monkeypatch, after):
     """Before its code had a name it is as if it never was; after that, the code stays."""
     target, link, kept = tmp_path / "index", os.link, list[bytes]()
 
-    def dies(source: Any, place: Any, **folders: int) -> None:
+    def dies(source, place, **folders):
         if str(place).endswith("000001.codes"):
             if after:
                 link(source, place, **folders)
@@ -296,15 +291,13 @@ def test_a_killed_attempt(data: Path, tmp_path: Path, monkeypatch: Any, after: b
         assert (target / "segments" / "000001.codes").read_bytes() == kept[0]
 
 
-def test_noise_is_drawn_again_for_what_is_missing_only(
-    data: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_noise_is_drawn_again_for_what_is_missing_only(data, tmp_path, monkeypatch):
     begun(opened(data), tmp_path / "index", drawn=4)
     monkeypatch.setattr(dpi.Privatizer, "privatize", None)  # whoever calls it fails
     assert build_index(opened(data), tmp_path / "index", SPEC).drawn == 0
 
 
-def test_an_attempt_that_outlives_the_build_publishes_nothing(data: Path, tmp_path: Path) -> None:
+def test_an_attempt_that_outlives_the_build_publishes_nothing(data, tmp_path):
     """Even if its segment was removed from the index in the meantime."""
     target = tmp_path / "index"
     attempt = begun(opened(data), target)
@@ -318,7 +311,7 @@ def test_an_attempt_that_outlives_the_build_publishes_nothing(data: Path, tmp_pa
     assert len(dpi.PrivateIndex.open(target)) == ROWS - 20
 
 
-def test_the_ledger_knows_every_id_before_a_code_is_there(data: Path, tmp_path: Path) -> None:
+def test_the_ledger_knows_every_id_before_a_code_is_there(data, tmp_path):
     ledger, target = dpi.Ledger(tmp_path / "ledger"), tmp_path / "index"
     begun(opened(data), target, SPEC, None, Terms(ledger))
     assert ledger.totals()[0].ids == ROWS
@@ -333,9 +326,7 @@ def test_the_ledger_knows_every_id_before_a_code_is_there(data: Path, tmp_path: 
     assert ledger.totals()[0].releases == 2
 
 
-def test_the_ledger_is_told_in_batches(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ledger_is_told_in_batches(data, tmp_path, monkeypatch):
     monkeypatch.setattr("dpindex.storage.release.IDS_AT_ONCE", 70)
     ledger = dpi.Ledger(tmp_path / "ledger")
     for _ in range(2):
@@ -344,18 +335,18 @@ def test_the_ledger_is_told_in_batches(
     assert len(ledger.entries()) == 4
 
 
-def test_a_build_of_other_input_is_refused(data: Path, tmp_path: Path) -> None:
+def test_a_build_of_other_input_is_refused(data, tmp_path):
     target, ledger = tmp_path / "index", dpi.Ledger(tmp_path / "ledger")
     begun(opened(data), target)
 
-    def refused(match: str, *arguments: Any, place: Path = target) -> None:
+    def refused(match, *arguments, place=target):
         dataset, spec, *rest = arguments
         with pytest.raises(InputError, match=match):
             build_index(dataset, place, spec, *rest)
 
     more = write_dataset(tmp_path / "more", ROWS + 1)
     same, labels = opened(data), "vectors, ids or payload"
-    changed: list[tuple[str, Any, Any]] = [
+    changed = [
         ("options", same, SPEC.with_epsilon(2.0)),
         ("options", same, Settings(SPEC, "l2")),
         (labels, opened(data, id_column=None), SPEC),
@@ -377,7 +368,7 @@ def test_a_build_of_other_input_is_refused(data: Path, tmp_path: Path) -> None:
     refused("was begun elsewhere", same, SPEC)  # a backup, put back
 
 
-def test_places_of_another_use(data: Path, tmp_path: Path) -> None:
+def test_places_of_another_use(data, tmp_path):
     target = tmp_path / "index"
     target.mkdir()
     (target / "notes.txt").write_text("mine")
@@ -396,7 +387,7 @@ def test_places_of_another_use(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_process", [False, True])
-def test_a_fault_in_the_last_vector_leaves_nothing(tmp_path: Path, in_process: bool) -> None:
+def test_a_fault_in_the_last_vector_leaves_nothing(tmp_path, in_process):
     x = vectors(ROWS)
     x[-1, 3] = np.nan
     np.save(tmp_path / "x.npy", x)
@@ -411,7 +402,7 @@ def test_a_fault_in_the_last_vector_leaves_nothing(tmp_path: Path, in_process: b
 @pytest.mark.parametrize(
     ("ids", "rows"), [([5, 1, 2, 3, 5, 4], (0, 4)), (["a", "b", "c", "d", "e", "b"], (1, 5))]
 )
-def test_ids_must_be_unique_in_all_files(tmp_path: Path, ids: Any, rows: tuple[int, int]) -> None:
+def test_ids_must_be_unique_in_all_files(tmp_path, ids, rows):
     np.save(tmp_path / "x.npy", vectors(6))
     dataset = open_dataset(tmp_path / "x.npy", rows_per_part=2).with_labels(np.array(ids))
     with pytest.raises(InputError, match=f"rows {rows[0]} and {rows[1]} have the same id"):
@@ -419,7 +410,7 @@ def test_ids_must_be_unique_in_all_files(tmp_path: Path, ids: Any, rows: tuple[i
     assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
 
 
-def changed_in_place(path: Path, old: bytes, new: bytes) -> None:
+def changed_in_place(path, old, new):
     """Change bytes of a file, which keeps its size, its time and its number."""
     status, content = path.stat(), path.read_bytes()
     assert content.count(old) == 1
@@ -433,18 +424,18 @@ def changed_in_place(path: Path, old: bytes, new: bytes) -> None:
 
 
 @pytest.mark.parametrize("in_process", [False, True])
-def test_h7_vectors_that_change_in_place_are_noticed(tmp_path: Path, in_process: bool) -> None:
+def test_h7_vectors_that_change_in_place_are_noticed(tmp_path, in_process):
     """By their content: neither size nor time of the file tells."""
     x, target = vectors(ROWS), tmp_path / "index"
     path = tmp_path / "x.npy"
     np.save(path, x)
 
-    def dataset() -> Dataset:
+    def dataset():
         return opened(path, id_column=None, in_process=in_process)
 
     row, other = x[70].tobytes(), x[71][::-1].tobytes()
 
-    def changing(function: Any, shards: Any) -> Iterator[Any]:
+    def changing(function, shards):
         """After the check, and before the second shard is drawn."""
         for shard in shards:
             if shard.part.start == 60:
@@ -462,12 +453,12 @@ def test_h7_vectors_that_change_in_place_are_noticed(tmp_path: Path, in_process:
         assert build_index(data, target, SPEC).drawn == ROWS - 60
 
 
-def test_h7_ids_and_payload_that_change_are_noticed(tmp_path: Path) -> None:
+def test_h7_ids_and_payload_that_change_are_noticed(tmp_path):
     np.save(tmp_path / "x.npy", vectors(ROWS))
     ids, kinds = np.arange(ROWS), np.arange(ROWS) % 7
     plain = opened(tmp_path / "x.npy", id_column=None)
 
-    def dataset() -> Dataset:
+    def dataset():
         return plain.with_labels(ids, pa.table({"kind": kinds}))
 
     for number, labels in enumerate((ids, kinds)):
@@ -487,13 +478,11 @@ def test_h7_ids_and_payload_that_change_are_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change_after", range(1, 4))
-def test_the_ids_that_are_booked_are_those_that_are_published(
-    data: Path, tmp_path: Path, change_after: int
-) -> None:
+def test_the_ids_that_are_booked_are_those_that_are_published(data, tmp_path, change_after):
     """A file of ids that another process writes meanwhile, whenever it is read again."""
-    readings: dict[int, int] = {}
+    readings = {}
 
-    def changing(start: int, part_ids: Any) -> Any:
+    def changing(start, part_ids):
         readings[start] = readings.get(start, 0) + 1
         if readings[start] <= change_after:
             return part_ids
@@ -512,7 +501,7 @@ def test_the_ids_that_are_booked_are_those_that_are_published(
     assert not any(name.startswith("other") for name in published)
 
 
-def test_a_ledger_takes_no_part_without_ids(data: Path, tmp_path: Path) -> None:
+def test_a_ledger_takes_no_part_without_ids(data, tmp_path):
     dataset = opened(data)
     without = [replace(part, ids=lambda: None) for part in dataset.parts[1:]]
     parts = [dataset.parts[0], *without]
@@ -522,13 +511,13 @@ def test_a_ledger_takes_no_part_without_ids(data: Path, tmp_path: Path) -> None:
     assert not ledger.path.exists()
 
 
-def begun_shards(dataset: Dataset, attempt: Stopping) -> list[Shard]:
+def begun_shards(dataset, attempt):
     """The shards of a build that begun, with parts that are read now."""
     pairs = zip(attempt.shards, dataset.parts, strict=True)
     return [replace(shard, part=part) for shard, part in pairs]
 
 
-def test_what_lies_under_the_name_of_a_segment_is_checked(data: Path, tmp_path: Path) -> None:
+def test_what_lies_under_the_name_of_a_segment_is_checked(data, tmp_path):
     target = tmp_path / "index"
     build_index(opened(data), tmp_path / "other", SPEC.with_epsilon(2.0))
     begun(opened(data), target, drawn=1)
@@ -542,7 +531,7 @@ def test_what_lies_under_the_name_of_a_segment_is_checked(data: Path, tmp_path: 
         build_index(opened(data), target, SPEC)
     first.write_bytes(content)
 
-    def forgetful(function: Any, shards: Any) -> Iterator[Any]:
+    def forgetful(function, shards):
         yield from map(function, shards[2:])
 
     with pytest.raises(InputError, match="gave nothing for rows from 0 on"):
@@ -560,7 +549,7 @@ def test_what_lies_under_the_name_of_a_segment_is_checked(data: Path, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_worker_needs_the_memory_of_a_segment(tmp_path: Path) -> None:
+def test_a_worker_needs_the_memory_of_a_segment(tmp_path):
     """Not that of the shard, which is one large row group here."""
     column = pa.FixedSizeListArray.from_arrays(np.zeros(60_000 * 128, np.float32), 128)
     pq.write_table(pa.table({"v": column}), tmp_path / "x.parquet", row_group_size=60_000)
@@ -578,11 +567,11 @@ def test_a_worker_needs_the_memory_of_a_segment(tmp_path: Path) -> None:
     assert most < 10 << 20  # the shard has 30 MB of vectors
 
 
-def test_codebooks(data: Path, tmp_path: Path) -> None:
+def test_codebooks(data, tmp_path):
     """The codewords lie in the target; a codebook of private vectors is refused first."""
     shared = dpi.Codebook(vectors(ROWS)[:50])
     book = dpi.Codebook(np.random.default_rng(0).normal(size=(50, DIM)))
-    made: Any = {"method": "record-codebook", "dim": DIM, "epsilon": 3.0, "adjacency": dpi.record()}
+    made = {"method": "record-codebook", "dim": DIM, "epsilon": 3.0, "adjacency": dpi.record()}
     with pytest.raises(InputError, match="50 of the 50 codewords are private vectors too"):
         build_index(opened(data), tmp_path / "index", dpi.Spec(**made, codebook=shared))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["data"]
@@ -594,7 +583,7 @@ def test_codebooks(data: Path, tmp_path: Path) -> None:
     build_index(opened(data), tmp_path / "open", dpi.Spec(**made, codebook=shared), terms=terms)
 
 
-def published_paths(target: Path) -> set[str]:
+def published_paths(target):
     return {file.relative_to(target).as_posix() for file in target.rglob("*") if file.is_file()}
 
 
@@ -606,7 +595,7 @@ SEGMENT_FILES = {
 } | {f"calibration/{len(SEGMENTS):06}.table"}
 
 
-def words_for(guess: Path, place: Path | str, private: Path) -> str:
+def words_for(guess, place, private):
     """What the library says to a reader who builds from guessed vectors at a place."""
     dataset = opened(guess, payload_columns=["row"])
     with pytest.raises(InputError) as refused:
@@ -614,7 +603,7 @@ def words_for(guess: Path, place: Path | str, private: Path) -> str:
     return str(refused.value)
 
 
-def test_h1_a_folder_confirms_no_guess_of_the_vectors(data: Path, tmp_path: Path) -> None:
+def test_h1_a_folder_confirms_no_guess_of_the_vectors(data, tmp_path):
     """A reader of a target who guesses all vectors rightly learns no more than who is wrong.
 
     Before the commit nothing is there. After it there are codes, ids, payload and manifest, and
@@ -637,12 +626,12 @@ def test_h1_a_folder_confirms_no_guess_of_the_vectors(data: Path, tmp_path: Path
     assert len(said) == 1
 
 
-def test_columns_that_nobody_named_are_not_published(data: Path, tmp_path: Path) -> None:
+def test_columns_that_nobody_named_are_not_published(data, tmp_path):
     build_index(opened(data, payload_columns=["row"]), tmp_path / "index", SPEC)
     assert list(dpi.PrivateIndex.open(tmp_path / "index").payload_columns) == ["row"]
 
 
-def bucket_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def bucket_at(folder, monkeypatch):
     """A folder that is reached as a bucket."""
     store = pytest.importorskip("obstore.store")
     opened_at = store.from_url
@@ -654,9 +643,7 @@ def bucket_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_h1_a_bucket_confirms_no_guess_of_the_vectors(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_h1_a_bucket_confirms_no_guess_of_the_vectors(data, tmp_path, monkeypatch):
     """A claim alone, until all is drawn; who has another private folder hears one sentence."""
     url = bucket_at(tmp_path / "store", monkeypatch)
     dataset = opened(data, payload_columns=["row"])
@@ -680,16 +667,14 @@ def test_h1_a_bucket_confirms_no_guess_of_the_vectors(
 
 
 @pytest.mark.extra
-def test_a_killed_commit_of_a_bucket_goes_on(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_commit_of_a_bucket_goes_on(data, tmp_path, monkeypatch):
     """Half of the codes are published: they stay, and nothing is drawn again."""
     url = bucket_at(tmp_path / "store", monkeypatch)
     options = IndexOptions(private=tmp_path / "private")
 
     create = Bucket.create
 
-    def killed(bucket: Bucket, path: str, content: bytes) -> bool:
+    def killed(bucket, path, content):
         if path > "segments/000005.codes" and path < "unpublished":
             raise Killed
         return create(bucket, path, content)
@@ -708,12 +693,10 @@ def test_a_killed_commit_of_a_bucket_goes_on(
     assert len(dpi.PrivateIndex.open(url)) == ROWS
 
 
-def killed_before(
-    monkeypatch: pytest.MonkeyPatch, target: str, build: Callable[[], object]
-) -> None:
+def killed_before(monkeypatch, target, build):
     """Run a build that is killed where a function would be called for the first time."""
 
-    def kill(*_: object, **__: object) -> None:
+    def kill(*_, **__):
         raise Killed
 
     with monkeypatch.context() as patched:
@@ -728,13 +711,11 @@ def killed_before(
     ids=["before the claim went", "before the private folder went"],
 )
 @pytest.mark.extra
-def test_what_a_build_of_a_bucket_left_after_its_commit_goes(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_what_a_build_of_a_bucket_left_after_its_commit_goes(data, tmp_path, monkeypatch, place):
     url = bucket_at(tmp_path / "store", monkeypatch)
     options = IndexOptions(private=tmp_path / "private")
 
-    def build(options: IndexOptions = options) -> None:
+    def build(options=options):
         build_index(opened(data), url, SPEC, options)
 
     killed_before(monkeypatch, place, build)
@@ -752,9 +733,7 @@ def test_what_a_build_of_a_bucket_left_after_its_commit_goes(
 
 
 @pytest.mark.parametrize("private", [None, "private"])
-def test_what_a_build_of_a_folder_left_after_its_commit_goes(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, private: str | None
-) -> None:
+def test_what_a_build_of_a_folder_left_after_its_commit_goes(data, tmp_path, monkeypatch, private):
     options = IndexOptions()
     if private is not None:
         options = IndexOptions(private=tmp_path / private)
@@ -770,7 +749,7 @@ def test_what_a_build_of_a_folder_left_after_its_commit_goes(
 
 
 @pytest.mark.parametrize("place", ["index.unpublished", "private"])
-def test_files_of_the_user_are_no_private_folder(data: Path, tmp_path: Path, place: str) -> None:
+def test_files_of_the_user_are_no_private_folder(data, tmp_path, place):
     """What is not of the release is never removed with it."""
     options = IndexOptions()
     if place == "private":
@@ -781,7 +760,7 @@ def test_files_of_the_user_are_no_private_folder(data: Path, tmp_path: Path, pla
         build_index(opened(data), tmp_path / "index", SPEC, options)
     (tmp_path / place / "notes.txt").rename(tmp_path / "notes.txt")
 
-    def late(function: Any, shards: Any) -> Iterator[Any]:
+    def late(function, shards):
         yield from map(function, shards)
         (tmp_path / place / "notes.txt").write_text("mine")
 
@@ -789,9 +768,7 @@ def test_files_of_the_user_are_no_private_folder(data: Path, tmp_path: Path, pla
     assert [path.name for path in (tmp_path / place).iterdir()] == ["notes.txt"]
 
 
-def test_an_unfinished_build_outlives_another_index_in_its_place(
-    data: Path, tmp_path: Path
-) -> None:
+def test_an_unfinished_build_outlives_another_index_in_its_place(data, tmp_path):
     """What was drawn is charged, so it stays until it is published."""
     build_index(opened(data), tmp_path / "other", SPEC)
     options = IndexOptions(private=tmp_path / "private")
@@ -803,14 +780,14 @@ def test_an_unfinished_build_outlives_another_index_in_its_place(
     assert build_index(opened(data), tmp_path / "index", SPEC, options).drawn == 0
 
 
-def test_the_url_of_a_folder_is_the_folder(data: Path, tmp_path: Path) -> None:
+def test_the_url_of_a_folder_is_the_folder(data, tmp_path):
     build_index(opened(data), f"file://{tmp_path}/index", SPEC)
     assert len(dpi.PrivateIndex.open(tmp_path / "index")) == ROWS
     with pytest.raises(InputError, match="another machine; write file:///PATH"):
         build_index(opened(data), "file://host/index", SPEC)
 
 
-def test_h1_two_builds_of_the_same_vectors_share_no_tag(data: Path, tmp_path: Path) -> None:
+def test_h1_two_builds_of_the_same_vectors_share_no_tag(data, tmp_path):
     """Tags are keyed, and keys are new."""
     tags = set[bytes]()
     tokens = set[str]()
@@ -823,7 +800,7 @@ def test_h1_two_builds_of_the_same_vectors_share_no_tag(data: Path, tmp_path: Pa
     assert len(tokens - {"record", "lock"}) == 2
 
 
-def test_too_many_segments(tmp_path: Path, monkeypatch: Any) -> None:
+def test_too_many_segments(tmp_path, monkeypatch):
     """It is said before anything is drawn or charged."""
     monkeypatch.setattr("dpindex.storage.targets.MAX_NEW_SEGMENTS", ROWS - 1)
     np.save(tmp_path / "x.npy", vectors(ROWS))
@@ -834,7 +811,7 @@ def test_too_many_segments(tmp_path: Path, monkeypatch: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_manifest_holds_the_segments_that_a_build_may_have() -> None:
+def test_a_manifest_holds_the_segments_that_a_build_may_have():
     large = FileMark(1 << 33, "0" * 64)
     numbers = [f"{number:06d}" for number in range(MAX_NEW_SEGMENTS)]
     paths = [file_path(kind, n) for n in numbers for kind in ("codes", "ids", "payload")]
@@ -843,7 +820,7 @@ def test_a_manifest_holds_the_segments_that_a_build_may_have() -> None:
     assert len(manifest.text) < 0.9 * MAX_MANIFEST_BYTES
 
 
-def test_other_options(data: Path, tmp_path: Path) -> None:
+def test_other_options(data, tmp_path):
     target = tmp_path / "index"
     with pytest.raises(InputError, match="has 12 columns where the spec says 11"):
         build_index(opened(data), target, replace(SPEC, dim=11))
@@ -860,7 +837,7 @@ def test_other_options(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.extra
-def test_an_index_in_a_store(tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_index_in_a_store(tmp_path, monkeypatch):
     rows = 600  # enough for a denoiser
     data = write_dataset(tmp_path / "data", rows)
     url = bucket_at(tmp_path / "store", monkeypatch)
@@ -886,9 +863,7 @@ def test_an_index_in_a_store(tmp_path: Path, monkeypatch: Any) -> None:
         dpi.PrivateIndex.open(url)
 
 
-def test_the_page_of_a_newcomer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_of_a_newcomer(tmp_path, monkeypatch, capsys):
     """The first commands of docs/scale.md run on a folder of Parquet files."""
     page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
     block = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
@@ -922,19 +897,19 @@ def test_the_page_of_a_newcomer(
         ("data index --dask tcp://host:8786", "tcp://host:8786"),
     ],
 )
-def test_where_dask_runs(arguments: str, address: str | None, monkeypatch: Any) -> None:
+def test_where_dask_runs(arguments, address, monkeypatch):
     """On a cluster of this machine, or on one that runs."""
-    asked: list[Any] = []
+    asked = []
 
-    def connected(address: str | None = None) -> Any:
+    def connected(address=None):
         asked.append(address or "local")
         raise InputError("enough")
 
-    def built(*_: Any, **options: Any) -> Any:
+    def built(*_, **options):
         asked.append(options.get("engine"))
         raise InputError("enough")
 
-    def opened_data(*_: Any, **__: Any) -> Dataset:
+    def opened_data(*_, **__):
         return as_dataset(as_source(vectors(3)))
 
     monkeypatch.setattr("dpindex.integrations.dask.connected", connected)

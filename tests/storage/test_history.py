@@ -1,17 +1,13 @@
 """One command, one release: vectors that are added again are known again, and refused."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy
-from helpers.commands import Run, fails
+from helpers.commands import fails
 from helpers.releases import build
 
 import dpindex as dpi
@@ -46,20 +42,20 @@ METHOD = (
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Path:
+def index(tmp_path):
     """An index of the vectors."""
     build(tmp_path / "ix", INDEX, VECTORS)
     return tmp_path / "ix"
 
 
-def added(path: Path, vectors: Any, ids: Any = None, **terms: Any) -> int:
+def added(path, vectors, ids=None, **terms):
     with dpi.PrivateIndex.changing(path) as index:
         index.add(vectors, ids, **terms)
         index.save(path)
     return len(index)
 
 
-def test_one_command_run_twice_releases_once(run: Run, tmp_path: Path) -> None:
+def test_one_command_run_twice_releases_once(run, tmp_path):
     np.save("v.npy", VECTORS)
     np.save("w.npy", OTHERS)
     assert run("build", "v.npy", "ix", *METHOD)[0] == 0
@@ -75,7 +71,7 @@ def test_one_command_run_twice_releases_once(run: Run, tmp_path: Path) -> None:
     assert len(dpi.PrivateIndex.open("ix")) == 1800
 
 
-FORMS: dict[str, Callable[[Any], Any]] = {
+FORMS = {
     "as they were": lambda x: x,
     "in another order": lambda x: x[::-1],
     "as doubles": lambda x: x.astype(np.float64),
@@ -91,14 +87,14 @@ FORMS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_same_vectors_are_known_in_any_form(index: Path, form: str) -> None:
+def test_the_same_vectors_are_known_in_any_form(index, form):
     with pytest.raises(InputError, match=AGAIN):
         added(index, FORMS[form](VECTORS))
     assert len(dpi.PrivateIndex.open(index)) == 600
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".parquet"])
-def test_the_same_vectors_are_known_from_any_file(index: Path, tmp_path: Path, suffix: str) -> None:
+def test_the_same_vectors_are_known_from_any_file(index, tmp_path, suffix):
     place = tmp_path / f"vectors{suffix}"
     if suffix == ".npy":
         np.save(place, VECTORS)
@@ -115,7 +111,7 @@ def test_the_same_vectors_are_known_from_any_file(index: Path, tmp_path: Path, s
         added(index, dataset)
 
 
-def test_it_is_known_whoever_added_it_first(tmp_path: Path) -> None:
+def test_it_is_known_whoever_added_it_first(tmp_path):
     """From memory, from a dataset, after a removal, into a copy that was saved elsewhere."""
     place = tmp_path / "ix"
     index = dpi.PrivateIndex(SPEC, metric="ip")
@@ -139,7 +135,7 @@ def test_it_is_known_whoever_added_it_first(tmp_path: Path) -> None:
         opened.add(fresh)
 
 
-def test_others_are_added_without_a_word(index: Path) -> None:
+def test_others_are_added_without_a_word(index):
     assert added(index, OTHERS) == 1200
     moved = VECTORS.copy()
     moved[:, 0] = -moved[:, 0]
@@ -148,7 +144,7 @@ def test_others_are_added_without_a_word(index: Path) -> None:
     assert added(index, few) == 2005  # some people are equal
 
 
-CHANCE: dict[str, Callable[[Any, int], Any]] = {
+CHANCE = {
     "answers of few kinds": lambda random, rows: random.integers(0, 3, (rows, 6)) / 2,
     "one of twelve": lambda random, rows: np.eye(12)[random.integers(0, 12, rows)],
     "a number each": lambda random, rows: random.uniform(0, 1, (rows, 1)),
@@ -161,7 +157,7 @@ CHANCE: dict[str, Callable[[Any, int], Any]] = {
 
 
 @pytest.mark.parametrize("kind", CHANCE)
-def test_what_is_equal_by_chance_is_added(kind: str) -> None:
+def test_what_is_equal_by_chance_is_added(kind):
     """Other people have the same answers: ten times four batches of 9 to 3000 of them."""
     random = np.random.default_rng(11)
     for _ in range(10):
@@ -172,7 +168,7 @@ def test_what_is_equal_by_chance_is_added(kind: str) -> None:
             known = known.with_rows(tags)
 
 
-def test_a_few_equal_vectors_are_other_peoples_unless_all_came_together(index: Path) -> None:
+def test_a_few_equal_vectors_are_other_peoples_unless_all_came_together(index):
     assert added(index, VECTORS[:5]) == 605
     with pytest.raises(InputError, match="5 of these 5"):
         added(index, VECTORS[:5])
@@ -184,14 +180,14 @@ def test_a_few_equal_vectors_are_other_peoples_unless_all_came_together(index: P
     assert added(index, np.zeros((3, DIM))) == 616
 
 
-def test_ids_say_who_a_few_equal_vectors_are(index: Path) -> None:
+def test_ids_say_who_a_few_equal_vectors_are(index):
     """Two people with the same vector are two; a whole file under new ids is the file again."""
     assert added(index, VECTORS[:3], [7001, 7002, 7003]) == 603
     with pytest.raises(InputError, match=AGAIN):
         added(index, VECTORS, range(8000, 8600))
 
 
-def test_the_ledger_of_an_index_is_named_or_nothing_is_added(tmp_path: Path) -> None:
+def test_the_ledger_of_an_index_is_named_or_nothing_is_added(tmp_path):
     ledger = dpi.Ledger(tmp_path / "private" / "ledger")
     ledger.path.parent.mkdir()
     ids = [f"id-{row}" for row in range(600)]
@@ -208,7 +204,7 @@ def test_the_ledger_of_an_index_is_named_or_nothing_is_added(tmp_path: Path) -> 
     assert [(total.ids, total.releases) for total in moved.totals()] == [(605, 1)]
 
 
-def test_an_index_that_grew_with_a_ledger_knows_it(index: Path, tmp_path: Path) -> None:
+def test_an_index_that_grew_with_a_ledger_knows_it(index, tmp_path):
     ledger = dpi.Ledger(tmp_path / "ledger")
     ids = range(2000, 2600)
     with pytest.raises(InputError, match=AGAIN):
@@ -219,7 +215,7 @@ def test_an_index_that_grew_with_a_ledger_knows_it(index: Path, tmp_path: Path) 
         added(index, OTHERS)
 
 
-def test_nothing_of_it_is_published_and_others_cannot_read_it(index: Path) -> None:
+def test_nothing_of_it_is_published_and_others_cannot_read_it(index):
     added(index, OTHERS)
     kept = released_path(index)
     assert kept.parent == index.parent
@@ -236,7 +232,7 @@ def test_nothing_of_it_is_published_and_others_cannot_read_it(index: Path) -> No
             added(index, OTHERS[:5])
 
 
-def test_keys_differ_so_tags_of_two_indexes_do_too(tmp_path: Path) -> None:
+def test_keys_differ_so_tags_of_two_indexes_do_too(tmp_path):
     for name in ("a", "b"):
         build(tmp_path / name, INDEX, VECTORS)
     one, other = (History.read(tmp_path / name) for name in ("a", "b"))
@@ -244,7 +240,7 @@ def test_keys_differ_so_tags_of_two_indexes_do_too(tmp_path: Path) -> None:
     assert not np.isin(one.rows, other.rows).any()
 
 
-def test_what_is_lost_or_damaged_is_not_known(index: Path, tmp_path: Path) -> None:
+def test_what_is_lost_or_damaged_is_not_known(index, tmp_path):
     kept = released_path(index)
     kept.write_bytes(kept.read_bytes()[:-8])
     with pytest.raises(InputError, match="damaged; restore it, or move it away"):
@@ -261,9 +257,7 @@ def test_what_is_lost_or_damaged_is_not_known(index: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(os.name != "posix", reason="uses permissions of POSIX systems")
-def test_who_may_not_read_it_searches_and_saves_but_does_not_add(
-    index: Path, tmp_path: Path
-) -> None:
+def test_who_may_not_read_it_searches_and_saves_but_does_not_add(index, tmp_path):
     released_path(index).chmod(0o640)
     opened = dpi.PrivateIndex.open(index)
     for _ in range(2):
@@ -273,7 +267,7 @@ def test_who_may_not_read_it_searches_and_saves_but_does_not_add(
     assert len(dpi.PrivateIndex.open(tmp_path / "copy")) == 600
 
 
-def test_a_place_that_was_cleared_begins_anew(index: Path) -> None:
+def test_a_place_that_was_cleared_begins_anew(index):
     shutil.rmtree(index)
     build(index, INDEX, OTHERS)
     assert added(index, VECTORS) == 1200

@@ -1,13 +1,7 @@
 """Codebooks that are made of private vectors are refused, whatever the rows look like."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-from helpers.commands import Run as Command
 from helpers.commands import fails
 from helpers.releases import write_codes
 from scipy import sparse
@@ -24,17 +18,17 @@ PUBLIC = BOTH[400:]
 SIZES = np.random.default_rng(1).uniform(1e-3, 1e3, (400, 1))
 
 
-def mixed(shared: int) -> np.ndarray:
+def mixed(shared):
     """200 codewords, of which so many are private vectors."""
     return np.concatenate([PUBLIC[shared:], PRIVATE[100 : 100 + shared]])
 
 
-def check(codewords: Any, private: Any, first: int = 0) -> None:
+def check(codewords, private, first=0):
     book = Codebook(codewords)
     refuse_leaks(book, LeakCheck(book, first + private.shape[0]).evidence(first, private))
 
 
-def test_two_in_a_hundred_are_refused_and_fewer_are_chance() -> None:
+def test_two_in_a_hundred_are_refused_and_fewer_are_chance():
     for shared in (0, 1, 2):
         check(mixed(shared), PRIVATE)
     with pytest.raises(InputError, match=r"^3 of the 200 codewords .* 197 is row 1100\)"):
@@ -56,13 +50,13 @@ def test_two_in_a_hundred_are_refused_and_fewer_are_chance() -> None:
         lambda x: x[::-1],
     ],
 )
-def test_directions_count(changed: Any) -> None:
+def test_directions_count(changed):
     """All shared rows are found, at any scale and in any order."""
     with pytest.raises(InputError, match=r"^200 of the 200 codewords"):
         check(mixed(200), changed(PRIVATE))
 
 
-def test_whole_numbers_at_the_edges_of_intervals() -> None:
+def test_whole_numbers_at_the_edges_of_intervals():
     rows = np.random.default_rng(2).integers(-4, 5, (300, DIM)).astype(np.float32)
     rows[:, 0] = 4
     with pytest.raises(InputError, match=r"^300 of the 300 codewords"):
@@ -71,19 +65,19 @@ def test_whole_numbers_at_the_edges_of_intervals() -> None:
     check(np.abs(rows) + 1, rows)
 
 
-def test_near_ones_are_not_the_same() -> None:
+def test_near_ones_are_not_the_same():
     """A cosine of 1 − 5e-6 is another vector."""
     noise = np.random.default_rng(3).normal(size=PRIVATE.shape).astype(np.float32)
     near = PRIVATE + 0.003 * noise
     check(mixed(200), near)
 
 
-def _spec() -> Spec:
+def _spec():
     book = Codebook(PRIVATE[::4])
     return Spec("record-codebook", DIM, epsilon=4.0, adjacency=record(), codebook=book)
 
 
-def test_an_index_adds_nothing_and_writes_nothing_down(tmp_path: Path) -> None:
+def test_an_index_adds_nothing_and_writes_nothing_down(tmp_path):
     index, ledger = PrivateIndex(_spec()), Ledger(tmp_path / "ledger")
     index.save(tmp_path / "index")
     names = [f"id{i}" for i in range(400)]
@@ -96,14 +90,14 @@ def test_an_index_adds_nothing_and_writes_nothing_down(tmp_path: Path) -> None:
     assert len(index) == 400
 
 
-def test_a_source_is_refused_before_the_first_code(tmp_path: Path) -> None:
+def test_a_source_is_refused_before_the_first_code(tmp_path):
     with pytest.raises(InputError, match="100 of the 100 codewords"):
         write_codes(tmp_path / "x.codes", _spec(), PRIVATE)
     assert not list(tmp_path.iterdir())
     assert write_codes(tmp_path / "x.codes", _spec(), PRIVATE, skip_leak_check=True) == 400
 
 
-def test_command_line(run: Command, tmp_path: Path) -> None:
+def test_command_line(run, tmp_path):
     np.save(tmp_path / "x.npy", PRIVATE)
     np.save(tmp_path / "leaky.npy", PRIVATE[::4])
     np.save(tmp_path / "public.npy", PUBLIC)
@@ -121,7 +115,7 @@ def test_command_line(run: Command, tmp_path: Path) -> None:
     assert run("add", "sound", "more.npy")[0] == 0
 
 
-def made(kind: str, count: int, dim: int) -> Any:
+def made(kind, count, dim):
     """Vectors of one kind: in all directions, in some, in clusters, or repeated."""
     rng = np.random.default_rng(1)
     if kind == "clusters":
@@ -154,9 +148,7 @@ def made(kind: str, count: int, dim: int) -> Any:
         ("repeated", 600, 24, 20),
     ],
 )
-def test_low_centroids_of_the_private_vectors_are_refused(
-    kind: str, count: int, dim: int, size: int
-) -> None:
+def test_low_centroids_of_the_private_vectors_are_refused(kind, count, dim, size):
     """Those of the other half are not: chance does that less than once in a million."""
     rows = made(kind, 2 * count, dim)
     if kind == "repeated":
@@ -167,7 +159,7 @@ def test_low_centroids_of_the_private_vectors_are_refused(
         check(fit_codebook(private, size).stated, private)
 
 
-def test_low_centroids_are_found_in_any_order_and_in_shards() -> None:
+def test_low_centroids_are_found_in_any_order_and_in_shards():
     book = fit_codebook(PRIVATE, 30)
     leak_check = LeakCheck(book, len(PRIVATE))
     rows = sparse.csr_matrix(7 * PRIVATE[::-1])
@@ -176,14 +168,14 @@ def test_low_centroids_are_found_in_any_order_and_in_shards() -> None:
         refuse_leaks(book, LeakEvidence.joined(parts + parts[:2]))
 
 
-def test_low_centroids_of_the_first_of_very_many() -> None:
+def test_low_centroids_of_the_first_of_very_many():
     """A codebook is made of 65536 vectors at most, and the check takes the same ones."""
     rows = np.random.default_rng(2).normal(size=(66000, 8))
     with pytest.raises(InputError, match="codewords are means of the private vectors"):
         check(fit_codebook(rows, 4).stated, rows)
 
 
-def test_low_centroids_by_the_command_line(run: Command, tmp_path: Path) -> None:
+def test_low_centroids_by_the_command_line(run, tmp_path):
     np.save(tmp_path / "x.npy", PRIVATE)
     np.save(tmp_path / "other.npy", PUBLIC)
     for source in ("x", "other"):
@@ -199,7 +191,7 @@ WHOLE = np.random.default_rng(5).integers(0, 256, (900, 3)) @ np.eye(3, 40, dtyp
 LIKE = (WHOLE + np.random.default_rng(6).integers(0, 60, (900, 40))).astype(np.float32)
 
 
-def _designed(public: Any, **terms: Any) -> Spec:
+def _designed(public, **terms):
     made = design(public, epsilon=2.0, code_length=4, scale=255.0, **terms)
     return Spec(
         "dp-designed-laplace", 40, epsilon=2.0, adjacency=attribute(1.0), scale=255.0,
@@ -208,7 +200,7 @@ def _designed(public: Any, **terms: Any) -> Spec:
 
 
 @pytest.mark.parametrize("private", [LIKE, LIKE[:300], LIKE[::-1].astype(np.float64)])
-def test_a_design_of_the_vectors_that_are_built_is_refused(private: Any) -> None:
+def test_a_design_of_the_vectors_that_are_built_is_refused(private):
     """It keeps 512 of them, in coordinates in which others do not coincide."""
     index = PrivateIndex(_designed(LIKE))
     with pytest.raises(InputError, match=r"the 512 public vectors are private .*a design is pub"):
@@ -217,12 +209,12 @@ def test_a_design_of_the_vectors_that_are_built_is_refused(private: Any) -> None
     index.add(private, skip_leak_check=True)
 
 
-def test_a_design_of_a_part_of_the_vectors_is_refused() -> None:
+def test_a_design_of_a_part_of_the_vectors_is_refused():
     with pytest.raises(InputError, match="150 of the 150 public vectors"):
         PrivateIndex(_designed(LIKE[::6])).add(sparse.csr_matrix(LIKE))
 
 
-def test_a_design_of_others_is_accepted() -> None:
+def test_a_design_of_others_is_accepted():
     """Also where many attributes are none, and with one vector by itself."""
     PrivateIndex(_designed(LIKE[:400])).add(LIKE[400:])
     PrivateIndex(_designed(LIKE)).add(LIKE[:1])
@@ -234,7 +226,7 @@ def test_a_design_of_others_is_accepted() -> None:
     PrivateIndex(spec).add(bits[400:])
 
 
-def test_command_line_of_a_design(run: Command, tmp_path: Path) -> None:
+def test_command_line_of_a_design(run, tmp_path):
     np.save(tmp_path / "x.npy", LIKE)
     made = ("--epsilon", 2, "--beta", 1, "--scale", 255, "--code-length", 4)
     assert run("design", "x.npy", "own.design", *made)[0] == 0
@@ -245,7 +237,7 @@ def test_command_line_of_a_design(run: Command, tmp_path: Path) -> None:
     assert run(*build, "--skip-leak-check")[0] == 0
 
 
-def test_sparse_rows_of_millions_of_attributes_are_compared_with_a_design() -> None:
+def test_sparse_rows_of_millions_of_attributes_are_compared_with_a_design():
     """Of the attributes that it uses alone: made dense, they would take gigabytes."""
     count, entries = 300, 40
     rng = np.random.default_rng(4)

@@ -1,19 +1,13 @@
 """A release learns what similarities mean as it publishes, whatever it publishes to."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers.commands import Run
 from helpers.releases import dataset_of
 
 import dpindex as dpi
-from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.learning import learned
 from dpindex.integrations.accepted import Submission
 from dpindex.integrations.collector import Collector
@@ -29,30 +23,30 @@ CENTRES = np.random.default_rng(0).uniform(-1, 1, (12, DIM))
 IDS = [f"id-{row}" for row in range(600)]
 
 
-def vectors(rows: int = 600, seed: int = 1) -> Any:
+def vectors(rows=600, seed=1):
     rng = np.random.default_rng(seed)
     return np.clip(CENTRES[rng.integers(12, size=rows)] + 0.2 * rng.normal(size=(rows, DIM)), -1, 1)
 
 
-def in_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dpi.PrivateIndex:
+def in_memory(folder, monkeypatch):
     index = dpi.PrivateIndex(SPEC)
     index.add(vectors())
     return index
 
 
-def in_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dpi.PrivateIndex:
+def in_a_folder(folder, monkeypatch):
     build_index(dataset_of(vectors(), ids=IDS, rows=70), folder / "index", SPEC)
     return dpi.PrivateIndex.open(folder / "index")
 
 
-def in_a_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dpi.PrivateIndex:
+def in_a_store(folder, monkeypatch):
     url = bucket_at(folder / "store", monkeypatch)
     options = IndexOptions(private=folder / "private.unpublished")
     build_index(dataset_of(vectors(), ids=IDS, rows=70), url, SPEC, options)
     return dpi.PrivateIndex.open(url)
 
 
-def grown_with_a_ledger(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dpi.PrivateIndex:
+def grown_with_a_ledger(folder, monkeypatch):
     index = dpi.PrivateIndex(SPEC)
     index.save(folder / "index")
     index.add(vectors(), IDS, ledger=dpi.Ledger(folder / "ledger"))
@@ -60,7 +54,7 @@ def grown_with_a_ledger(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dpi.Pr
     return dpi.PrivateIndex.open(folder / "index")
 
 
-def collected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dpi.PrivateIndex:
+def collected(folder, monkeypatch):
     index = dpi.PrivateIndex(SPEC)
     index.save(folder / "index")
     codes = dpi.Privatizer(SPEC).privatize(vectors())
@@ -69,7 +63,7 @@ def collected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dpi.PrivateIndex
     return dpi.PrivateIndex.open(folder / "index")
 
 
-def bucket_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def bucket_at(folder, monkeypatch):
     """A folder that is reached as a bucket."""
     store = pytest.importorskip("obstore.store")
     opened_at = store.from_url
@@ -89,9 +83,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_hits_of_every_index_have_errors_without_a_word(
-    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hits_of_every_index_have_errors_without_a_word(place, tmp_path, monkeypatch):
     """`add` in Python, collected and stored indexes stated 1.000 ± NaN, where truth was .05."""
     index = place(tmp_path, monkeypatch)
     assert index.calibration is not None
@@ -106,15 +98,13 @@ def test_hits_of_every_index_have_errors_without_a_word(
         assert json.dumps(hits.to_list(), allow_nan=False, default=str)
 
 
-def test_an_interrupted_build_keeps_what_it_had_learned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_build_keeps_what_it_had_learned(tmp_path, monkeypatch):
     """Two fits may differ in their last bits, and a file of the journal is never replaced."""
     place = tmp_path / "index"
     terms = Terms(dpi.Ledger(tmp_path / "ledger"))
     dataset = dataset_of(vectors(), ids=IDS, rows=70)
 
-    def stop(*_: Any) -> None:
+    def stop(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -124,7 +114,7 @@ def test_an_interrupted_build_keeps_what_it_had_learned(
     (staged,) = tmp_path.glob("index.unpublished/*/calibration/*.table")
     before = staged.read_bytes()
 
-    def another(*given: Any) -> SimilarityCalibration:
+    def another(*given):
         found = learned(*given)
         assert found is not None
         return replace(found, total=found.total + 1e-9)
@@ -136,7 +126,7 @@ def test_an_interrupted_build_keeps_what_it_had_learned(
     assert dpi.PrivateIndex.open(place).calibration is not None
 
 
-def test_a_build_of_few_rows_says_what_is_missing(tmp_path: Path) -> None:
+def test_a_build_of_few_rows_says_what_is_missing(tmp_path):
     few = dataset_of(vectors(40), ids=IDS[:40], rows=40)
     build_index(few, tmp_path / "index", Settings(SPEC))
     hits = dpi.PrivateIndex.open(tmp_path / "index").search(vectors(2, 3), k=3)
@@ -145,9 +135,7 @@ def test_a_build_of_few_rows_says_what_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.extra
-def test_calibrate_reaches_an_object_store(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calibrate_reaches_an_object_store(run, tmp_path, monkeypatch):
     """It answered that an index is changed in a folder only."""
     index = in_a_store(tmp_path, monkeypatch)
     url = f"file://{tmp_path / 'store'}"

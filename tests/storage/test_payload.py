@@ -1,10 +1,5 @@
 """Payload: plain columns, aligned with the rows, in a file that holds nothing else."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.releases import build, write_codes
@@ -19,11 +14,11 @@ SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0, adjacency=attr
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))
 
 
-def titles(first: int, stop: int) -> dict[str, list[Any]]:
+def titles(first, stop):
     return {"title": [f"t{i}" for i in range(first, stop)], "n": list(range(first, stop))}
 
 
-def _aligned(index: PrivateIndex) -> None:
+def _aligned(index):
     """Each row has the payload of its id, which is its number or was added without one."""
     found = dict(zip(index.ids.tolist(), index.payload["n"].to_pylist(), strict=True))
     assert all(value in (None, name) for name, value in found.items())
@@ -40,11 +35,11 @@ def _aligned(index: PrivateIndex) -> None:
         pa.table({"a": [0, 1, 2, 3]}).slice(1, 2),
     ],
 )
-def test_what_can_be_a_payload(values: Any) -> None:
+def test_what_can_be_a_payload(values):
     assert Payload().checked(values, 2).to_pydict() == {"a": [1, 2]}
 
 
-def test_a_dataframe_without_its_index() -> None:
+def test_a_dataframe_without_its_index():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": [1, 2], "b": pandas.Categorical(["x", "y"])}, index=[7, 8])
     table = Payload().checked(frame, 2)
@@ -65,14 +60,14 @@ def test_a_dataframe_without_its_index() -> None:
         (pa.table([[1, 2], [1, 2]], names=["a", "a"]), "two columns 'a'"),
     ],
 )
-def test_what_cannot(values: Any, match: str) -> None:
+def test_what_cannot(values, match):
     index = PrivateIndex(SPEC)
     with pytest.raises(InputError, match=match):
         index.add(VECTORS[:2], payload=values)
     assert len(index) == 0
 
 
-def test_rows_stay_aligned(tmp_path: Path) -> None:
+def test_rows_stay_aligned(tmp_path):
     """Through adding with and without, removing, replacing, saving and opening."""
     index = PrivateIndex(SPEC)
     index.add(VECTORS[:3])
@@ -104,7 +99,7 @@ def test_rows_stay_aligned(tmp_path: Path) -> None:
         index.add(VECTORS[:1], payload={"title": ["x"], "n": ["word"]})
 
 
-def test_an_index_without_a_payload_has_no_trace_of_one(tmp_path: Path) -> None:
+def test_an_index_without_a_payload_has_no_trace_of_one(tmp_path):
     index = PrivateIndex(SPEC)
     index.add(VECTORS)
     index.save(tmp_path / "i")
@@ -114,7 +109,7 @@ def test_an_index_without_a_payload_has_no_trace_of_one(tmp_path: Path) -> None:
     assert index.search(VECTORS[:1]).payload is None
 
 
-def test_a_file_holds_nothing_of_what_was_removed_or_masked(tmp_path: Path) -> None:
+def test_a_file_holds_nothing_of_what_was_removed_or_masked(tmp_path):
     """Arrow keeps values under nulls, and pads slices with what lies beside them."""
     secret = pa.array(np.arange(777000, 777012), mask=np.arange(12) % 2 == 0)
     index = PrivateIndex(SPEC)
@@ -131,7 +126,7 @@ def test_a_file_holds_nothing_of_what_was_removed_or_masked(tmp_path: Path) -> N
     assert b"secret5" not in payload_to_bytes(table.slice(3, 2))
 
 
-def test_damaged_and_foreign_bytes_are_refused() -> None:
+def test_damaged_and_foreign_bytes_are_refused():
     good = payload_to_bytes(Payload().checked(titles(0, 5), 5))
     assert payload_from_bytes(good).to_pydict() == titles(0, 5)
     table = pa.table({"a": ["x" * 1000]})
@@ -157,7 +152,7 @@ def test_damaged_and_foreign_bytes_are_refused() -> None:
             continue
 
 
-def test_a_changed_payload_file_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_payload_file_is_noticed(tmp_path):
     index = PrivateIndex(SPEC)
     index.add(VECTORS, payload=titles(0, 12))
     index.save(tmp_path / "i")
@@ -171,11 +166,11 @@ def test_a_changed_payload_file_is_noticed(tmp_path: Path) -> None:
         PrivateIndex.open(tmp_path / "i")
 
 
-def test_a_build_resumes_with_the_same_payload_only(tmp_path: Path) -> None:
+def test_a_build_resumes_with_the_same_payload_only(tmp_path):
     path = tmp_path / "i"
     calls = iter(range(100))
 
-    def stop(done: int, total: int, stage: str) -> None:
+    def stop(done, total, stage):
         if stage == "privatizing" and next(calls) == 1:
             raise KeyboardInterrupt
 
@@ -190,7 +185,7 @@ def test_a_build_resumes_with_the_same_payload_only(tmp_path: Path) -> None:
     assert len(list((path / "payload").iterdir())) == 3
 
 
-def test_codes_files_have_none(tmp_path: Path) -> None:
+def test_codes_files_have_none(tmp_path):
     with pytest.raises(InputError, match="a file of codes has no payload"):
         write_codes(tmp_path / "c", SPEC, VECTORS, payload=titles(0, 12))
 
@@ -198,16 +193,14 @@ def test_codes_files_have_none(tmp_path: Path) -> None:
 FORGED = "year\n\x1b[2Jguarantee   epsilon = 0.1"
 
 
-def test_h2_names_that_forge_what_is_printed_cannot_be_added() -> None:
+def test_h2_names_that_forge_what_is_printed_cannot_be_added():
     for name in (FORGED, "a\tb", "a\u202eb", "a\x7f"):
         with pytest.raises(InputError, match="characters that cannot be printed") as caught:
             PrivateIndex(SPEC).add(VECTORS, payload={name: list(range(12))})
         assert str(caught.value).isprintable()
 
 
-def test_h2_an_index_with_such_names_does_not_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_h2_an_index_with_such_names_does_not_open(tmp_path, monkeypatch):
     index = PrivateIndex(SPEC)
     with monkeypatch.context() as patch:
         patch.setattr("dpindex.storage.code_store.refuse_unprintable", lambda names, kind: None)

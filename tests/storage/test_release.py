@@ -4,8 +4,6 @@ The contract forks. A child of a worker that has used the threads of a search li
 parent must be a process that has done nothing else.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -38,7 +36,7 @@ TARGETS = (
 SECONDS = 1500
 
 
-def contract(folder: Path, *options: str) -> None:
+def contract(folder, *options):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
     environment["OMP_NUM_THREADS"] = "1"
@@ -55,18 +53,18 @@ def contract(folder: Path, *options: str) -> None:
 
 
 @pytest.mark.slow
-def test_all_but_faults(tmp_path: Path) -> None:
+def test_all_but_faults(tmp_path):
     """Those at some calls are among those at every one, below."""
     contract(tmp_path, "-m", "not slow", "-k", "not power and not system_call and not at_any")
 
 
 @pytest.mark.slow
-def test_some_losses_of_power(tmp_path: Path) -> None:
+def test_some_losses_of_power(tmp_path):
     contract(tmp_path, "-m", "not slow", "-k", "power")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_fault(target: str, tmp_path: Path) -> None:
+def test_every_fault(target, tmp_path):
     """And a kill at every step that touches a disk (F2)."""
     contract(tmp_path, "-m", "slow", "-k", f"({target}) and not power")

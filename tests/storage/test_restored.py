@@ -1,13 +1,8 @@
 """A private folder that comes back from a copy: nothing is drawn a second time."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,16 +20,16 @@ IDS = [f"person-{row}" for row in range(ROWS)]
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=8, epsilon=2.0, adjacency=dpi.attribute(1.0))
 
 
-def stop(done: int, total: int, step: str) -> None:
+def stop(done, total, step):
     if step == "privatizing" and done:
         raise KeyboardInterrupt
 
 
-def whole(folder: Path, **terms: Any) -> int:
+def whole(folder, **terms):
     return build(folder / "index", SPEC, VECTORS, ids=IDS, rows=6, **terms)
 
 
-def half_built(folder: Path, **terms: Any) -> Path:
+def half_built(folder, **terms):
     """Stop a build when some of it is drawn; return its private folder."""
     with pytest.raises(KeyboardInterrupt):
         whole(folder, progress=stop, **terms)
@@ -42,18 +37,18 @@ def half_built(folder: Path, **terms: Any) -> Path:
     return folder / "index.unpublished"
 
 
-def by_cp(source: Path, place: Path) -> None:
+def by_cp(source, place):
     subprocess.run(["cp", "-a", source, place], check=True)
 
 
-def by_tar(source: Path, place: Path) -> None:
+def by_tar(source, place):
     archive = place.with_name("archive.tar")
     subprocess.run(["tar", "-cpf", archive, "-C", source, "."], check=True)
     place.mkdir(mode=0o700)
     subprocess.run(["tar", "-xpf", archive, "-C", place], check=True)
 
 
-def by_hand(source: Path, place: Path) -> None:
+def by_hand(source, place):
     """With all times that a program may set."""
     shutil.copytree(source, place)
     for path in [*source.rglob("*"), source]:
@@ -61,7 +56,7 @@ def by_hand(source: Path, place: Path) -> None:
         os.utime(place / path.relative_to(source), ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def give_the_same_inode(mark: Path) -> None:
+def give_the_same_inode(mark):
     """Let a copy have the inode of the original, as file systems give a freed one out again."""
     header, arrays = unpack(mark.read_bytes(), RELEASE_MARK)
     own = identity(mark.with_name("lock"))
@@ -71,9 +66,7 @@ def give_the_same_inode(mark: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="uses cp and tar")
 @pytest.mark.parametrize("copy", [by_cp, by_tar, by_hand], ids=lambda copy: copy.__name__)
-def test_a_copy_that_is_put_back_is_refused_whatever_its_inode(
-    tmp_path: Path, copy: Callable[[Path, Path], None]
-) -> None:
+def test_a_copy_that_is_put_back_is_refused_whatever_its_inode(tmp_path, copy):
     """The original is gone, so its inodes are free: they alone told an original from a copy."""
     private = half_built(tmp_path)
     copy(private, tmp_path / "kept")
@@ -88,7 +81,7 @@ def test_a_copy_that_is_put_back_is_refused_whatever_its_inode(
     assert len(dpi.PrivateIndex.open(served)) == ROWS
 
 
-def test_a_copy_that_is_moved_over_the_original_is_refused(tmp_path: Path) -> None:
+def test_a_copy_that_is_moved_over_the_original_is_refused(tmp_path):
     private = half_built(tmp_path)
     shutil.copytree(private, tmp_path / "kept")
     shutil.rmtree(private)
@@ -99,16 +92,14 @@ def test_a_copy_that_is_moved_over_the_original_is_refused(tmp_path: Path) -> No
     assert not (tmp_path / "index").exists()
 
 
-def test_what_was_moved_away_and_back_is_still_the_original(tmp_path: Path) -> None:
+def test_what_was_moved_away_and_back_is_still_the_original(tmp_path):
     private = half_built(tmp_path)
     private.rename(tmp_path / "elsewhere").rename(private)
     assert 0 < whole(tmp_path) < ROWS
 
 
 @pytest.mark.parametrize("lost", ["all that was drawn", "what came last"])
-def test_a_ledger_knows_a_release_whose_journal_went_back_in_time(
-    tmp_path: Path, lost: str
-) -> None:
+def test_a_ledger_knows_a_release_whose_journal_went_back_in_time(tmp_path, lost):
     """A snapshot of the disk keeps what tells a copy, and so does whoever edits the journal."""
     ledger = dpi.Ledger(tmp_path / "ledger")
     private = half_built(tmp_path, ledger=ledger)

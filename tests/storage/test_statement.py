@@ -1,9 +1,6 @@
 """What is promised to whom, in the words of the field: statements, persons, shuffled codes."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +18,7 @@ from dpindex.storage.statement import statement_of, summarize
 DELTA = 1e-6
 
 
-def divergence(epsilon0: float, count: int, epsilon: float) -> float:
+def divergence(epsilon0, count, epsilon):
     """The delta of two clones at epsilon, by summing their exact laws (FMT 2021, Thm 3.2).
 
     Of ``count − 1`` others, C look like one of the two inputs, and a fair coin says which; the
@@ -44,7 +41,7 @@ def divergence(epsilon0: float, count: int, epsilon: float) -> float:
 
 
 @pytest.mark.parametrize(("epsilon", "count"), [(1.0, 3000), (2.0, 3000), (3.0, 20_000)])
-def test_a_shuffle_promises_no_more_than_two_clones_keep(epsilon: float, count: int) -> None:
+def test_a_shuffle_promises_no_more_than_two_clones_keep(epsilon, count):
     """An independent computation: the theorem's epsilon holds for the laws that it rests on."""
     promised = Guarantee(epsilon, 0.0, "DP", record()).shuffled(count, DELTA)
     assert divergence(epsilon, count, promised.epsilon) <= DELTA
@@ -52,14 +49,14 @@ def test_a_shuffle_promises_no_more_than_two_clones_keep(epsilon: float, count: 
     assert divergence(epsilon, count, 0.95 * promised.epsilon) > DELTA
 
 
-def closed_form(epsilon: float, count: int, delta: float) -> float:
+def closed_form(epsilon, count, delta):
     """Feldman, McMillan & Talwar 2021, Thm 3.1."""
     growth = np.exp(epsilon)
     spread = 8 * np.sqrt(growth * np.log(4 / delta) / count) + 8 * growth / count
     return float(np.log1p((growth - 1) / (growth + 1) * spread))
 
 
-def test_a_million_at_eight_are_about_a_half() -> None:
+def test_a_million_at_eight_are_about_a_half():
     promised = Guarantee(8.0, 0.0, "DP", record()).shuffled(10**6, 1e-8)
     assert closed_form(8.0, 10**6, 1e-8) == pytest.approx(1.0875, abs=1e-3)
     assert 0.5 < promised.epsilon < closed_form(8.0, 10**6, 1e-8)
@@ -72,7 +69,7 @@ def test_a_million_at_eight_are_about_a_half() -> None:
 @pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(st.floats(0.1, 5.0), st.integers(10**3, 10**5))
-def test_a_larger_crowd_hides_better(epsilon: float, count: int) -> None:
+def test_a_larger_crowd_hides_better(epsilon, count):
     own = Guarantee(epsilon, 0.0, "DP", record())
     assert own.shuffled(2 * count, DELTA).epsilon <= own.shuffled(count, DELTA).epsilon <= epsilon
 
@@ -85,12 +82,12 @@ def test_a_larger_crowd_hides_better(epsilon: float, count: int) -> None:
         Guarantee(1.0, 0.0, "iDP", record()),
     ],
 )
-def test_what_cannot_be_shuffled(guarantee: Guarantee) -> None:
+def test_what_cannot_be_shuffled(guarantee):
     with pytest.raises(InputError, match="pure DP about any two vectors"):
         guarantee.shuffled(1000, DELTA)
 
 
-def test_a_person_is_hidden_by_one_vector() -> None:
+def test_a_person_is_hidden_by_one_vector():
     spec = Spec("record-cap", dim=3, k=64, epsilon=4.0, adjacency=record("person"))
     assert Spec.from_json(spec.to_json()) == spec
     assert adjacency_from_dict(spec.adjacency.to_dict()) == record("person")
@@ -98,10 +95,10 @@ def test_a_person_is_hidden_by_one_vector() -> None:
     assert not any("several vectors" in line for line in spec.guarantee.does_not_protect(3))
     assert spec.guarantee.epsilon == 4.0
     with pytest.raises(InputError, match="unit"):
-        record("family")  # type: ignore[arg-type]
+        record("family")
 
 
-def test_one_vector_a_person_depends_on_that_person_alone() -> None:
+def test_one_vector_a_person_depends_on_that_person_alone():
     rng = np.random.default_rng(1)
     vectors = rng.normal(size=(60, 4))
     persons = rng.integers(0, 9, 60)
@@ -120,7 +117,7 @@ def test_one_vector_a_person_depends_on_that_person_alone() -> None:
         one_per_person(vectors, persons[1:])
 
 
-def test_a_statement_says_what_registries_ask(tmp_path: Path) -> None:
+def test_a_statement_says_what_registries_ask(tmp_path):
     spec = Spec("dp-oporp-staircase", dim=4, k=4, epsilon=2.0, adjacency=attribute(0.5))
     index = PrivateIndex(spec)
     index.add(np.zeros((3, 4)))
@@ -139,7 +136,7 @@ def test_a_statement_says_what_registries_ask(tmp_path: Path) -> None:
         assert f"## {heading.capitalize()}" in as_text.stdout
 
 
-def test_a_statement_never_calls_idp_dp(tmp_path: Path) -> None:
+def test_a_statement_never_calls_idp_dp(tmp_path):
     spec = Spec("idp-signoporp-rr", dim=4, k=4, epsilon=2.0, adjacency=attribute(1.0))
     PrivateIndex(spec).save(tmp_path / "index")
     definition = statement_of(summarize(tmp_path / "index"))["definition"]

@@ -1,9 +1,6 @@
 """Ids of saved segments against a dict: rows, duplicates, and strings of equal hash."""
 
-from __future__ import annotations
-
 import tracemalloc
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,18 +22,18 @@ TEXTS = st.lists(
 )
 
 
-def _array(values: list[Any]) -> Any:
+def _array(values):
     return np.array(values, np.str_ if isinstance(values[0], str) else np.int64)
 
 
-def _stored(values: list[Any], pieces: int = 3) -> StoredIds:
+def _stored(values, pieces=3):
     return StoredIds(
         [id_block(ids_to_bytes(part)) for part in np.array_split(_array(values), pieces)]
     )
 
 
 @given(NUMBERS | TEXTS, st.booleans())
-def test_rows_are_those_of_a_dict(values: list[Any], one_hash: bool) -> None:
+def test_rows_are_those_of_a_dict(values, one_hash):
     with pytest.MonkeyPatch.context() as patch:
         if one_hash and isinstance(values[0], str):
             patch.setattr(stored_ids, "id_keys", lambda ids: np.zeros(len(ids), np.int64))
@@ -52,23 +49,23 @@ def test_rows_are_those_of_a_dict(values: list[Any], one_hash: bool) -> None:
 
 
 @pytest.mark.parametrize("values", [[3, 1, 2, 1], [1, 2, 2, 3], ["b", "a", "c", "a"]])
-def test_an_id_that_is_there_twice_is_refused(values: list[Any]) -> None:
+def test_an_id_that_is_there_twice_is_refused(values):
     with pytest.raises(InputError, match=r"rows \d+ and \d+ have the same id; ids must be unique"):
         _stored(values)
 
 
-def test_both_kinds_are_refused() -> None:
+def test_both_kinds_are_refused():
     with pytest.raises(InputError, match="numbers and others strings"):
         StoredIds([np.array([1]), TextIds(np.frombuffer(b"a", np.uint8), np.array([1]))])
 
 
-def test_ids_of_the_other_kind_are_not_there() -> None:
+def test_ids_of_the_other_kind_are_not_there():
     assert _stored([5, 6]).rows(np.array(["5"])).tolist() == [-1]
     assert _stored(["5", "6"]).rows(np.array([5])).tolist() == [-1]
     assert StoredIds().rows(np.array([5])).tolist() == [-1]
 
 
-def test_ascending_numbers_take_eight_bytes_each() -> None:
+def test_ascending_numbers_take_eight_bytes_each():
     count = 100_000
     tracemalloc.start()
     ids = StoredIds([np.arange(count // 2), np.arange(count // 2, count)])
@@ -83,7 +80,7 @@ def test_ascending_numbers_take_eight_bytes_each() -> None:
     st.lists(st.sampled_from("abcdefgh"), unique=True),
     st.lists(st.sampled_from("ijk"), unique=True),
 )
-def test_ids_added_to_stored_ones(first: list[str], then: list[str]) -> None:
+def test_ids_added_to_stored_ones(first, then):
     """As if all had been added."""
     ids, plain = Ids(stored=_stored(first) if first else StoredIds()), Ids()
     for values in ([first] if first else []), ([then] if then else []):

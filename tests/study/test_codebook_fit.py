@@ -1,9 +1,5 @@
 """Codebooks smaller and larger than the public sample they are made of."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy import sparse
@@ -15,19 +11,19 @@ from dpindex.cli import app
 PUBLIC = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
 
 
-def test_as_many_codewords_as_vectors_are_the_vectors() -> None:
+def test_as_many_codewords_as_vectors_are_the_vectors():
     assert dpi.fit_codebook(PUBLIC, 60) == dpi.Codebook(PUBLIC)
     assert dpi.fit_codebook(sparse.csr_matrix(PUBLIC), 60) == dpi.Codebook(PUBLIC)
 
 
-def test_fewer_codewords_are_nearer_to_the_vectors_than_vectors_are() -> None:
+def test_fewer_codewords_are_nearer_to_the_vectors_than_vectors_are():
     unit = dpi.Codebook(PUBLIC).vectors
     small = dpi.fit_codebook(PUBLIC, 10).vectors
     assert small.shape == (10, 8)
     assert (unit @ small.T).max(axis=1).mean() > (unit @ unit[::6].T).max(axis=1).mean()
 
 
-def test_a_grown_codebook_holds_midpoints_of_near_neighbours() -> None:
+def test_a_grown_codebook_holds_midpoints_of_near_neighbours():
     unit = dpi.Codebook(PUBLIC).vectors
     grown = dpi.fit_codebook(PUBLIC, 100).vectors
     assert np.allclose(grown[:60], unit, atol=1e-6)
@@ -47,13 +43,13 @@ def test_a_grown_codebook_holds_midpoints_of_near_neighbours() -> None:
     assert len(made & nearest) > len(nearest) // 2
 
 
-def test_equal_vectors_make_no_midpoints() -> None:
+def test_equal_vectors_make_no_midpoints():
     twice = np.concatenate([PUBLIC[:5], PUBLIC[:5]])
     assert dpi.fit_codebook(twice, 5) == dpi.Codebook(PUBLIC[:5])
     assert len(np.unique(dpi.fit_codebook(twice, 15).vectors.round(4), axis=0)) == 15
 
 
-def test_what_cannot_be_made_is_refused() -> None:
+def test_what_cannot_be_made_is_refused():
     with pytest.raises(dpi.InputError, match="at most 6 codewords can be grown from them, not 7"):
         dpi.fit_codebook(np.eye(3) + 0.1, 7)
     with pytest.raises(dpi.InputError, match="size of a codebook"):
@@ -62,7 +58,7 @@ def test_what_cannot_be_made_is_refused() -> None:
         dpi.fit_codebook(np.where(np.arange(60)[:, None] == 2, 0, PUBLIC), 10)
 
 
-def test_the_command_writes_a_file_that_build_reads(tmp_path: Path) -> None:
+def test_the_command_writes_a_file_that_build_reads(tmp_path):
     np.save(tmp_path / "public.npy", PUBLIC)
     command = ["codebook", str(tmp_path / "public.npy"), str(tmp_path / "book.npy")]
     run = CliRunner().invoke(app, [*command, "--size", "20"])

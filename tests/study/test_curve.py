@@ -17,7 +17,7 @@ from dpindex import Blocks, Codebook, Dense, Repeated, Spec, attribute, record
 from dpindex.base.errors import InputError
 from dpindex.data import open_vectors
 from dpindex.mechanism.variants import Variant
-from dpindex.study import MEASURES, Curve, evaluate, spec_grid, write_report
+from dpindex.study import MEASURES, evaluate, spec_grid, write_report
 
 TRIAL = import_module("dpindex.study.trial")
 
@@ -27,13 +27,13 @@ QUERIES = np.random.default_rng(2).random((6, DIM))
 PLAIN = Spec(method="none-oporp", dim=DIM, k=DIM, adjacency=attribute(1.0))
 
 
-def curve_of(*vectors: Any, **terms: Any) -> Curve:
+def curve_of(*vectors, **terms):
     """What is measured of specs of one adjacency."""
     (curve,) = evaluate(*vectors, **terms)
     return curve
 
 
-def nearest(count: int) -> np.ndarray:
+def nearest(count):
     """Exact neighbours by a plain sort."""
     unit = BASE / np.linalg.norm(BASE, axis=1, keepdims=True)
     return np.argsort(-QUERIES @ unit.T, axis=1)[:, :count]
@@ -45,24 +45,24 @@ class FakeIndex:
     answers: np.ndarray
     made: list[tuple[Spec, dict[str, Any]]]
 
-    def __init__(self, spec: Spec, **settings: Any) -> None:
+    def __init__(self, spec, **settings):
         self.spec = spec
         self.made.append((spec, settings))
         self.count = 0
 
-    def __len__(self) -> int:
+    def __len__(self):
         return self.count
 
-    def add_codes(self, codes: Any) -> None:
+    def add_codes(self, codes):
         self.count += len(codes)
         self.codes = codes
 
-    def search(self, queries: Any, k: int, query: str, allow_unprotected: bool) -> Any:
+    def search(self, queries, k, query, allow_unprotected):
         return SimpleNamespace(ids=self.answers[np.arange(len(queries)) % len(self.answers), :k])
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeIndex]:
+def fake(monkeypatch):
     FakeIndex.made = []
     monkeypatch.setattr(TRIAL, "PrivateIndex", FakeIndex)
     return FakeIndex
@@ -154,7 +154,7 @@ def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypat
     np.save(tmp_path / "base.npy", BASE)
     spec = Spec(method="none-oporp", dim=DIM, k=5, adjacency=attribute(1.0))
 
-    def shares(base: Any, queries: Any) -> list[tuple[float, ...]]:
+    def shares(base, queries):
         curve = curve_of(base, queries, [spec], runs=2, query_modes=["exact"])
         return [tuple(run.values[name] for name in MEASURES[:3]) for run in curve.runs]
 
@@ -218,8 +218,8 @@ def test_more_epsilon_finds_more_and_bits_are_small():
     ],
 )
 def test_what_cannot_be_measured_is_refused(change, message):
-    arguments: dict[str, Any] = {"base": BASE, "queries": QUERIES, "specs": [PLAIN]} | change
-    told: list[int] = []
+    arguments = {"base": BASE, "queries": QUERIES, "specs": [PLAIN]} | change
+    told = []
     with pytest.raises(InputError, match=message):
         curve_of(**arguments, progress=lambda done, *_: told.append(done))
     assert told in ([], [0])  # before the first build has ended
@@ -362,7 +362,7 @@ def test_what_is_too_wide_to_invert_has_no_exposure():
     assert np.isnan(curve.points[0].mean["reconstruction_error"])
 
 
-def test_a_codebook_goes_to_the_methods_that_take_one() -> None:
+def test_a_codebook_goes_to_the_methods_that_take_one():
     book = Codebook(np.eye(24))
     methods = ["record-cap", "record-codebook"]
     grid = spec_grid(24, methods, [4.0], adjacency=record(), codebook=book, subset=3)
@@ -373,7 +373,7 @@ def test_a_codebook_goes_to_the_methods_that_take_one() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
-def test_linkage_is_never_below_what_the_index_itself_finds(fake) -> None:
+def test_linkage_is_never_below_what_the_index_itself_finds(fake):
     """The index finds each own code first; noise hides it from the attack on the codes."""
     places = np.arange(100)
     rows = np.arange(150)[:, None]
@@ -385,7 +385,7 @@ def test_linkage_is_never_below_what_the_index_itself_finds(fake) -> None:
     assert curve_of(BASE, QUERIES, [spec], runs=1).points[0].mean["linked"] == 1.0
 
 
-def test_more_candidates_never_find_less() -> None:
+def test_more_candidates_never_find_less():
     """One noisy query is asked for all of them."""
     base = np.random.default_rng(4).uniform(-1, 1, (2100, DIM))
     spec = Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=0.5, adjacency=attribute(1.0))

@@ -1,12 +1,9 @@
 """The demo from end to end, at a smaller size."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,9 +18,7 @@ pytest.importorskip("jinja2")
 
 
 @pytest.mark.slow
-def test_the_demo_leaves_an_index_and_a_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_leaves_an_index_and_a_report(tmp_path, monkeypatch):
     demo = import_module("dpindex.study.demo")
     monkeypatch.setattr(demo, "EPSILONS", (3.0, 10.0))
     monkeypatch.setattr(demo, "RECORD_EPSILONS", (6.0, 16.0))
@@ -51,7 +46,7 @@ def test_the_demo_leaves_an_index_and_a_report(
 
     before = (result.index / "manifest.json").read_bytes()
 
-    def stop(*_: object) -> None:
+    def stop(*_):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):  # when the first spec is measured again
@@ -60,7 +55,7 @@ def test_the_demo_leaves_an_index_and_a_report(
 
 
 @pytest.mark.slow
-def test_another_index_in_its_place_is_left_alone(tmp_path: Path) -> None:
+def test_another_index_in_its_place_is_left_alone(tmp_path):
     other = PrivateIndex(
         Spec(method="dp-oporp-staircase", dim=64, epsilon=1.0, adjacency=attribute(1.0))
     )
@@ -71,7 +66,7 @@ def test_another_index_in_its_place_is_left_alone(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"index", "index.released"}
 
 
-def test_missing_jinja_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_jinja_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(InputError, match="pip install jinja2 pillow"):
         run_demo(tmp_path / "demo")
@@ -80,7 +75,7 @@ def test_missing_jinja_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of this kind are POSIX")
-def test_ctrl_c_leaves_the_index_and_no_report(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_the_index_and_no_report(tmp_path):
     """Interrupted when the first spec is measured."""
     code = (
         "import signal, sys\n"

@@ -3,10 +3,6 @@
 The noise is known: these tests are about predictions, not about privacy.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -19,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 DIM = 96
 DESIGNED = "dp-designed-laplace"
 METHODS = [DESIGNED, "dp-signdesigned-geometric", "dp-oporp-staircase"]
-TERMS: dict[str, Any] = {
+TERMS = {
     "epsilon": 1.0,
     "adjacency": dpi.attribute(1.0),
     "bounds": (0.0, 1.0),
@@ -27,7 +23,7 @@ TERMS: dict[str, Any] = {
 }
 
 
-def collection(rows: int, seed: int) -> np.ndarray:
+def collection(rows, seed):
     """Vectors in [0, 1] of about eight dimensions, whose columns vary together."""
     maps = np.random.default_rng(0).normal(size=(8, DIM))
     rng = np.random.default_rng(seed)
@@ -35,7 +31,7 @@ def collection(rows: int, seed: int) -> np.ndarray:
     return np.clip(values, 0, 1).astype(np.float32)
 
 
-def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_on() -> None:
+def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_on():
     """It would come to know vectors of which it sees ten codes each."""
     sample = Sample(collection(600, 1), 2000)
     made = dpi.design(sample.fitted, epsilon=1.0, code_length=12)
@@ -51,14 +47,14 @@ def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_o
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_designs_need_an_attribute_and_their_noise() -> None:
+def test_designs_need_an_attribute_and_their_noise():
     terms = {**TERMS, "methods": None, "adjacency": dpi.l2(1.0), "epsilon": 8.0, "delta": 1e-6}
     refused = dpi.plan(collection(500, 1), n=2000, **terms, max_bytes=40).refused
     assert any(line.startswith(DESIGNED) for line in refused)
 
 
 @pytest.mark.slow
-def test_what_a_design_gives_away_is_measured() -> None:
+def test_what_a_design_gives_away_is_measured():
     """An attacker who ignored the centre would do worse than the best guess without a code."""
     base = collection(1500, 2)
     terms = {key: value for key, value in TERMS.items() if key != "methods"}
@@ -76,7 +72,7 @@ def test_what_a_design_gives_away_is_measured() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_what_is_promised_of_designs_is_found() -> None:
+def test_what_is_promised_of_designs_is_found():
     n = 12_000
     base, queries = collection(n, 2), collection(300, 3)
     plan = dpi.plan(collection(2000, 1), n=n, candidates=n // 100, **TERMS)
@@ -101,7 +97,7 @@ def test_what_is_promised_of_designs_is_found() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("record_epsilon", [None, 6.0])
 @pytest.mark.usefixtures("few_queries")
-def test_what_is_promised_of_a_softmax_codebook_is_found(record_epsilon: float | None) -> None:
+def test_what_is_promised_of_a_softmax_codebook_is_found(record_epsilon):
     """Each vector of the sample plays a record that its own codeword does not hide."""
     n = 8000
     base, queries = collection(n, 2), collection(300, 3)
@@ -118,12 +114,12 @@ def test_what_is_promised_of_a_softmax_codebook_is_found(record_epsilon: float |
 
 
 @pytest.mark.filterwarnings("ignore:.*outside the public bounds:dpindex.QualityWarning")
-def test_a_design_of_few_directions_is_promised_no_more_than_it_finds() -> None:
+def test_a_design_of_few_directions_is_promised_no_more_than_it_finds():
     """Decoded codes crowd at a cosine of 1: .3 of ten was promised where .04 was found."""
     rng = np.random.default_rng(10)
     vectors = np.clip(rng.random((4200, 4)) @ rng.random((4, 24)) / 4, 0, 1)
     asked, public, base = np.split(vectors, (200, 1200))
-    terms: dict[str, Any] = {"adjacency": dpi.attribute(1.0), "epsilon": 2.0, "bounds": (0.0, 1.0)}
+    terms = {"adjacency": dpi.attribute(1.0), "epsilon": 2.0, "bounds": (0.0, 1.0)}
     made = dpi.plan(public, n=3000, methods=["dp-designed-laplace"], **terms)
     index = dpi.PrivateIndex(made.best.spec)
     index.add(base)

@@ -12,16 +12,15 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.commands import Run, fails
+from helpers.commands import fails
 
-from dpindex import InputError, Spec, attribute, record
+from dpindex import InputError, attribute, record
 from dpindex.data import as_source
-from dpindex.study import Additions, Curve, Shown, evaluate, require_libraries, spec_grid
+from dpindex.study import Additions, Shown, evaluate, require_libraries, spec_grid
 from dpindex.study.evaluation import at_norm_1
 from dpindex.study.explorer import Sheet, page_data, promise
 from dpindex.study.report import page_html, weakest_guarantees
@@ -36,7 +35,7 @@ QUERIES = RNG.uniform(0.05, 1.0, (9, DIM)).astype(np.float32)
 EVIL = "</script><img src=x onerror=alert(1)><!-- 'quoted' & \u2028 {{ 7 * 7 }}"
 
 
-def specs() -> list[Spec]:
+def specs():
     hidden = {"adjacency": attribute(1.0), "bounds": (0.0, 1.0)}
     names = ["dp-oporp-staircase", "dp-oporp", "idp-signoporp-rr", "none-oporp"]
     whole = spec_grid(
@@ -46,16 +45,16 @@ def specs() -> list[Spec]:
 
 
 @pytest.fixture(scope="module")
-def curves() -> list[Curve]:
+def curves():
     source, asked = as_source(BASE, "base"), as_source(QUERIES, "queries")
     return evaluate(source, asked, specs(), examples=4, runs=2, neighbours=10)
 
 
-def data_of(curves: list[Curve], **how: Any) -> dict[str, Any]:
+def data_of(curves, **how):
     return page_data(curves, Shown(as_source(BASE), as_source(QUERIES), **how))
 
 
-def tiles(data: dict[str, Any]) -> Any:
+def tiles(data):
     """The pictures of a sheet, cut out again: shape (count, height, width) or (…, 3)."""
     sheet = data["sheet"]
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet["src"].partition(",")[2]))))
@@ -72,7 +71,7 @@ def tiles(data: dict[str, Any]) -> Any:
 class Page(HTMLParser):
     """The elements of a page, and the text of scripts, styles and data."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: dict[str, list[str]] = {"script": [], "style": [], "title": [], "li": []}
@@ -80,22 +79,22 @@ class Page(HTMLParser):
         self.feed(text)
         self.close()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
         self.inside = tag
         if tag in self.texts:
             self.texts[tag].append("")
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         self.inside = ""
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if self.inside in self.texts:
             self.texts[self.inside][-1] += data
 
 
 @pytest.mark.slow
-def test_each_adjacency_is_a_view(curves: list[Curve]) -> None:
+def test_each_adjacency_is_a_view(curves):
     one, whole = data_of(curves)["views"]
     assert one["adjacency"]["kind"] == "attribute"
     assert one["adjacency"]["words"].startswith("one attribute (coordinate) of one vector")
@@ -111,7 +110,7 @@ def test_each_adjacency_is_a_view(curves: list[Curve]) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_opens_on_whole_records_unless_of_pictures(curves: list[Curve]) -> None:
+def test_the_page_opens_on_whole_records_unless_of_pictures(curves):
     """One coordinate of an embedding is nobody's secret."""
     assert data_of(curves)["opens"] == 1
     assert data_of(curves[:1])["opens"] == 0
@@ -119,7 +118,7 @@ def test_the_page_opens_on_whole_records_unless_of_pictures(curves: list[Curve])
 
 
 @pytest.mark.slow
-def test_figures_are_those_of_the_curve(curves: list[Curve]) -> None:
+def test_figures_are_those_of_the_curve(curves):
     for curve, shown in zip(curves, data_of(curves)["views"], strict=True):
         for mode in ("private", "exact"):
             for name, line in curve.series(mode).items():
@@ -138,9 +137,7 @@ def test_figures_are_those_of_the_curve(curves: list[Curve]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("share", "shown"), [(math.nan, None), (0.25, 0.25)])
-def test_recognition_is_shown_where_it_was_measured(
-    curves: list[Curve], share: float, shown: float | None
-) -> None:
+def test_recognition_is_shown_where_it_was_measured(curves, share, shown):
     curve = replace(curves[0])
     vars(curve)["points"] = tuple(
         replace(point, mean={**point.mean, "linked": share}) for point in curve.points
@@ -150,7 +147,7 @@ def test_recognition_is_shown_where_it_was_measured(
 
 
 @pytest.mark.slow
-def test_without_noise_everything_is_found_and_rebuilt(curves: list[Curve]) -> None:
+def test_without_noise_everything_is_found_and_rebuilt(curves):
     """A code with a bin for each attribute loses nothing."""
     data = data_of(curves, image_shape=(3, 4))
     assert data["kind"] == "picture"
@@ -176,7 +173,7 @@ def test_without_noise_everything_is_found_and_rebuilt(curves: list[Curve]) -> N
     assert np.array_equal(cut[data["queries"]["tile"] + 1], wanted)
 
 
-def test_an_answer_that_is_no_neighbour_is_negative(curves: list[Curve]) -> None:
+def test_an_answer_that_is_no_neighbour_is_negative(curves):
     data = data_of(curves)
     for curve, shown in zip(curves, data["views"], strict=True):
         for sample in curve.examples.builds:
@@ -193,7 +190,7 @@ def test_an_answer_that_is_no_neighbour_is_negative(curves: list[Curve]) -> None
                         assert not ((coded >= 0) & ~true).any()
 
 
-def test_answers_follow_the_number_of_candidates(curves: list[Curve]) -> None:
+def test_answers_follow_the_number_of_candidates(curves):
     """Of so many candidates the owner lists the nearest ten: those that are true come first."""
     for curve in curves:
         assert len(curve.candidates) > 1
@@ -207,7 +204,7 @@ def test_answers_follow_the_number_of_candidates(curves: list[Curve]) -> None:
                 assert all(len(set(line)) == 10 for line in rows.reshape(-1, 10).tolist())
 
 
-def test_vectors_that_are_no_pictures_are_stripes(curves: list[Curve]) -> None:
+def test_vectors_that_are_no_pictures_are_stripes(curves):
     data = data_of(curves, ids=[f"id-{i}" for i in range(80)])
     assert data["kind"] == "id"
     assert (data["sheet"]["height"], data["sheet"]["width"]) == (1, DIM)
@@ -216,7 +213,7 @@ def test_vectors_that_are_no_pictures_are_stripes(curves: list[Curve]) -> None:
     assert data_of(curves, texts=["text"] * 80)["kind"] == "text"
 
 
-def test_how_far_a_promise_reaches() -> None:
+def test_how_far_a_promise_reaches():
     said = {(s.method, s.epsilon): promise(s.guarantee) for s in specs()}
     assert said["dp-oporp-staircase", 1] == "The odds above hold without exception."
     assert "δ = 1e-06" in said["dp-oporp", 1]
@@ -224,7 +221,7 @@ def test_how_far_a_promise_reaches() -> None:
     assert "no promise" in said["none-oporp", None]
 
 
-def test_the_page_is_one_file_that_may_run_nothing_else(curves: list[Curve]) -> None:
+def test_the_page_is_one_file_that_may_run_nothing_else(curves):
     shown = Shown(as_source(BASE), as_source(QUERIES), image_shape=(3, 4))
     text = page_html(curves, shown, title="Mine & <yours>")
     page = Page(text)
@@ -240,7 +237,7 @@ def test_the_page_is_one_file_that_may_run_nothing_else(curves: list[Curve]) -> 
     data, *scripts = page.texts["script"]
     assert json.loads(data)["found"] == 10
 
-    def allowed(texts: list[str]) -> str:
+    def allowed(texts):
         digests = (hashlib.sha256(text.encode()).digest() for text in texts)
         return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
@@ -259,7 +256,7 @@ def test_the_page_is_one_file_that_may_run_nothing_else(curves: list[Curve]) -> 
     assert set(re.findall(r'(?:at|say)\("([a-z-]+)"', scripts[1])) <= set(identities)
 
 
-def test_foreign_texts_stay_texts(curves: list[Curve]) -> None:
+def test_foreign_texts_stay_texts(curves):
     texts = [f"{EVIL} {i}" for i in range(80)]
     shown = Shown(as_source(BASE), as_source(QUERIES), texts=texts, query_texts=[EVIL] * 9)
     page = Page(page_html(curves, shown, Additions(notes=[EVIL]), title=EVIL))
@@ -273,7 +270,7 @@ def test_foreign_texts_stay_texts(curves: list[Curve]) -> None:
     assert long.names(np.array([3])) == ["x" * 200 + "…"]
 
 
-def test_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sheets(monkeypatch):
     sheet = Sheet((2, 3), (0.0, 10.0))
     assert sheet.add(np.arange(12).reshape(2, 6)) == 0
     assert sheet.add(np.full((3, 6), -5.0)) == 2
@@ -292,13 +289,13 @@ def test_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bad_input_is_refused_before_anything_is_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr("dpindex.study.evaluation.Trial", None)
     source = as_source(BASE, "base")
     asked = as_source(QUERIES, "queries")
 
-    def refused(sentence: str, **how: Any) -> None:
+    def refused(sentence, **how):
         with pytest.raises(InputError, match=sentence):
             Shown(source, asked, **how)
 
@@ -324,7 +321,7 @@ def test_bad_input_is_refused_before_anything_is_measured(
 
 
 @pytest.mark.slow
-def test_a_page_shows_what_there_is(curves: list[Curve]) -> None:
+def test_a_page_shows_what_there_is(curves):
     """Sliders with two epsilons or more; charts with one; tables alone with baselines alone."""
     shown = Shown(as_source(BASE), as_source(QUERIES))
     for epsilons, sliders, scripts in (([1, 9], 3, 3), ([9], 0, 3), ([], 0, 0)):
@@ -340,7 +337,7 @@ def test_a_page_shows_what_there_is(curves: list[Curve]) -> None:
             assert json.loads(page.texts["script"][0])["kind"] is None
 
 
-def test_vectors_at_norm_1_are_measured_as_they_are() -> None:
+def test_vectors_at_norm_1_are_measured_as_they_are():
     """Directions are made where they are needed, and not of vectors that are directions."""
     unit = BASE / np.linalg.norm(BASE, axis=1, keepdims=True)
     source = as_source(unit)
@@ -352,8 +349,8 @@ def test_vectors_at_norm_1_are_measured_as_they_are() -> None:
 
 
 def test_sparse_vectors_and_a_projection_too_large_to_invert(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr("dpindex.study.reconstruction.MAX_MEASURED_ENTRIES", 1)
     sparse = scipy.sparse.csr_matrix(BASE)
     curves = evaluate(sparse, sparse[:3], specs()[-5:], runs=1, neighbours=10, examples=6)
@@ -364,7 +361,7 @@ def test_sparse_vectors_and_a_projection_too_large_to_invert(
 
 
 @pytest.mark.slow
-def test_command_line(run: Run, tmp_path: Path) -> None:
+def test_command_line(run, tmp_path):
     np.save(tmp_path / "x.npy", BASE)
     np.save(tmp_path / "q.npy", QUERIES)
     (tmp_path / "ids.txt").write_text("".join(f"id-{i}\n" for i in range(80)))
@@ -376,7 +373,7 @@ def test_command_line(run: Run, tmp_path: Path) -> None:
     fails(run(*terms, "--report", "a", "--ids", "q.npy"), "ids")
     assert not (tmp_path / "a").exists()
 
-    def page_of(name: str, *options: Any) -> Page:
+    def page_of(name, *options):
         code, said, _ = run(*terms, "--report", name, *options)
         assert code == 0
         assert said.splitlines()[-1].startswith(f"Report: {Path(name) / 'report.html'} (")

@@ -10,10 +10,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +34,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser():
     with sync_api.sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield chromium
@@ -44,10 +42,10 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def files(tmp_path_factory):
     """One page of each kind: pictures, texts, ids."""
     folder = tmp_path_factory.mktemp("explorer")
-    kinds: dict[str, dict[str, Any]] = {
+    kinds = {
         "picture": {"image_shape": (3, 4)},
         "text": {"texts": [f"{EVIL} {i}" for i in range(80)], "query_texts": [EVIL] * 9},
         "id": {"ids": [f"id-{i}" for i in range(80)]},
@@ -68,7 +66,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 class Explorer:
     """A page that is open, and every complaint and request it made."""
 
-    def __init__(self, browser: Any, file: Path, size: str = "desktop", scheme: str = "light"):
+    def __init__(self, browser, file, size="desktop", scheme="light"):
         width, height = SIZES[size]
         self.context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, offline=True
@@ -87,25 +85,25 @@ class Explorer:
         assert opened.is_checked() == (self.data["opens"] == 0)
         opened.check()
 
-    def text(self, selector: str) -> str:
+    def text(self, selector):
         return str(self.page.text_content(selector))
 
-    def label(self, selector: str) -> str:
+    def label(self, selector):
         return str(self.page.get_attribute(selector, "aria-label"))
 
     @property
-    def epsilon(self) -> float:
+    def epsilon(self):
         return float(self.text("#epsilon-value").removeprefix("ε = "))
 
-    def pixels(self, selector: str) -> str:
+    def pixels(self, selector):
         return str(self.page.evaluate(f"document.querySelector('{selector}').toDataURL()"))
 
-    def press(self, selector: str, key: str, times: int = 1) -> None:
+    def press(self, selector, key, times=1):
         self.page.focus(selector)
         for _ in range(times):
             self.page.keyboard.press(key)
 
-    def close(self) -> None:
+    def close(self):
         self.context.close()
         assert self.complaints == []
         assert all(url.startswith(("file:", "data:")) for url in self.requests)
@@ -113,9 +111,7 @@ class Explorer:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_overflows_and_axe_finds_nothing(
-    browser: Any, files: dict[str, Path], size: str, scheme: str
-) -> None:
+def test_nothing_overflows_and_axe_finds_nothing(browser, files, size, scheme):
     found = {}
     every = (size, scheme) in (("desktop", "light"), ("phone", "dark"))
     for kind in files if every else ["picture"]:
@@ -134,10 +130,10 @@ def test_nothing_overflows_and_axe_finds_nothing(
     assert not any(found.values()), found
 
 
-def test_the_epsilon_slider_moves_everything(browser: Any, files: dict[str, Path]) -> None:
+def test_the_epsilon_slider_moves_everything(browser, files):
     explorer = Explorer(browser, files["picture"])
     explorer.page.select_option("#focus", label="dp-oporp-staircase, k = 12")
-    seen: dict[float, list[str]] = {}
+    seen = {}
     for key in ("Home", "End"):
         explorer.press("#epsilon", key)
         places = ("#odds", "#odds-number", "#hits-said", "#measured", "#now", "#recall-value")
@@ -158,7 +154,7 @@ def test_the_epsilon_slider_moves_everything(browser: Any, files: dict[str, Path
     explorer.close()
 
 
-def test_the_odds_are_an_upper_bound(browser: Any, files: dict[str, Path]) -> None:
+def test_the_odds_are_an_upper_bound(browser, files):
     explorer = Explorer(browser, files["id"])
     explorer.press("#epsilon", "Home")
     for position in range(201):
@@ -175,7 +171,7 @@ def test_the_odds_are_an_upper_bound(browser: Any, files: dict[str, Path]) -> No
     explorer.close()
 
 
-def test_the_recall_slider_solves_for_epsilon(browser: Any, files: dict[str, Path]) -> None:
+def test_the_recall_slider_solves_for_epsilon(browser, files):
     explorer = Explorer(browser, files["id"])
     explorer.page.select_option("#focus", label="dp-oporp-staircase, k = 12")
     (method,) = [
@@ -201,7 +197,7 @@ def test_the_recall_slider_solves_for_epsilon(browser: Any, files: dict[str, Pat
     explorer.close()
 
 
-def test_more_candidates_find_more(browser: Any, files: dict[str, Path]) -> None:
+def test_more_candidates_find_more(browser, files):
     explorer = Explorer(browser, files["id"])
     explorer.page.select_option("#focus", label="dp-oporp-staircase, k = 12")
     assert "codes alone decide" in explorer.text("#candidates-said")
@@ -217,7 +213,7 @@ def test_more_candidates_find_more(browser: Any, files: dict[str, Path]) -> None
     explorer.close()
 
 
-def test_adjacency_query_and_methods_are_chosen(browser: Any, files: dict[str, Path]) -> None:
+def test_adjacency_query_and_methods_are_chosen(browser, files):
     explorer = Explorer(browser, files["text"], "phone")
     page = explorer.page
     private = explorer.label("#found")
@@ -242,7 +238,7 @@ def test_adjacency_query_and_methods_are_chosen(browser: Any, files: dict[str, P
     explorer.close()
 
 
-def test_texts_are_shown_one_query_at_a_time(browser: Any, files: dict[str, Path]) -> None:
+def test_texts_are_shown_one_query_at_a_time(browser, files):
     explorer = Explorer(browser, files["text"])
     assert explorer.page.locator("#hits .example").count() == 1
     first = explorer.page.inner_text("#hits")
@@ -255,9 +251,7 @@ def test_texts_are_shown_one_query_at_a_time(browser: Any, files: dict[str, Path
     explorer.close()
 
 
-def test_what_has_no_noise_is_named_and_is_no_protection(
-    browser: Any, files: dict[str, Path]
-) -> None:
+def test_what_has_no_noise_is_named_and_is_no_protection(browser, files):
     explorer = Explorer(browser, files["id"])
     assert "none-oporp, k = 12 (dotted: no noise, the limit" in explorer.text("#methods")
     assert explorer.page.locator("#focus option").all_text_contents() == [
@@ -266,7 +260,7 @@ def test_what_has_no_noise_is_named_and_is_no_protection(
     explorer.close()
 
 
-def test_a_click_on_a_chart_moves_epsilon(browser: Any, files: dict[str, Path]) -> None:
+def test_a_click_on_a_chart_moves_epsilon(browser, files):
     explorer = Explorer(browser, files["picture"])
     box = explorer.page.locator("#exposed .u-over").bounding_box()
     assert box

@@ -1,7 +1,5 @@
 """Exact neighbours and the measures, each against a plain computation of the same thing."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import numpy as np
@@ -14,11 +12,11 @@ from dpindex.study.truth import GroundTruth, ground_truth
 MODULE = import_module("dpindex.study.truth")
 
 
-def vectors(rows: int, columns: int, seed: int) -> np.ndarray:
+def vectors(rows, columns, seed):
     return np.random.default_rng(seed).standard_normal((rows, columns))
 
 
-def plain_scores(base: np.ndarray, queries: np.ndarray, metric: str) -> np.ndarray:
+def plain_scores(base, queries, metric):
     base, queries = base.astype(np.float64), queries.astype(np.float64)
     if metric == "l2":
         return -((queries[:, None, :] - base[None, :, :]) ** 2).sum(axis=2)
@@ -30,7 +28,7 @@ def plain_scores(base: np.ndarray, queries: np.ndarray, metric: str) -> np.ndarr
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch):
     """Blocks so small that merging and the last, shorter block are met."""
     monkeypatch.setattr("dpindex.data.source.CHUNK_NUMBERS", 7 * 6)
     monkeypatch.setattr("dpindex.data.source.SPARSE_ROWS", 7)

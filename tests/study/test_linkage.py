@@ -1,9 +1,5 @@
 """Linkage: blocks add up, own codes are counted once, ties are shared, and the law is used."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -12,7 +8,6 @@ import scipy.special
 from dpindex import Codebook, Privatizer, Spec, attribute, record
 from dpindex.base.arrays import unit
 from dpindex.decode.kinds import decoder_of
-from dpindex.mechanism.codes import Codes
 from dpindex.study.trial import measure_linkage
 
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -29,16 +24,14 @@ SPECS = [
 ]  # fmt: skip
 
 
-def linked(privatizer: Privatizer, known: Any, codes: Codes) -> float:
+def linked(privatizer, known, codes):
     """The share of known vectors, whose codes come first, that pick out their own."""
     own = codes.take(slice(known.shape[0]))
     return measure_linkage(privatizer, known, own, codes).share
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.method)
-def test_blocks_of_any_size_and_vectors_of_any_kind_count_the_same(
-    spec: Spec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_of_any_size_and_vectors_of_any_kind_count_the_same(spec, monkeypatch):
     privatizer = Privatizer(spec, allow_unprotected=True)
     codes = privatizer.privatize(X)
     dense = linked(privatizer, X[:100], codes)
@@ -48,7 +41,7 @@ def test_blocks_of_any_size_and_vectors_of_any_kind_count_the_same(
     assert 0.0 <= dense <= 1.0
 
 
-def test_equal_codes_share_the_match() -> None:
+def test_equal_codes_share_the_match():
     """Four copies of each vector without noise: a fourth of the matches is the own code."""
     spec = Spec("none-oporp", DIM, k=DIM, adjacency=attribute(1.0))
     privatizer = Privatizer(spec, allow_unprotected=True)
@@ -56,7 +49,7 @@ def test_equal_codes_share_the_match() -> None:
     assert linked(privatizer, X[:50], codes) == pytest.approx(0.25)
 
 
-def test_noise_hides_and_its_absence_tells() -> None:
+def test_noise_hides_and_its_absence_tells():
     """By chance one in 400; six deviations above that is 0.03 of 400 known vectors."""
     for epsilon, low, high in ((0.01, 0.0, 0.03), (60.0, 0.99, 1.0)):
         privatizer = Privatizer(
@@ -79,7 +72,7 @@ def test_noise_hides_and_its_absence_tells() -> None:
     ],
     ids=lambda spec: spec.method,
 )  # fmt: skip
-def test_chances_are_frequencies(spec: Spec) -> None:
+def test_chances_are_frequencies(spec):
     """Of codes with the same odds of two vectors, as many are of the first as the odds say."""
     vectors = np.array([[0.3, -0.2], [-0.4, 0.1]])
     privatizer = Privatizer(spec)
@@ -98,7 +91,7 @@ def test_chances_are_frequencies(spec: Spec) -> None:
 
 
 @pytest.mark.parametrize(("method", "k"), [("raw-square-wave", 256), ("dp-signoporp-rr", 256)])
-def test_the_crowd_is_part_of_the_odds(method: str, k: int) -> None:
+def test_the_crowd_is_part_of_the_odds(method, k):
     """Vectors of a few directions: cosines find the codes that fit everyone, odds do not."""
     rng = np.random.default_rng(3)
     x = np.clip(rng.normal(size=(2000, 8)) @ rng.normal(size=(8, 256)) / 8 + 0.5, 0.0, 1.0)

@@ -1,14 +1,11 @@
 """What the page says at each position of its slider holds for the epsilon that it shows."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,7 +32,7 @@ console.log(JSON.stringify({ positions, solved, shares }));
 """
 
 
-def said(epsilons: list[float], found: list[float]) -> Any:
+def said(epsilons, found):
     """What the functions of the page answer, without a browser."""
     text = PAGE.read_text("utf-8")
     functions = text[text.index("  const number =") : text.index("  function toPosition")]
@@ -62,9 +59,7 @@ RANGES = [
 
 
 @pytest.mark.parametrize(("epsilons", "found"), RANGES)
-def test_no_position_states_less_than_its_epsilon_allows(
-    epsilons: list[float], found: list[float]
-) -> None:
+def test_no_position_states_less_than_its_epsilon_allows(epsilons, found):
     """At 38 of 201 positions the percentage was of a smaller epsilon than the label's."""
     answer = said(epsilons, found)
     assert len(answer["positions"]) == 201
@@ -77,9 +72,7 @@ def test_no_position_states_less_than_its_epsilon_allows(
 
 
 @pytest.mark.parametrize(("epsilons", "found"), RANGES)
-def test_what_is_wanted_is_found_at_the_epsilon_that_is_shown(
-    epsilons: list[float], found: list[float]
-) -> None:
+def test_what_is_wanted_is_found_at_the_epsilon_that_is_shown(epsilons, found):
     """It said that 2.9 of 10 need 3.2, where 2.82 were found."""
     for line in said(epsilons, found)["solved"]:
         if line is not None:
@@ -87,6 +80,6 @@ def test_what_is_wanted_is_found_at_the_epsilon_that_is_shown(
             assert reached >= wanted - 1e-9
 
 
-def test_all_and_none_are_said_only_where_it_is_so() -> None:
+def test_all_and_none_are_said_only_where_it_is_so():
     shares = said(*RANGES[0])["shares"]
     assert shares == ["0 %", "under 1 %", "50 %", "over 99 %", "100 %"]

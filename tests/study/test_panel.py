@@ -1,16 +1,12 @@
 """The panel of attacks: its measures by brute force, its bounds, and a planted leak."""
 
-from __future__ import annotations
-
 import csv
 import math
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers.commands import Run as Command
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -33,19 +29,19 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 DIM = 16
 
 
-def directions(rows: int, seed: int) -> Any:
+def directions(rows, seed):
     x = np.random.default_rng(seed).normal(size=(rows, DIM))
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
-def whole(method: str, epsilon: float, **terms: Any) -> dpi.Spec:
+def whole(method, epsilon, **terms):
     return dpi.Spec(method, DIM, epsilon=epsilon, adjacency=dpi.record(), **terms)
 
 
 # Measures
 
 
-def test_ranks_are_averaged_over_every_draw_of_candidates() -> None:
+def test_ranks_are_averaged_over_every_draw_of_candidates():
     """Five others, two of them better: all draws of three others, counted out."""
     ranking = TruePlaces(np.array([2]), 6)
     draws = list(combinations(range(5), 3))  # others 0 and 1 are better
@@ -54,14 +50,14 @@ def test_ranks_are_averaged_over_every_draw_of_candidates() -> None:
         assert ranking.found(4, places) == pytest.approx(np.mean(hits))
 
 
-def test_half_of_the_ties_are_before_the_true_vector() -> None:
+def test_half_of_the_ties_are_before_the_true_vector():
     candidates = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     ranking = rank_candidates(np.array([[1.0, 0.0]]), candidates, np.array([0]))
     assert ranking.better.tolist() == [1]
     assert ranking.candidates == 5
 
 
-def test_symbols_rank_candidates_by_their_exact_law() -> None:
+def test_symbols_rank_candidates_by_their_exact_law():
     words, candidates = directions(12, 1), directions(40, 2)
     spec = whole("record-codebook", 3.0, codebook=dpi.Codebook(words), subset=3)
     symbols, own = np.array([4, 7, 4]), np.array([0, 5, 9])
@@ -82,7 +78,7 @@ def test_symbols_rank_candidates_by_their_exact_law() -> None:
     ("method", "gain"),
     [("raw-square-wave", 0.2), ("raw-staircase", 0.2), ("raw-gaussian", -0.2)],
 )
-def test_numbers_are_ranked_better_by_their_law_than_by_cosines(method: str, gain: float) -> None:
+def test_numbers_are_ranked_better_by_their_law_than_by_cosines(method, gain):
     """The likelihood ratio is the strongest test (Neyman & Pearson 1933)."""
     delta = 1e-6 if method == "raw-gaussian" else 0.0
     spec = dpi.Spec(
@@ -97,7 +93,7 @@ def test_numbers_are_ranked_better_by_their_law_than_by_cosines(method: str, gai
     assert rank_by_law(spec, codes, x, own).found(1000) > by_cosine + gain
 
 
-def test_candidates_far_beyond_the_law_are_ranked_without_a_warning() -> None:
+def test_candidates_far_beyond_the_law_are_ranked_without_a_warning():
     """Codes without noise have a law of one cell, and a vector lies 2^33 of its parts away."""
     x = np.random.default_rng(0).uniform(0, 1, (60, 784))
     x[:2] = np.ones(784), np.eye(1, 784)[0] / 1000
@@ -106,7 +102,7 @@ def test_candidates_far_beyond_the_law_are_ranked_without_a_warning() -> None:
     assert rank_by_law(spec, codes, x, np.arange(60)).found(60) == 1
 
 
-def test_signs_are_ranked_by_their_likelihood() -> None:
+def test_signs_are_ranked_by_their_likelihood():
     spec = dpi.Spec(
         "dp-signoporp-rr", DIM, k=DIM, epsilon=2.0, bounds=(-1.0, 1.0), adjacency=dpi.attribute(1.0)
     )
@@ -124,20 +120,20 @@ def test_signs_are_ranked_by_their_likelihood() -> None:
     assert ((above <= better) & (better <= above + ties)).all()
 
 
-def test_the_learned_map_leaves_every_pair_out() -> None:
+def test_the_learned_map_leaves_every_pair_out():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(30, 6))
     y = x[:, :2] @ rng.normal(size=(2, 3)) + rng.normal(size=(30, 3))
     scale = np.square(np.linalg.svd(x - x.mean(axis=0), compute_uv=False)).mean()
 
-    def ridge(x: Any, y: Any, penalty: float, new: Any) -> Any:
+    def ridge(x, y, penalty, new):
         centred = x - x.mean(axis=0)
         covariance = centred.T @ centred + penalty * np.eye(6)
         return y.mean(axis=0) + (new - x.mean(axis=0)) @ np.linalg.solve(
             covariance, centred.T @ (y - y.mean(axis=0))
         )
 
-    def left_out(penalty: float) -> float:
+    def left_out(penalty):
         rest = [np.delete(np.arange(30), i) for i in range(30)]
         made = [ridge(x[rows], y[rows], penalty, x[i]) for i, rows in enumerate(rest)]
         return float(np.square(np.array(made) - y).sum())
@@ -148,7 +144,7 @@ def test_the_learned_map_leaves_every_pair_out() -> None:
     assert learned_map(x, y)(new) == pytest.approx(ridge(x, y, best, new))
 
 
-def test_membership_counts_false_positives() -> None:
+def test_membership_counts_false_positives():
     queries, codes = directions(700, 1), directions(40, 2)
     scores = best_scores(queries, codes)
     assert scores == pytest.approx((queries @ codes.T).max(axis=1), abs=1e-6)
@@ -160,7 +156,7 @@ def test_membership_counts_false_positives() -> None:
         assert (others > np.sort(others)[-1 - int(share * 200)]).mean() <= share
 
 
-def test_the_odds_tell_members_that_cosines_do_not() -> None:
+def test_the_odds_tell_members_that_cosines_do_not():
     """Vectors of a few directions at a small epsilon, of which the first 200 are in the index."""
     rng = np.random.default_rng(3)
     x = np.clip(rng.normal(size=(1400, 8)) @ rng.normal(size=(8, 256)) / 8 + 0.5, 0.0, 1.0)
@@ -181,7 +177,7 @@ def test_the_odds_tell_members_that_cosines_do_not() -> None:
 # Bounds
 
 
-def test_the_bound_is_what_the_best_mechanism_reaches() -> None:
+def test_the_bound_is_what_the_best_mechanism_reaches():
     """Randomized response among n names points at the true one as often as any may."""
     for n, epsilon in ((2, 1.0), (50, 3.0)):
         spec = whole("record-cap", epsilon)
@@ -196,7 +192,7 @@ def test_the_bound_is_what_the_best_mechanism_reaches() -> None:
     )
 
 
-def test_no_attack_on_whole_records_beats_its_bound() -> None:
+def test_no_attack_on_whole_records_beats_its_bound():
     base, public = directions(2000, 1), directions(600, 2)
     book = dpi.Codebook(directions(64, 3))
     labels = Labels(np.sign(base[:, 0]), np.sign(public[:, 0]))
@@ -213,7 +209,7 @@ def test_no_attack_on_whole_records_beats_its_bound() -> None:
             assert figure.rate <= figure.bound + spread, figure
 
 
-def response(leak: float) -> float:
+def response(leak):
     """How often 64 codewords are picked from their codes at epsilon = 3 and a leak of it."""
     words = directions(64, 3)
     near = words + 1e-2 * directions(64, 4)
@@ -224,7 +220,7 @@ def response(leak: float) -> float:
     return next(figure.rate for figure in ranked if figure.setting == "top 1 of 10")
 
 
-def test_a_planted_leak_is_seen() -> None:
+def test_a_planted_leak_is_seen():
     """An attack on the best mechanism comes near the bound; half the noise goes far beyond it."""
     bound = max_top_k_rate(whole("record-cap", 3.0), 10)
     assert bound is not None
@@ -237,7 +233,7 @@ def test_a_planted_leak_is_seen() -> None:
 # The whole
 
 
-def test_labels_are_told_by_codes_and_by_the_crowd() -> None:
+def test_labels_are_told_by_codes_and_by_the_crowd():
     rng = np.random.default_rng(0)
     centres = 3 * directions(4, 7)
     truth, told = rng.integers(0, 4, 3000), rng.integers(0, 4, 600)
@@ -260,7 +256,7 @@ def test_labels_are_told_by_codes_and_by_the_crowd() -> None:
     assert found.rate > 0.8
 
 
-def test_what_cannot_be_attacked_is_refused() -> None:
+def test_what_cannot_be_attacked_is_refused():
     base, public = directions(50, 1), directions(120, 2)
     spec = [whole("record-cap", 4.0)]
     with pytest.raises(InputError, match="at least 100 public vectors"):
@@ -296,7 +292,7 @@ ROWS = {
         ("mnist", "raw-square-wave", (1, 2, 3, 5)),
     ],
 )
-def test_the_page_says_what_was_measured(name: str, method: str, epsilons: tuple[int, ...]) -> None:
+def test_the_page_says_what_was_measured(name, method, epsilons):
     with (ROOT / "bench" / "inversion" / f"{name}.csv").open(encoding="utf-8") as file:
         lines = [line for line in csv.DictReader(file) if line["method"] == method]
     text = (ROOT / "docs" / "inversion.md").read_text(encoding="utf-8")
@@ -319,9 +315,7 @@ def test_the_page_says_what_was_measured(name: str, method: str, epsilons: tuple
 
 
 @pytest.mark.slow
-def test_the_command_writes_a_table_and_a_section(
-    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_writes_a_table_and_a_section(run, tmp_path, monkeypatch):
     monkeypatch.setattr(panel, "ATTACKED_ROWS", 50)
     for name, x in (("x", directions(300, 1)), ("q", directions(5, 3)), ("p", directions(150, 2))):
         np.save(tmp_path / f"{name}.npy", x)
@@ -344,11 +338,11 @@ STRONG = dpi.Spec(
 )
 
 
-def uniform(rows: int, seed: int) -> Any:
+def uniform(rows, seed):
     return np.random.default_rng(seed).uniform(0, 1, (rows, 24))
 
 
-def test_candidates_are_ranked_by_the_strongest_of_the_attacks() -> None:
+def test_candidates_are_ranked_by_the_strongest_of_the_attacks():
     """The odds point at 86 in 100 among 800, cosines at 50; five deviations are 8."""
     rates = {a.setting: a.rate for a in attack_panel(uniform(800, 1), [STRONG], uniform(300, 2))}
     privatizer = dpi.Privatizer(STRONG)
@@ -360,7 +354,7 @@ def test_candidates_are_ranked_by_the_strongest_of_the_attacks() -> None:
     assert rates["top 1 of 800"] >= alone - 0.09
 
 
-def test_members_are_told_by_the_stronger_of_the_attacks() -> None:
+def test_members_are_told_by_the_stronger_of_the_attacks():
     """By the odds at 1 % false positives half of them, by cosines a sixth."""
     figures = attack_panel(uniform(800, 1), [STRONG], uniform(3000, 2))
     (rate,) = [a.rate for a in figures if a.setting == "exact query, 1.0% false positives"]

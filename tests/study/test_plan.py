@@ -5,13 +5,8 @@ A prediction is a mean over 100 queries; its standard deviation from one noise t
 these tests are about predictions, not about privacy.
 """
 
-from __future__ import annotations
-
 import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,14 +17,13 @@ from helpers.streams import seed_noise
 import dpindex as dpi
 from dpindex.cli import main
 from dpindex.data import as_source, open_vectors
-from dpindex.decode.base import Metric
 from dpindex.study import evaluate, ground_truth, planner
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
 from dpindex.study.target import NEIGHBOURS
 
 DIM, N = 24, 6000
-TERMS: dict[str, Any] = {
+TERMS = {
     "adjacency": dpi.attribute(1.0),
     "n": N, "bounds": (0.0, 1.0), "epsilon": 4.0, "query": "private",
 }  # fmt: skip
@@ -38,7 +32,7 @@ WIDE = np.zeros((600, 5000))
 FEW = ["raw-square-wave", "dp-oporp-staircase", "dp-signoporp-rr"]
 
 
-def collection(rows: int, seed: int) -> np.ndarray:
+def collection(rows, seed):
     """Vectors in [0, 1] of about six dimensions."""
     maps = np.random.default_rng(0).normal(size=(6, DIM))
     rng = np.random.default_rng(seed)
@@ -47,12 +41,12 @@ def collection(rows: int, seed: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def sample() -> np.ndarray:
+def sample():
     return collection(1000, 1)
 
 
 @pytest.fixture(scope="module")
-def base() -> np.ndarray:
+def base():
     return collection(N, 2)
 
 
@@ -60,7 +54,7 @@ def base() -> np.ndarray:
 
 
 @pytest.mark.parametrize("n", [500, 900, 2000, 4500, 50_000, 10**9])
-def test_candidates_stand_for_the_whole_collection(sample: np.ndarray, n: int) -> None:
+def test_candidates_stand_for_the_whole_collection(sample, n):
     population = Population(sample, n, 200)
     np.testing.assert_allclose(population.weight.sum(axis=1), n)
     for neighbours in (1, 10, NEIGHBOURS):
@@ -70,7 +64,7 @@ def test_candidates_stand_for_the_whole_collection(sample: np.ndarray, n: int) -
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
-def test_all_of_a_large_sample_tells_how_near_neighbours_are(metric: Metric) -> None:
+def test_all_of_a_large_sample_tells_how_near_neighbours_are(metric):
     """Every query has its own nearest sampled vectors."""
     rows = np.random.default_rng(0).uniform(-1, 1, (20_000, 3)).astype(np.float32)
     population = Population(rows[:5000], 15_000, 200, metric=metric)
@@ -83,7 +77,7 @@ def test_all_of_a_large_sample_tells_how_near_neighbours_are(metric: Metric) -> 
     assert farthest.mean() == pytest.approx(actual.mean(), rel=0.1)
 
 
-def test_what_ties_with_the_last_true_neighbour_is_true_too() -> None:
+def test_what_ties_with_the_last_true_neighbour_is_true_too():
     """Tables of few columns repeat rows, and an answer that equals a true one is right."""
     rows = np.random.default_rng(0).integers(1, 4, (2000, 2)).astype(np.float32)
     population = Population(rows, 1800, 200)
@@ -94,7 +88,7 @@ def test_what_ties_with_the_last_true_neighbour_is_true_too() -> None:
     assert (true[same] == population.weight[same]).all()
 
 
-def test_neighbours_are_predicted_as_near_as_they_are(sample: np.ndarray, base: np.ndarray) -> None:
+def test_neighbours_are_predicted_as_near_as_they_are(sample, base):
     population = Population(sample, N, 250)
     truth = ground_truth(base, collection(300, 3), NEIGHBOURS)
     heads = population.queries / np.linalg.norm(population.queries, axis=1, keepdims=True)
@@ -106,7 +100,7 @@ def test_neighbours_are_predicted_as_near_as_they_are(sample: np.ndarray, base: 
         assert abs(predicted - actual) < 0.15 * actual + 0.01 * stranger
 
 
-def counts(rows: int, seed: int) -> np.ndarray:
+def counts(rows, seed):
     """How often each of 60 words occurs, mostly not at all; from ten topics."""
     topics = np.random.default_rng(0).gamma(0.3, 1.0, (10, 60))
     rng = np.random.default_rng(seed)
@@ -115,12 +109,12 @@ def counts(rows: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_a_sample_is_clipped_as_the_vectors_will_be() -> None:
+def test_a_sample_is_clipped_as_the_vectors_will_be():
     """Counts above the limit lie far away from the near vectors, which are made inside it."""
     lengths = np.random.default_rng(9).lognormal(1.0, 2.0, (1000, 1))
     rows = np.rint(lengths * counts(1000, 1)).astype(np.float32)
     rows = rows[rows.any(axis=1)]
-    terms: dict[str, Any] = {
+    terms = {
         "adjacency": dpi.attribute(1.0),
         "n": N,
         "epsilon": 8.0,
@@ -137,7 +131,7 @@ def test_a_sample_is_clipped_as_the_vectors_will_be() -> None:
 
 
 @pytest.mark.slow
-def test_embeddings_are_clipped_to_the_middle_of_the_sample(base: np.ndarray) -> None:
+def test_embeddings_are_clipped_to_the_middle_of_the_sample(base):
     """A change is no wider than the bounds, so that more is found, of the vectors as they are."""
     rows = base - 0.5
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -165,7 +159,7 @@ def test_embeddings_are_clipped_to_the_middle_of_the_sample(base: np.ndarray) ->
     assert outcome.best.exact.within[100] > wide.exact.within[100] + 0.2
 
 
-def wide(rows: int, seed: int) -> scipy.sparse.csr_matrix:
+def wide(rows, seed):
     """Twelve of 5000 words in each row, most of them from its topic."""
     rng = np.random.default_rng(seed)
     topic = rng.integers(0, 30, (rows, 1))
@@ -179,7 +173,7 @@ def wide(rows: int, seed: int) -> scipy.sparse.csr_matrix:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_predictions_for_sparse_vectors(tmp_path: Path) -> None:
+def test_predictions_for_sparse_vectors(tmp_path):
     base, queries = wide(N, 2), wide(300, 3)
     terms = {
         "adjacency": dpi.attribute(1.0),
@@ -198,7 +192,7 @@ def test_predictions_for_sparse_vectors(tmp_path: Path) -> None:
         assert abs(made.best.found(query).recall - found) < 0.15
 
 
-def test_queries_have_no_siblings_among_the_sampled() -> None:
+def test_queries_have_no_siblings_among_the_sampled():
     """Neither when some of the sample are told apart by groups, nor when queries are given."""
     vectors = collection(900, 1)
     groups = np.arange(900) // 3
@@ -220,9 +214,7 @@ def test_queries_have_no_siblings_among_the_sampled() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
-def test_the_stated_exposure_is_what_attacks_on_the_codes_find(
-    base: np.ndarray, epsilon: float
-) -> None:
+def test_the_stated_exposure_is_what_attacks_on_the_codes_find(base, epsilon):
     """Own code found, by the likelihood and by a denoised search, and vectors rebuilt."""
     terms = {**TERMS, "epsilon": epsilon}
     planned = dpi.plan(**terms, public=collection(2000, 1), methods=["raw-square-wave"])
@@ -241,7 +233,7 @@ def test_the_stated_exposure_is_what_attacks_on_the_codes_find(
 
 
 @pytest.fixture(scope="module")
-def outcome() -> Any:
+def outcome():
     with pytest.MonkeyPatch.context() as patch:
         seed_noise(patch)
         patch.setattr(planner, "QUERIES", 500)
@@ -249,7 +241,7 @@ def outcome() -> Any:
 
 
 @pytest.mark.slow
-def test_predictions_are_near_what_is_measured(outcome: Any, base: np.ndarray) -> None:
+def test_predictions_are_near_what_is_measured(outcome, base):
     queries = collection(300, 3)
     truth = ground_truth(base, queries, NEIGHBOURS)
     for method in FEW:
@@ -267,7 +259,7 @@ def test_predictions_are_near_what_is_measured(outcome: Any, base: np.ndarray) -
 
 
 @pytest.mark.slow
-def test_the_best_row_is_recommended_in_a_sentence(outcome: Any) -> None:
+def test_the_best_row_is_recommended_in_a_sentence(outcome):
     best = max(row.private.recall for row in outcome.rows)
     assert outcome.best.private.recall >= best - 0.01
     assert "recall@10 of the true 10 = " in outcome.why
@@ -287,21 +279,19 @@ def test_the_best_row_is_recommended_in_a_sentence(outcome: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_a_plan_for_exact_queries_ranks_by_them(sample: np.ndarray) -> None:
+def test_a_plan_for_exact_queries_ranks_by_them(sample):
     made = dpi.plan(**{**TERMS, "query": "exact"}, public=sample, methods=FEW[1:])
     assert made.best.exact.recall >= max(row.exact.recall for row in made.rows) - 0.01
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_codes_with_next_to_no_signal_are_not_tried(
-    sample: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_codes_with_next_to_no_signal_are_not_tried(sample, monkeypatch):
     """128 or more noisy sums have a signal-to-noise ratio of 0.1 in all, raw numbers one of 9."""
     tried = set()
     predicted_rows = planner.predicted_rows
 
-    def noted(spec: dpi.Spec, *rest: Any, **named: Any) -> Any:
+    def noted(spec, *rest, **named):
         tried.add(spec.method)
         return predicted_rows(spec, *rest, **named)
 
@@ -316,7 +306,7 @@ def test_codes_with_next_to_no_signal_are_not_tried(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_a_byte_budget_is_kept(sample: np.ndarray) -> None:
+def test_a_byte_budget_is_kept(sample):
     made = dpi.plan(**TERMS, public=sample, methods=FEW, max_bytes=6)
     assert {row.bytes_per_vector for row in made.rows} <= set(range(7))
     with pytest.raises(dpi.InputError, match="codes of at most 2 bytes"):
@@ -325,7 +315,7 @@ def test_a_byte_budget_is_kept(sample: np.ndarray) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_the_epsilon_for_a_recall_reaches_it(sample: np.ndarray) -> None:
+def test_the_epsilon_for_a_recall_reaches_it(sample):
     stated = {**TERMS, "epsilon": None, "recall": 0.5, "methods": ["raw-staircase"]}
     made = dpi.plan(**stated, public=sample)
     assert 0.38 < made.best.private.recall < 0.75
@@ -339,7 +329,7 @@ def test_the_epsilon_for_a_recall_reaches_it(sample: np.ndarray) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_record_level_terms_lead_to_record_level_methods(sample: np.ndarray) -> None:
+def test_record_level_terms_lead_to_record_level_methods(sample):
     stated = {**TERMS, "epsilon": 32.0, "adjacency": dpi.l2(2.0), "delta": 1e-6}
     made = dpi.plan(**stated, public=sample, methods=["raw-gaussian", "raw-staircase"])
     assert [row.method for row in made.rows] == ["raw-gaussian"]
@@ -383,9 +373,7 @@ def test_record_level_terms_lead_to_record_level_methods(sample: np.ndarray) -> 
         ({"public": np.zeros((20, DIM))}, "at least 500 public vectors"),
     ],
 )
-def test_what_makes_no_plan_is_said_in_a_sentence(
-    sample: np.ndarray, changes: dict[str, Any], words: str
-) -> None:
+def test_what_makes_no_plan_is_said_in_a_sentence(sample, changes, words):
     stated = {"methods": ["raw-staircase"], "public": sample, **TERMS, **changes}
     with pytest.raises(dpi.InputError, match=words):
         dpi.plan(**stated)
@@ -395,7 +383,7 @@ def test_what_makes_no_plan_is_said_in_a_sentence(
 
 
 @pytest.mark.usefixtures("few_queries")
-def test_the_collection_itself_is_refused_as_a_sample(sample: np.ndarray) -> None:
+def test_the_collection_itself_is_refused_as_a_sample(sample):
     stated = {**TERMS, "n": len(sample)}
     with pytest.raises(dpi.InputError, match="no epsilon covers"):
         dpi.plan(**stated, public=sample, methods=["raw-staircase"])
@@ -403,7 +391,7 @@ def test_the_collection_itself_is_refused_as_a_sample(sample: np.ndarray) -> Non
     assert made.n == len(sample)
 
 
-def test_a_file_that_an_index_was_built_from_is_refused(tmp_path: Path, sample: np.ndarray) -> None:
+def test_a_file_that_an_index_was_built_from_is_refused(tmp_path, sample):
     np.save(tmp_path / "x.npy", sample)
     spec = dpi.Spec(
         method="raw-staircase",
@@ -424,13 +412,11 @@ def test_a_file_that_an_index_was_built_from_is_refused(tmp_path: Path, sample: 
 
 
 @pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
+def run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     np.save(tmp_path / "sample.npy", collection(600, 1))
 
-    def call(*arguments: object) -> tuple[int, str, str]:
+    def call(*arguments):
         common = (
             "plan",
             "--n",
@@ -452,7 +438,7 @@ def run(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_the_command_line_shows_a_table_and_a_reason(run: Callable[..., Any]) -> None:
+def test_the_command_line_shows_a_table_and_a_reason(run):
     code, out, err = run("--epsilon", 4, "--public", "sample.npy")
     assert code == 0, err
     assert "dp-signoporp-rr" in out
@@ -466,7 +452,7 @@ def test_the_command_line_shows_a_table_and_a_reason(run: Callable[..., Any]) ->
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
+def test_the_command_line_writes_json(run):
     code, out, _ = run("--epsilon", 4, "--public", "sample.npy", "--json")
     assert code == 0
     rows = json.loads(out)["rows"]
@@ -481,7 +467,7 @@ def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_a_plan_has_a_picture(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_plan_has_a_picture(run, tmp_path):
     pytest.importorskip("matplotlib")
     terms = ("--epsilon", 4, "--public", "sample.npy", "--max-bytes", 3)
     code, out, err = run(*terms, "--plot", "plan.png")
@@ -496,7 +482,7 @@ def test_a_plan_has_a_picture(run: Callable[..., Any], tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_curves_go_through_the_recommended_point(sample: np.ndarray) -> None:
+def test_curves_go_through_the_recommended_point(sample):
     made = dpi.plan(**TERMS, public=sample, methods=FEW[1:], max_bytes=3, curves=True)
     line = next(line for line in made.curves if made.best in line)
     first, last = line[0].private, line[-1].private
@@ -515,9 +501,7 @@ def test_curves_go_through_the_recommended_point(sample: np.ndarray) -> None:
         (("--epsilon", 4, "--public", "sample.npy", "--n", 600), "--skip-leak-check"),
     ],
 )
-def test_bad_input_is_one_sentence(
-    run: Callable[..., Any], arguments: tuple[object, ...], words: str
-) -> None:
+def test_bad_input_is_one_sentence(run, arguments, words):
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert words in err
@@ -527,9 +511,7 @@ def test_bad_input_is_one_sentence(
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", [dpi.attribute(1.0), dpi.l2(2.0)])
 @pytest.mark.usefixtures("few_queries")
-def test_finding_7_no_default_has_a_delta_over_the_projection(
-    sample: np.ndarray, adjacency: Any
-) -> None:
+def test_finding_7_no_default_has_a_delta_over_the_projection(sample, adjacency):
     terms = {**TERMS, "public": sample, "adjacency": adjacency, "delta": 1e-6, "epsilon": 5.0}
     terms["variant"] = dpi.Dense(min_norm=0.5)
     rows = dpi.plan(**terms).rows
@@ -541,11 +523,11 @@ def test_finding_7_no_default_has_a_delta_over_the_projection(
 
 
 @pytest.mark.parametrize(("gain", "worth"), [(0.02, False), (0.05, True)])
-def test_a_denoiser_that_adds_little_is_left_out(gain: float, worth: bool) -> None:
+def test_a_denoiser_that_adds_little_is_left_out(gain, worth):
     assert planner.is_worth_denoising(0.4, 0.4 + gain) == worth
 
 
-def test_denoised_noise_is_promised_to_find_nothing() -> None:
+def test_denoised_noise_is_promised_to_find_nothing():
     """Its scores end where a denoiser is sure, which normal noise around them does not."""
     rng = np.random.default_rng(0)
     maps = rng.normal(size=(8, 192)) / 20
@@ -557,7 +539,7 @@ def test_denoised_noise_is_promised_to_find_nothing() -> None:
     assert denoised.exact.precision < 0.05
 
 
-def topics(rows: int, seed: int, shares: Any = None) -> np.ndarray:
+def topics(rows, seed, shares=None):
     """Directions about thirty centres, in all dimensions around each."""
     centres = np.random.default_rng(0).normal(size=(30, DIM))
     rng = np.random.default_rng(seed)
@@ -566,7 +548,7 @@ def topics(rows: int, seed: int, shares: Any = None) -> np.ndarray:
 
 
 @pytest.mark.parametrize("n", [8000, 16_000, 40_000])
-def test_the_nearest_of_a_topic_are_no_nearer_than_they_are(n: int) -> None:
+def test_the_nearest_of_a_topic_are_no_nearer_than_they_are(n):
     """Behind the last vector of its topic a query's distances grow fast, and inside it slowly."""
     population = Population(topics(1000, 1), n, 250)
     truth = ground_truth(topics(n, 2), topics(300, 3), NEIGHBOURS)
@@ -576,7 +558,7 @@ def test_the_nearest_of_a_topic_are_no_nearer_than_they_are(n: int) -> None:
         assert predicted == pytest.approx(1 - truth.scores[:, rank].mean(), rel=0.12)
 
 
-def test_vectors_of_near_ranks_lie_where_they_should(sample: np.ndarray) -> None:
+def test_vectors_of_near_ranks_lie_where_they_should(sample):
     for metric in ("cosine", "l2"):
         population = Population(sample, N, 40, metric=metric)
         rows = slice(3, 9)
@@ -593,7 +575,7 @@ def test_vectors_of_near_ranks_lie_where_they_should(sample: np.ndarray) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [6000, 30_000])
-def test_what_is_promised_of_topics_is_found(n: int) -> None:
+def test_what_is_promised_of_topics_is_found(n):
     """Fifteen times the sample: .72 of ten answers were promised, and .52 found."""
     terms = TERMS | {"n": n, "bounds": (-1.0, 1.0), "epsilon": 10.0, "query": "exact"}
     made = dpi.plan(topics(2000, 1), **terms, methods=["raw-staircase"], candidates=n // 100)
@@ -613,11 +595,11 @@ def test_what_is_promised_of_topics_is_found(n: int) -> None:
 
 
 @pytest.mark.usefixtures("few_queries")
-def test_a_plan_says_where_its_sample_is_too_small_for_a_test() -> None:
+def test_a_plan_says_where_its_sample_is_too_small_for_a_test():
     """And which sample would do, if a plan tries as many vectors."""
     terms = TERMS | {"bounds": (-1.0, 1.0), "public": topics(600, 1), "methods": ["raw-staircase"]}
 
-    def remarks(n: int) -> str:
+    def remarks(n):
         return " ".join(dpi.plan(**(terms | {"n": n})).remarks)
 
     assert "may lie outside the range" not in remarks(6000)

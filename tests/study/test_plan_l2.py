@@ -1,9 +1,5 @@
 """Plans for neighbours by Euclidean distance, where lengths count."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy import sparse
@@ -14,10 +10,10 @@ from dpindex.study import ground_truth
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
-TERMS: dict[str, Any] = {"bounds": (0, 1), "adjacency": dpi.attribute(0.1)}
+TERMS = {"bounds": (0, 1), "adjacency": dpi.attribute(0.1)}
 
 
-def table(rows: int, seed: int = 0) -> Any:
+def table(rows, seed=0):
     """Six columns of which three follow the others."""
     rng = np.random.default_rng(seed)
     free = rng.uniform(0, 1, (rows, 3))
@@ -27,7 +23,7 @@ def table(rows: int, seed: int = 0) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [3.0, 12.0])
-def test_promises_by_distance_are_found(epsilon: float) -> None:
+def test_promises_by_distance_are_found(epsilon):
     """Within 0.08: a promise varies by 0.04 and 200 queries by 0.02."""
     rows = table(8200)
     base, sample, queries = rows[:6000], rows[6000:8000], rows[8000:]
@@ -50,8 +46,8 @@ def test_promises_by_distance_are_found(epsilon: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_a_plan_says_that_cosines_rank_unless_distances_do() -> None:
-    options: dict[str, Any] = {"n": 3000, "epsilon": 6.0, "public": table(700)}
+def test_a_plan_says_that_cosines_rank_unless_distances_do():
+    options = {"n": 3000, "epsilon": 6.0, "public": table(700)}
     by_cosine = dpi.plan(methods=["raw-staircase"], **options, **TERMS)
     assert any("ranked by cosine, which knows no lengths" in line for line in by_cosine.remarks)
     by_distance = dpi.plan(methods=["raw-staircase"], metric="l2", **options, **TERMS)
@@ -60,17 +56,17 @@ def test_a_plan_says_that_cosines_rank_unless_distances_do() -> None:
 
 
 @pytest.mark.usefixtures("few_queries")
-def test_a_plan_names_a_delta_above_one_over_n() -> None:
-    options: dict[str, Any] = {"n": 3000, "epsilon": 6.0, "public": table(700)}
+def test_a_plan_names_a_delta_above_one_over_n():
+    options = {"n": 3000, "epsilon": 6.0, "public": table(700)}
     outcome = dpi.plan(methods=["raw-gaussian"], delta=0.01, **options, **TERMS)
     assert any("delta = 0.01 is more than one over" in line for line in outcome.remarks)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range() -> None:
+def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range():
     """Bytes without a scale: one grey level is hidden, and only the build said so."""
-    options: dict[str, Any] = {"n": 3000, "epsilon": 6.0, "methods": ["raw-staircase"]}
+    options = {"n": 3000, "epsilon": 6.0, "methods": ["raw-staircase"]}
     outcome = dpi.plan(
         public=255 * table(700), bounds=(0, 255), adjacency=dpi.attribute(1.0), **options
     )
@@ -93,7 +89,7 @@ def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range() -> None:
         ({"methods": ["dp-signoporp-rr"]}, "has no codes that are ranked by l2"),
     ],
 )
-def test_what_has_no_plan_by_distance(changes: dict[str, Any], words: str) -> None:
+def test_what_has_no_plan_by_distance(changes, words):
     options = {
         "n": 3000, "epsilon": 6.0, "public": table(700), "metric": "l2", **TERMS,
     }  # fmt: skip

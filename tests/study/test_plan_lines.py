@@ -3,10 +3,6 @@
 The noise is known: these tests are about predictions, not about privacy.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -19,7 +15,7 @@ pytestmark = [
 COLUMNS = 10
 
 
-def table(rows: int, seed: int, outliers: float = 0.0) -> Any:
+def table(rows, seed, outliers=0.0):
     """Columns that vary together, most values in 0 … 1 and some far outside."""
     maps = np.random.default_rng(0).normal(size=(3, COLUMNS))
     rng = np.random.default_rng(seed)
@@ -29,7 +25,7 @@ def table(rows: int, seed: int, outliers: float = 0.0) -> Any:
     return values.astype(np.float32)
 
 
-def embeddings(rows: int, seed: int) -> Any:
+def embeddings(rows, seed):
     """Directions about twenty centres."""
     centres = np.random.default_rng(0).normal(size=(20, COLUMNS))
     rng = np.random.default_rng(seed)
@@ -37,22 +33,22 @@ def embeddings(rows: int, seed: int) -> Any:
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
-def plan(public: Any, **changes: Any) -> Any:
-    terms: dict[str, Any] = {"n": 4000, "epsilon": 4.0}
+def plan(public, **changes):
+    terms = {"n": 4000, "epsilon": 4.0}
     return dpi.plan(public, **{**terms, "adjacency": dpi.attribute(1.0), **changes})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["dp-designed-laplace", "codebook-softmax"])
 @pytest.mark.parametrize("outliers", [2.0, 10.0, 80.0])
-def test_public_parts_are_made_of_the_sample_as_it_is_clipped(method: str, outliers: float) -> None:
+def test_public_parts_are_made_of_the_sample_as_it_is_clipped(method, outliers):
     """A few cells of 80 ranges would decide all of a design, and any codeword that has one."""
     far = table(600, 1, outliers)
     terms = {"methods": [method], "bounds": (0.0, 1.0), "clip": True}
     assert plan(far, **terms).best.spec == plan(far.clip(0, 1), **terms).best.spec
 
 
-def test_embeddings_are_built_with_their_norm() -> None:
+def test_embeddings_are_built_with_their_norm():
     """Without narrow bounds, within which vectors have other norms."""
     terms = {"methods": ["raw-staircase"], "epsilon": 20.0}
     assert plan(embeddings(600, 1), **terms).best.spec.norm == 1.0
@@ -60,7 +56,7 @@ def test_embeddings_are_built_with_their_norm() -> None:
     assert plan(table(600, 1), **terms).best.spec.norm is None
 
 
-def test_notes_stand_where_they_apply() -> None:
+def test_notes_stand_where_they_apply():
     secret = "One coordinate of an embedding is nobody's secret"
     lengths = "which knows no lengths"
     terms = {"methods": ["raw-staircase"]}

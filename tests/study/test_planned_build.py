@@ -1,14 +1,11 @@
 """Builds that a plan chose: `dpindex build --public`, a saved plan, and the same in Python."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers.commands import Run, fails
+from helpers.commands import fails
 
 import dpindex as dpi
 from dpindex.study.saved_plan import SavedPlan
@@ -18,7 +15,7 @@ DIM = 16
 RECORD = ("--record", "--epsilon", 8, "--public", "public.npy")
 
 
-def collection(rows: int, seed: int) -> Any:
+def collection(rows, seed):
     """Forty topics of vectors at norm 1."""
     centres = np.random.default_rng(0).normal(size=(40, DIM))
     rng = np.random.default_rng(seed)
@@ -27,20 +24,20 @@ def collection(rows: int, seed: int) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("public.npy", collection(600, 1))
     np.save("vectors.npy", collection(700, 2))
     np.save("queries.npy", collection(3, 3))
 
 
-def done(result: tuple[int, str, str]) -> str:
+def done(result):
     code, output, error = result
     assert code == 0, error
     return output
 
 
-def test_one_command_plans_and_builds(run: Run) -> None:
+def test_one_command_plans_and_builds(run):
     said = done(run("build", "vectors.npy", "my-index", *RECORD))
     assert "Chosen: record-codebook with" in said
     assert "an exact query should find" in said
@@ -62,7 +59,7 @@ def test_one_command_plans_and_builds(run: Run) -> None:
         ("raw-staircase", "--beta 0.5 --epsilon 8 --metric l2 --query private"),
     ],
 )
-def test_a_saved_plan_builds_what_was_planned(run: Run, methods: str, promise: str) -> None:
+def test_a_saved_plan_builds_what_was_planned(run, methods, promise):
     line = f"plan --public public.npy --n 700 --methods {methods} {promise} --save my.plan --json"
     planned = json.loads(done(run(*line.split())))
     said = done(run("build", "vectors.npy", "my-index", "--plan", "my.plan"))
@@ -72,10 +69,10 @@ def test_a_saved_plan_builds_what_was_planned(run: Run, methods: str, promise: s
     assert ("--query private" in said) == (planned["query"] == "private")
 
 
-def test_an_unfinished_build_keeps_its_plan(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_build_keeps_its_plan(run, monkeypatch):
     """A plan that is made anew might choose another spec, which cannot finish the build."""
 
-    def crashed(*_: Any, **__: Any) -> Any:
+    def crashed(*_, **__):
         raise MemoryError
 
     with monkeypatch.context() as patch:
@@ -85,7 +82,7 @@ def test_an_unfinished_build_keeps_its_plan(run: Run, monkeypatch: pytest.Monkey
     other = ("--record", "--epsilon", 7, "--public", "public.npy")
     fails(run("build", "vectors.npy", "my-index", *other), "begun with another epsilon (8.0)")
 
-    def planned_again(*_: Any, **__: Any) -> Any:
+    def planned_again(*_, **__):
         raise AssertionError
 
     monkeypatch.setattr("dpindex.study.planner.plan", planned_again)
@@ -94,7 +91,7 @@ def test_an_unfinished_build_keeps_its_plan(run: Run, monkeypatch: pytest.Monkey
     assert not Path("my-index.plan").exists()
 
 
-def test_a_refused_build_leaves_no_plan(run: Run) -> None:
+def test_a_refused_build_leaves_no_plan(run):
     np.save("vectors.npy", np.full((700, DIM), np.nan))
     code, _, error = run("build", "vectors.npy", "my-index", *RECORD)
     assert code == 2
@@ -115,13 +112,13 @@ def test_a_refused_build_leaves_no_plan(run: Run) -> None:
         ("--plan vectors.npy", "vectors.npy"),
     ],
 )
-def test_what_a_plan_cannot_build_is_said(run: Run, options: str, words: str) -> None:
+def test_what_a_plan_cannot_build_is_said(run, options, words):
     np.save("narrow.npy", np.ones((600, 3)))
     np.save("few.npy", np.ones((20, DIM)))
     fails(run("build", "vectors.npy", "my-index", *options.split()), words)
 
 
-def test_python_takes_a_plan(tmp_path: Path) -> None:
+def test_python_takes_a_plan(tmp_path):
     plan = dpi.plan(collection(600, 1), n=700, epsilon=8.0, adjacency=dpi.record())
     assert plan.spec == plan.best.spec
     assert "Recommended: record-codebook" in str(plan)
@@ -130,4 +127,4 @@ def test_python_takes_a_plan(tmp_path: Path) -> None:
     assert dpi.build("vectors.npy", tmp_path / "my-index", plan).drawn == 700
     assert dpi.open(tmp_path / "my-index").spec == plan.spec
     with pytest.raises(dpi.InputError, match="a Spec or a plan"):
-        dpi.PrivateIndex(index)  # type: ignore[arg-type]
+        dpi.PrivateIndex(index)

@@ -23,15 +23,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import dpindex as dpi
-from dpindex.base.arrays import AnyArray, Bytes, Floats, Integers
 from dpindex.mechanism import method_table
 from dpindex.mechanism.codes import FORMATS, CodeFormat, Codes
 from dpindex.mechanism.grid import GRID_BITS
@@ -39,9 +36,6 @@ from dpindex.mechanism.method import Method
 from dpindex.mechanism.method_table import IDENTITY
 from dpindex.mechanism.noise.base import Calibration, NumberLaw
 from dpindex.mechanism.noise.moments import Likelihood, NoiseMoments
-from dpindex.mechanism.parameters import Parameters
-from dpindex.mechanism.projections import Projection
-from dpindex.mechanism.public_random import BitSource
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -58,24 +52,24 @@ class BytePairFormat(CodeFormat):
     metrics: ClassVar[tuple[str, ...]] = ("cosine", "ip", "l2")
 
     @property
-    def width(self) -> int:
+    def width(self):
         return 2 * self.code_length
 
-    def pack(self, outcomes: AnyArray) -> Bytes:
+    def pack(self, outcomes):
         return (outcomes + 32768).astype(">u2").view(np.uint8)
 
-    def coordinates(self, stored: Integers) -> npt.NDArray[np.int32]:
+    def coordinates(self, stored):
         pairs = np.ascontiguousarray(stored, np.uint8).view(">u2")
         return pairs.astype(np.int32) - 32768
 
-    def decode(self, stored: Integers) -> npt.NDArray[np.float32]:
+    def decode(self, stored):
         return (self.coordinates(stored) * self.unit).astype(np.float32)
 
-    def fault(self, stored: Integers) -> str | None:
+    def fault(self, stored):
         fits = stored.dtype == np.uint8 and stored.shape[1:] == (self.width,)
         return None if fits else "are not pairs of bytes"
 
-    def codes(self, stored: Integers) -> Codes:
+    def codes(self, stored):
         return Codes(self, stored.astype(np.uint8, copy=False))
 
 
@@ -86,41 +80,41 @@ class CoinTosses(NumberLaw):
     many cells as fit into epsilon, a power of two. (Sixteen tosses at most: a toy.)
     """
 
-    def __init__(self, epsilon: float) -> None:
+    def __init__(self, epsilon):
         cells_bits = math.floor(math.log2(epsilon / math.log(2.0)))
         self.cell_bits = GRID_BITS - cells_bits
         self.scale = float(1 << self.cell_bits)
 
-    def _tosses(self, shape: tuple[int, ...], stream: BitSource) -> npt.NDArray[np.int32]:
+    def _tosses(self, shape, stream):
         words = stream.words(math.prod(shape), np.uint16).astype(np.int32) | 1 << 16
         lowest = words & -words
         return np.log2(lowest).astype(np.int32).reshape(shape)
 
-    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
+    def perturb(self, x, stream):
         dither = stream.words(x.size, np.uint16).reshape(x.shape) & ((1 << self.cell_bits) - 1)
         cells = (x.astype(np.int64) + dither) >> self.cell_bits
         noise = self._tosses(x.shape, stream) - self._tosses(x.shape, stream)
         return (cells + noise).astype(np.int32)
 
     @property
-    def moments(self) -> NoiseMoments:
+    def moments(self):
         variance = (4.0 + 1 / 6) * self.scale**2
         fourth = (100.0 + 6 * 4.0 / 6 + 1 / 15) * self.scale**4
         return NoiseMoments.additive(variance, fourth)
 
     @property
-    def likelihood(self) -> Likelihood:
+    def likelihood(self):
         differences = np.arange(-16, 17)
         chances = 2.0 ** -np.abs(differences) / 3
         jumps = np.diff(chances, prepend=0.0, append=0.0) / self.scale
         edges = (np.arange(-16, 18) - 0.5) * self.scale
         return Likelihood(edges, jumps, self.scale)
 
-    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
+    def code_format(self, code_length, fingerprint, step):
         return BytePairFormat(code_length, fingerprint, self.scale * step)
 
 
-def _calibrated(parameters: Parameters, projection: Projection) -> CoinTosses:
+def _calibrated(parameters, projection):
     return CoinTosses(parameters.budget)
 
 
@@ -131,32 +125,32 @@ ROW = Method(
 
 
 @pytest.fixture(autouse=True)
-def listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def listed(monkeypatch):
     """The format and the row stand in their tables."""
     monkeypatch.setitem(FORMATS, BytePairFormat.name, BytePairFormat)
     monkeypatch.setitem(method_table.TABLE, ROW.name, ROW)
 
 
 @pytest.fixture
-def vectors() -> Floats:
+def vectors():
     """Points near a plane: a denoiser finds it."""
     rng = np.random.default_rng(4)
     return np.clip(rng.normal(size=(ROWS, 2)) @ rng.normal(size=(2, DIM)) / 4, -1, 1)
 
 
 @pytest.fixture
-def spec() -> dpi.Spec:
+def spec():
     return dpi.Spec("toy-coins", dim=DIM, epsilon=24.0, adjacency=dpi.attribute(1.0))
 
 
-def test_the_row_is_a_method_as_any_other(spec: dpi.Spec) -> None:
+def test_the_row_is_a_method_as_any_other(spec):
     row = next(row for row in dpi.methods() if row.name == "toy-coins")
     assert (row.codes, row.kind) == ("byte pairs", "pure")
     assert dpi.Spec.from_json(spec.to_json()) == spec
     assert str(spec.guarantee) == "epsilon = 24 (pure DP) under attribute(beta=1)"
 
 
-def test_codes_are_written_read_and_checked(spec: dpi.Spec, vectors: Floats) -> None:
+def test_codes_are_written_read_and_checked(spec, vectors):
     codes = dpi.Privatizer(spec).privatize(vectors)
     assert codes.stored.shape == (ROWS, 2 * DIM)
     again = dpi.codes_from_bytes(codes.to_bytes())
@@ -170,9 +164,7 @@ def test_codes_are_written_read_and_checked(spec: dpi.Spec, vectors: Floats) -> 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 @pytest.mark.parametrize("mode", ["exact", "private"])
-def test_an_index_is_built_searched_saved_and_opened(
-    spec: dpi.Spec, vectors: Floats, tmp_path: Path, metric: str, mode: str
-) -> None:
+def test_an_index_is_built_searched_saved_and_opened(spec, vectors, tmp_path, metric, mode):
     index = dpi.PrivateIndex(spec, metric=metric)
     index.add(vectors)
     index.add_codes(dpi.Privatizer(spec).privatize(vectors[:5]), ids=range(ROWS, ROWS + 5))
@@ -189,7 +181,7 @@ def test_an_index_is_built_searched_saved_and_opened(
         np.testing.assert_array_equal(same.ids, hits.ids)
 
 
-def test_similarities_are_unbiased(spec: dpi.Spec, vectors: Floats) -> None:
+def test_similarities_are_unbiased(spec, vectors):
     """The mean error over pairs is below seven of its own deviations, by the stated errors."""
     index = dpi.PrivateIndex(spec, metric="ip")
     index.add(vectors)
@@ -200,7 +192,7 @@ def test_similarities_are_unbiased(spec: dpi.Spec, vectors: Floats) -> None:
     assert 0.7 < np.square(error).mean() / np.square(hits.unbiased_stderr[0]).mean() < 1.4
 
 
-def test_rooms_without_an_entry_take_the_codes_as_numbers(spec: dpi.Spec, vectors: Floats) -> None:
+def test_rooms_without_an_entry_take_the_codes_as_numbers(spec, vectors):
     index = dpi.PrivateIndex(spec)
     index.add(vectors)
     assert index.calibrate() is not None

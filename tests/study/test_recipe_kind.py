@@ -4,12 +4,6 @@ The toy has a law (a vector reports some of its coins), a decoder and a ranking 
 found by everything that is given codes: search, plan, publish, evaluate, attacks and audit.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.toy_database import MADE
@@ -18,14 +12,12 @@ from test_recipe import BytePairFormat, listed, spec, vectors
 
 import dpindex as dpi
 from dpindex.audit import attack
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Rows, unit
-from dpindex.decode.base import Queries
+from dpindex.base.arrays import unit
 from dpindex.decode.kinds import DECODERS, decoder_of
 from dpindex.decode.numbers import NumberDecoder
 from dpindex.index.backends import SearchBackend
 from dpindex.index.ranking import BACKENDS
 from dpindex.integrations.database import PLACES
-from dpindex.mechanism.codes import Codes
 
 pytestmark = [pytest.mark.usefixtures("known_noise", "listed", "one_row")]
 __all__ = ["listed", "spec", "vectors"]
@@ -37,17 +29,17 @@ class CoinDecoder(NumberDecoder):
     ranked_as = "counts"
 
     @classmethod
-    def reads(cls, spec: dpi.Spec) -> bool:
+    def reads(cls, spec):
         return issubclass(spec.format_type, BytePairFormat)
 
-    def __init__(self, spec: dpi.Spec, metric: Any) -> None:
+    def __init__(self, spec, metric):
         super().__init__(spec, metric)
         self.width -= 1
 
-    def items(self, codes: Codes) -> AnyArray:
+    def items(self, codes):
         return codes.to_float()[:, 1:]
 
-    def query_items(self, queries: Queries) -> AnyArray:
+    def query_items(self, queries):
         return queries.to_float()[:, 1:]
 
 
@@ -56,55 +48,53 @@ class Counts(SearchBackend):
 
     searches = 0
 
-    def __init__(self, width: int, metric: str, index_type: str) -> None:
+    def __init__(self, width, metric, index_type):
         self.width = width
         self._items = np.empty((0, width))
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self._items)
 
-    def begin(self, sample: AnyArray, count: int = 0) -> None:
+    def begin(self, sample, count=0):
         self._items = np.empty((0, self.width))
 
-    def add(self, items: AnyArray) -> None:
+    def add(self, items):
         self._items = np.concatenate([self._items, items])
 
-    def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
+    def search(self, queries, count):
         Counts.searches += 1
         scores = unit(queries.astype(np.float64)) @ unit(self._items).T
         rows = np.argsort(-scores, axis=1, kind="stable")[:, :count]
         return np.take_along_axis(scores, rows, axis=1), rows
 
-    def subset(self, rows: Rows) -> Counts:
+    def subset(self, rows):
         part = Counts(self.width, "cosine", "f32")
         part.add(self._items[rows])
         return part
 
 
 @pytest.fixture
-def one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_row(monkeypatch):
     """The decoder is first in the table, and its ranking has a name there."""
     monkeypatch.setattr("dpindex.decode.kinds.DECODERS", [CoinDecoder, *DECODERS])
     monkeypatch.setitem(BACKENDS, CoinDecoder.ranked_as, Counts)
 
 
 @pytest.fixture
-def index(spec: dpi.Spec, vectors: Floats) -> dpi.PrivateIndex:
+def index(spec, vectors):
     made = dpi.PrivateIndex(spec)
     made.add(vectors)
     return made
 
 
-def nearest(index: dpi.PrivateIndex, vectors: Floats) -> Rows:
+def nearest(index, vectors):
     """What NumPy finds by all coins but the first, for queries that are not rounded."""
     counts = unit(index.codes.to_float()[:, 1:].astype(np.float64))
     return np.argsort(-(unit(vectors[:, 1:]) @ counts.T), axis=1)[:, :5]
 
 
 @pytest.mark.parametrize("keep", ["memory", "saved"])
-def test_search_ranks_by_its_ranking(
-    index: dpi.PrivateIndex, vectors: Floats, keep: str, tmp_path: Path
-) -> None:
+def test_search_ranks_by_its_ranking(index, vectors, keep, tmp_path):
     wanted = nearest(index, vectors[:9])
     before = Counts.searches
     if keep == "saved":
@@ -117,9 +107,7 @@ def test_search_ranks_by_its_ranking(
     assert np.isfinite(filtered.similarity).all()
 
 
-def test_a_published_index_ranks_by_its_vectors(
-    index: dpi.PrivateIndex, vectors: Floats, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_published_index_ranks_by_its_vectors(index, vectors, monkeypatch):
     monkeypatch.setitem(PLACES, r"toy://.*", "toy_database.Toy")
     MADE.clear()
     dpi.publish(index, "toy://here", "coins")
@@ -129,13 +117,13 @@ def test_a_published_index_ranks_by_its_vectors(
 
 
 @pytest.mark.slow
-def test_evaluations_and_plans_run_it(vectors: Floats) -> None:
+def test_evaluations_and_plans_run_it(vectors):
     before = Counts.searches
     toy = dpi.Spec(LAW.name, dim=16, epsilon=24.0, adjacency=dpi.attribute(1.0))
     (curve,) = dpi.evaluate(vectors, vectors[:20], [toy], runs=1, neighbours=20)
     assert Counts.searches > before
     assert all(0 < point.mean["recall@10"] <= 1 for point in curve.points)
-    planned: list[Callable[..., object]] = []
+    planned = []
     plain = CoinDecoder.items
     monkeypatch = pytest.MonkeyPatch()
     with monkeypatch.context() as patch:
@@ -149,7 +137,7 @@ def test_evaluations_and_plans_run_it(vectors: Floats) -> None:
 
 
 @pytest.mark.slow
-def test_attacks_and_the_audit_know_its_law(spec: dpi.Spec, vectors: Floats) -> None:
+def test_attacks_and_the_audit_know_its_law(spec, vectors):
     privatizer = dpi.Privatizer(spec)
     likelihoods = decoder_of(spec).likelihoods(privatizer, vectors[:50])
     logs = likelihoods.logs(privatizer.privatize(vectors[:50]))

@@ -1,9 +1,5 @@
 """Inversion: the attack is the least-squares linear one, shown by what characterises that."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -20,7 +16,7 @@ LOW, HIGH, SCALE = -0.25, 0.75, 10.0
 MEAN, VARIANCE = 0.25, 1 / 12
 
 
-def public(method: str, **terms: Any) -> Spec:
+def public(method, **terms):
     return Spec(
         method=method, dim=DIM, bounds=(LOW, HIGH), scale=SCALE, adjacency=attribute(1.0), **terms
     )
@@ -106,14 +102,14 @@ def test_what_cannot_be_inverted_is_refused():
         invert(Privatizer(wide).privatize(np.zeros((1, 1 << 20))), wide)
 
 
-def directions(rows: int, seed: int) -> Any:
+def directions(rows, seed):
     x = np.random.default_rng(seed).normal(size=(rows, DIM))
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
 @pytest.mark.parametrize("epsilon", [2.0, 6.0, 12.0])
-def test_record_level_codes_are_rebuilt_as_large_as_is_best(method: str, epsilon: float) -> None:
+def test_record_level_codes_are_rebuilt_as_large_as_is_best(method, epsilon):
     """The slope of the truth on the estimate is 1, up to what is approximate in either."""
     book = Codebook(directions(400, 1)) if method == "record-codebook" else None
     spec = Spec(method, DIM, epsilon=epsilon, adjacency=record(), codebook=book)
@@ -128,21 +124,21 @@ def test_record_level_codes_are_rebuilt_as_large_as_is_best(method: str, epsilon
     assert 0.0 < exposed["reconstruction_cosine"] < 1.0
 
 
-def test_a_declared_norm_is_the_prior() -> None:
+def test_a_declared_norm_is_the_prior():
     spec = Spec("raw-gaussian", DIM, epsilon=8.0, delta=1e-6, adjacency=l2(2.0), norm=1.0)
     truth = directions(20_000, 2)
     estimate = invert(Privatizer(spec).privatize(truth), spec).astype(np.float64)
     assert (estimate * truth).sum() / np.square(estimate).sum() == pytest.approx(1.0, abs=0.05)
 
 
-def correlated(rows: int, seed: int) -> Any:
+def correlated(rows, seed):
     """Vectors of covariance C about the middle of the bounds, of three directions."""
     rng = np.random.default_rng(seed)
     axes = np.random.default_rng(0).normal(size=(3, DIM)) / 20
     return (MEAN + rng.normal(size=(rows, 3)) @ axes).clip(LOW, HIGH) * SCALE
 
 
-def test_public_vectors_make_the_attack_as_strong_as_bayes() -> None:
+def test_public_vectors_make_the_attack_as_strong_as_bayes():
     """For normal vectors and Laplace noise of known moments the best linear error is closed form.
 
     ``trace(C − C(C + R)⁻¹C)`` is that of an attacker who knows mean and covariance exactly; the one
@@ -163,7 +159,7 @@ def test_public_vectors_make_the_attack_as_strong_as_bayes() -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS[2:], ids=lambda spec: spec.method)
-def test_the_guess_is_the_public_mean_and_codes_add_to_it(spec: Spec) -> None:
+def test_the_guess_is_the_public_mean_and_codes_add_to_it(spec):
     """One baseline for every method; no method falls below what is known without a code."""
     truth = correlated(2000, 1)
     codes = Privatizer(spec, allow_unprotected=True).privatize(truth)
@@ -177,8 +173,8 @@ def test_the_guess_is_the_public_mean_and_codes_add_to_it(spec: Spec) -> None:
 
 
 def test_a_symbol_stands_for_the_public_vectors_that_may_give_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """Bayes' rule, written out, for public vectors as the only ones there are."""
     book = Codebook(directions(30, 1))
     spec = Spec("record-codebook", DIM, epsilon=3.0, adjacency=record(), codebook=book, subset=4)
@@ -198,7 +194,7 @@ def test_a_symbol_stands_for_the_public_vectors_that_may_give_it(
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
-def test_who_knows_the_whole_population_stays_below_the_highest_cosine(epsilon: float) -> None:
+def test_who_knows_the_whole_population_stays_below_the_highest_cosine(epsilon):
     """Topics with near duplicates: 600 vectors tell little of them, and 30 000 nearly everything.
 
     The stated value holds for both, and is not 1 where noise hides the topic.
@@ -217,7 +213,7 @@ def test_who_knows_the_whole_population_stays_below_the_highest_cosine(epsilon: 
         assert highest < 0.9
 
 
-def topics(rows: int, seed: int) -> Any:
+def topics(rows, seed):
     """Vectors near one of 200 centres."""
     rng = np.random.default_rng(seed)
     centres = np.random.default_rng(0).normal(MEAN, 0.3, size=(200, DIM))

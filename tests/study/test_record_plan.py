@@ -1,14 +1,9 @@
 """Plans under record(): what they predict, compare and recommend, and the commands they print."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers.commands import Run as Command
 from helpers.commands import fails
 
 import dpindex as dpi
@@ -22,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 DIM, N = 24, 6000
 
 
-def collection(rows: int, seed: int) -> Any:
+def collection(rows, seed):
     """Sixty topics of vectors at norm 1."""
     centres = np.random.default_rng(0).normal(size=(60, DIM))
     rng = np.random.default_rng(seed)
@@ -30,13 +25,13 @@ def collection(rows: int, seed: int) -> Any:
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
-def plan(**changes: Any) -> Any:
-    terms: dict[str, Any] = {"epsilon": 7.0, "public": collection(800, 1)}
+def plan(**changes):
+    terms = {"epsilon": 7.0, "public": collection(800, 1)}
     terms["query"] = "private"
     return dpi.plan(**{"n": N, "adjacency": dpi.record(), **terms, **changes})
 
 
-def measured(spec: dpi.Spec, base: Any, queries: Any, query: Any) -> float:
+def measured(spec, base, queries, query):
     index = dpi.PrivateIndex(spec)
     index.add(base)
     found = index.search(queries, k=10, query=query).ids
@@ -45,7 +40,7 @@ def measured(spec: dpi.Spec, base: Any, queries: Any, query: Any) -> float:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_methods_are_compared_and_the_best_is_recommended() -> None:
+def test_methods_are_compared_and_the_best_is_recommended():
     outcome = plan(delta=1e-6)
     assert {row.method for row in outcome.rows} == {"record-cap", "record-codebook"}
     assert len({row.size for row in outcome.rows if row.method == "record-codebook"}) > 4
@@ -64,7 +59,7 @@ def test_methods_are_compared_and_the_best_is_recommended() -> None:
         assert abs(outcome.best.found(query).precision - found) < 0.1
 
 
-def test_no_vector_is_encoded_by_itself() -> None:
+def test_no_vector_is_encoded_by_itself():
     """Vectors that have nothing in common but themselves: a codebook finds no neighbours."""
     rows = np.eye(600) + 0.001 * np.random.default_rng(0).normal(size=(600, 600))
     sample = Sample(rows.astype(np.float32), 900)
@@ -76,7 +71,7 @@ def test_no_vector_is_encoded_by_itself() -> None:
     assert row.private.precision < 0.15
 
 
-def test_sets_are_near_the_size_at_which_reports_are_half_true() -> None:
+def test_sets_are_near_the_size_at_which_reports_are_half_true():
     for size in (64, 500, 4000, 65536):
         for epsilon in (1.0, 4.0, 8.0, 12.0, 20.0):
             for reranked in (False, True):
@@ -88,7 +83,7 @@ def test_sets_are_near_the_size_at_which_reports_are_half_true() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_a_recall_gets_its_epsilon() -> None:
+def test_a_recall_gets_its_epsilon():
     outcome = plan(epsilon=None, recall=0.15, candidates=10)
     assert outcome.best.private.recall >= 0.1
     assert outcome.best.spec.budget < 12
@@ -109,12 +104,12 @@ def test_a_recall_gets_its_epsilon() -> None:
     ],
 )
 @pytest.mark.usefixtures("few_queries")
-def test_what_cannot_be_planned(changes: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_planned(changes, words):
     with pytest.raises(dpi.InputError, match=words):
         plan(**changes)
 
 
-def test_codebook_files(run: Command, tmp_path: Path) -> None:
+def test_codebook_files(run, tmp_path):
     public = collection(100, 1)
     np.save(tmp_path / "public.npy", public)
     assert run("codebook", "public.npy", "book.npy", "--size", 34)[0] == 0
@@ -132,7 +127,7 @@ def test_codebook_files(run: Command, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_predictions_for_sentence_embeddings(data_dir: Path) -> None:
+def test_predictions_for_sentence_embeddings(data_dir):
     """CLINC150, of whose sentences a random part is public; bench/promises.py tries more."""
     with np.load(data_dir / "clinc150_minilm.npz") as data:
         vectors = np.random.default_rng(0).permutation(data["E"].astype(np.float32))
@@ -149,7 +144,7 @@ def test_predictions_for_sentence_embeddings(data_dir: Path) -> None:
         assert found - 0.2 < promised < found + 0.07
 
 
-def variants(vectors: Any, seed: int) -> tuple[Any, Any]:
+def variants(vectors, seed):
     """Five near duplicates of each vector, one after the other, and the number of its group."""
     noise = np.random.default_rng(seed).normal(scale=0.05, size=(5, *vectors.shape))
     x = np.concatenate(vectors + noise)
@@ -159,19 +154,19 @@ def variants(vectors: Any, seed: int) -> tuple[Any, Any]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
-def test_promises_hold_for_groups_that_are_told() -> None:
+def test_promises_hold_for_groups_that_are_told():
     """Queries without siblings find less than vectors of the sample would."""
     base, _ = variants(collection(1200, 2), 3)
     public, groups = variants(collection(640, 1), 4)
     queries = collection(300, 5)
-    terms: dict[str, Any] = {
+    terms = {
         "public": public, "epsilon": 8.0, "candidates": 60, "query": "exact",
         "methods": ["record-codebook"],
     }  # fmt: skip
 
     nearest = np.argsort(-(queries @ base.T), axis=1)[:, :10]
 
-    def found(outcome: Any) -> float:
+    def found(outcome):
         index = dpi.PrivateIndex(outcome.best.spec)
         index.add(base)
         answers = index.search(queries, k=60, query="exact").ids
@@ -194,7 +189,7 @@ def test_promises_hold_for_groups_that_are_told() -> None:
         ({"public_queries": np.ones((5, 3))}, "the public queries has 3 columns"),
     ],
 )
-def test_what_is_told_must_fit(changes: dict[str, Any], words: str) -> None:
+def test_what_is_told_must_fit(changes, words):
     with pytest.raises(dpi.InputError, match=words):
         plan(**changes)
 
@@ -202,10 +197,10 @@ def test_what_is_told_must_fit(changes: dict[str, Any], words: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [500, 2000])
 @pytest.mark.usefixtures("few_queries")
-def test_a_plan_asks_for_groups_until_it_is_told_of_queries(rows: int) -> None:
+def test_a_plan_asks_for_groups_until_it_is_told_of_queries(rows):
     """Whatever the size of the sample: how near the nearest are says nothing about groups."""
     public = collection(rows, 1)
-    terms: dict[str, Any] = {"methods": ["record-cap"], "public": public}
+    terms = {"methods": ["record-cap"], "public": public}
     asks = "name the groups"
     untold = plan(**terms).remarks
     assert any("bits about its record" in line for line in untold)

@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ pytest.importorskip("jinja2")
 VOID = {"meta", "img", "br", "link", "input"}
 
 
-def made_up(specs: list[Spec], runs_each: int = 3, modes: tuple = ("private", "exact")) -> Curve:
+def made_up(specs, runs_each=3, modes=("private", "exact")):
     """A curve of invented numbers that rise with epsilon."""
     empty = Curve((), ("<base>", 1234), ("queries", 56), 16, 50, "cosine", "f32", None)
     runs = [
@@ -43,7 +42,7 @@ def made_up(specs: list[Spec], runs_each: int = 3, modes: tuple = ("private", "e
     return replace(empty, runs=tuple(runs))
 
 
-def some_specs() -> list[Spec]:
+def some_specs():
     return [
         *(
             Spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=e, adjacency=attribute(1.0))
@@ -61,7 +60,7 @@ def some_specs() -> list[Spec]:
 class Page(HTMLParser):
     """Collects text and addresses, and checks that every tag is closed in its turn."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
         self.open: list[str] = []
         self.addresses: list[str] = []
@@ -219,5 +218,5 @@ def test_a_report_of_other_runs_is_not_replaced_in_silence(tmp_path):
         write_report(tmp_path, [curve])
 
 
-def _interrupt(*_: object, **__: object) -> Path:
+def _interrupt(*_, **__):
     raise KeyboardInterrupt

@@ -1,17 +1,13 @@
 """The runs of a report: kept as they end, resumed, and never mixed with another evaluation's."""
 
-from __future__ import annotations
-
 from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dpindex import Spec, attribute
 from dpindex.base.errors import InputError
-from dpindex.study import Curve, evaluate, spec_grid, write_report
+from dpindex.study import evaluate, spec_grid, write_report
 from dpindex.study.curve import RUNS_FILE as NAME
 from dpindex.study.curve import csv_bytes, kept_in, read_runs
 
@@ -22,7 +18,7 @@ SPECS = spec_grid(
 ).specs
 
 
-def measure(folder: Path | None, specs: Any = SPECS, base: Any = BASE, **terms: Any) -> Curve:
+def measure(folder, specs=SPECS, base=BASE, **terms):
     stated = {"runs": 2, "neighbours": 10, "report": folder, **terms}
     (curve,) = evaluate(base, BASE[:4], specs, **stated)
     return curve
@@ -31,22 +27,22 @@ def measure(folder: Path | None, specs: Any = SPECS, base: Any = BASE, **terms: 
 class Interrupted:
     """Progress that is interrupted before the build of that number."""
 
-    def __init__(self, build: int) -> None:
+    def __init__(self, build):
         self.build = build
 
-    def __call__(self, done: int, total: int, task: str) -> None:
+    def __call__(self, done, total, task):
         if done == self.build:
             raise KeyboardInterrupt
 
 
 @pytest.mark.slow
-def test_an_interrupted_evaluation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_evaluation_goes_on(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         measure(tmp_path, progress=Interrupted(3))
     before = (tmp_path / NAME).read_bytes()
     assert len(read_runs(tmp_path)) == 3 * 2  # two query modes each
     module = import_module("dpindex.study.evaluation")
-    built: list[int] = []
+    built = []
     trial = module.Trial
     monkeypatch.setattr(module, "Trial", lambda *a, **t: (built.append(1), trial(*a, **t))[1])
     curve = measure(tmp_path)
@@ -62,7 +58,7 @@ def test_an_interrupted_evaluation_goes_on(tmp_path: Path, monkeypatch: pytest.M
     write_report(tmp_path, [more])
 
 
-def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
+def test_a_line_that_was_cut_off_is_measured_again(tmp_path):
     measure(tmp_path, SPECS[:1], runs=1)
     whole = (tmp_path / NAME).read_bytes()
     (tmp_path / NAME).write_bytes(whole[:-20])
@@ -85,12 +81,10 @@ def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
         {"query_epsilon": 9.0},
     ],
 )
-def test_another_evaluation_is_refused_before_any_work(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_another_evaluation_is_refused_before_any_work(tmp_path, changes):
     measure(tmp_path)
     before = (tmp_path / NAME).read_bytes()
-    told: list[int] = []
+    told = []
     with pytest.raises(InputError, match="runs of another evaluation"):
         measure(tmp_path, **changes, progress=lambda done, *_: told.append(done))
     assert told == []
@@ -99,9 +93,7 @@ def test_another_evaluation_is_refused_before_any_work(
     assert (tmp_path / NAME).read_bytes() != before
 
 
-def test_low_the_keys_of_runs_confirm_no_guess_of_the_vectors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_low_the_keys_of_runs_confirm_no_guess_of_the_vectors(tmp_path, monkeypatch):
     """A reader of the file who guesses all vectors rightly, elsewhere, sees other keys."""
     measure(tmp_path / "holder", SPECS[:1])
     keys = {line["run"] for line in read_runs(tmp_path / "holder")}
@@ -112,19 +104,19 @@ def test_low_the_keys_of_runs_confirm_no_guess_of_the_vectors(
         assert not again & keys
 
 
-def test_a_report_without_runs_is_another_one(tmp_path: Path) -> None:
+def test_a_report_without_runs_is_another_one(tmp_path):
     (tmp_path / "report.html").write_text("mine")
     with pytest.raises(InputError, match="holds another report"):
         measure(tmp_path)
 
 
-def test_bad_input_leaves_no_file(tmp_path: Path) -> None:
+def test_bad_input_leaves_no_file(tmp_path):
     with pytest.raises(InputError):
         measure(tmp_path / "report", base=5 * BASE)
     assert not (tmp_path / "report" / NAME).exists()
 
 
-def test_two_evaluations_do_not_write_one_report(tmp_path: Path) -> None:
+def test_two_evaluations_do_not_write_one_report(tmp_path):
     key = {"run": "a", "x": 1}
     with kept_in(tmp_path, {"a"}) as kept:
         kept.append([key])
@@ -134,13 +126,13 @@ def test_two_evaluations_do_not_write_one_report(tmp_path: Path) -> None:
     assert (tmp_path / NAME).read_bytes() == csv_bytes([key])
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="choose another directory"):
         measure(tmp_path / "file")
 
 
-def test_the_seed_of_the_specs_matters(tmp_path: Path) -> None:
+def test_the_seed_of_the_specs_matters(tmp_path):
     measure(tmp_path, SPECS[:1])
     other = Spec("dp-oporp-staircase", DIM, k=4, epsilon=1.0, seed=7, adjacency=attribute(1.0))
     with pytest.raises(InputError, match="another evaluation"):

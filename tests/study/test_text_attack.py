@@ -1,14 +1,9 @@
 """Public texts beside what an attacker rebuilds, and record-level curves on one picture."""
 
-from __future__ import annotations
-
 import csv
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers.commands import Run as Command
 from helpers.commands import fails
 
 from dpindex import Codebook, InputError, Spec, l2, record
@@ -22,7 +17,7 @@ RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(10, DIM))
 
 
-def rows(count: int, seed: int) -> Any:
+def rows(count, seed):
     x = CENTRES[np.arange(count) % 10] + 0.2 * np.random.default_rng(seed).normal(size=(count, DIM))
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
@@ -32,14 +27,14 @@ PUBLIC_TEXTS = [f"topic {i % 10}, text {i}" for i in range(100)]
 TEXTS = [f"<b>private</b> {i % 10}" for i in range(300)]
 
 
-def specs(*epsilons: float) -> tuple[Spec, ...]:
+def specs(*epsilons):
     names = ["record-cap", "record-codebook", "raw-gaussian"]
-    terms: dict[str, Any] = {"adjacency": record(), "codebook": Codebook(PUBLIC)}
+    terms = {"adjacency": record(), "codebook": Codebook(PUBLIC)}
     return spec_grid(DIM, names, epsilons, **terms).specs
 
 
 @pytest.mark.slow
-def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast() -> None:
+def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast():
     found = {spec.method: spec for spec in specs(8.0)}
     assert found["raw-gaussian"].adjacency == l2(2)
     assert found["record-cap"].adjacency == record()
@@ -58,11 +53,11 @@ def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast() -> None:
 
 
 @pytest.mark.slow
-def test_topics_come_back_with_epsilon() -> None:
+def test_topics_come_back_with_epsilon():
     attack = text_attack(BASE, specs(1, 4, 8, 20), PUBLIC, PUBLIC_TEXTS, TEXTS, records=20)
     assert attack[0].record == TEXTS[0]
     assert len(attack) == 9 * 20  # three epsilons of each method
-    hits: dict[Any, list[bool]] = {}
+    hits = {}
     for guess in attack:
         guessed = guess.text.split()[1][:-1]
         mine = hits.setdefault((guess.spec.method, guess.spec.epsilon), [])
@@ -79,7 +74,7 @@ def test_topics_come_back_with_epsilon() -> None:
         text_attack(BASE, specs(8), PUBLIC, PUBLIC_TEXTS, TEXTS[1:])
 
 
-def test_texts_are_lines(tmp_path: Path) -> None:
+def test_texts_are_lines(tmp_path):
     (tmp_path / "t").write_bytes("ä\r\nb\u2028c\n\nd".encode())
     assert read_texts(tmp_path / "t") == ["ä", "b\u2028c", "", "d"]
     (tmp_path / "t").write_bytes(b"\xff\xfe")
@@ -88,7 +83,7 @@ def test_texts_are_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_command_line(run: Command, tmp_path: Path) -> None:
+def test_command_line(run, tmp_path):
     for name, x in (("x", BASE), ("q", rows(5, 3)), ("public", PUBLIC)):
         np.save(tmp_path / f"{name}.npy", x)
     (tmp_path / "public.txt").write_text("\n".join(PUBLIC_TEXTS) + "\n")
