@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from helpers import faults
 from hypothesis import HealthCheck, settings
 
 # Several workers of pytest fill the processors by themselves. Threads of BLAS and OpenMP would wait
@@ -71,10 +72,11 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Write ids of skipped tests to the file that ``DPINDEX_SKIPPED`` names, one a line.
+    """Say which faults were injected, and write ids of skipped tests to a file, one a line.
 
-    Not those of extras, which are run by themselves.
+    ``DPINDEX_SKIPPED`` names the file. Extras, which are run by themselves, are not in it.
     """
+    terminalreporter.write_line(faults.described())
     file = os.environ.get("DPINDEX_SKIPPED")
     if file is not None:
         reports = terminalreporter.stats.get("skipped", [])

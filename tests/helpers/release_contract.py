@@ -32,6 +32,7 @@ from dpindex.accounting import ledger
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack, unpack
 from dpindex.storage.journal import RELEASE_MARK, identity
+from helpers import faults
 from helpers.system_calls import NOT_STOPPED, SUPPORTED, Stopped, stopped_at
 
 ROWS, DIM = 24, 8
@@ -72,8 +73,8 @@ class Case(ABC):
     """How the same command ends after it was published: again, or refused."""
 
     like_another: ClassVar[bool] = False
-    """Whether its steps are those of another target: kills are at every call, and of interruptions,
-    errors of the disk and other drivers each call gets one."""
+    """Whether its steps are those of another target: fewer calls have a fault, and each call gets
+    one of interruptions, errors of the disk and other drivers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -219,11 +220,6 @@ def check_tidy(case: Case) -> None:
     assert not [path for path in case.folder.rglob("*") if path.name.startswith("part-")]
 
 
-SOME_OR_EVERY = pytest.mark.parametrize(
-    "stride", [41, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
-)
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 class ReleaseContract:
     """What holds for every target."""
@@ -240,10 +236,9 @@ class ReleaseContract:
         self,
         tmp_path: Path,
         fault: Callable[[], object],
-        stride: int = 1,
     ) -> Iterator[tuple[int, Case]]:
-        """Give what is left by a fault at each step, until an attempt ends without one."""
-        for at in range(1, 10_000, stride):
+        """Give what is left by a fault at steps of the plan, until an attempt ends without one."""
+        for at in faults.plan():
             folder = tmp_path / str(at)
             case = self.made(folder)
 
@@ -260,16 +255,11 @@ class ReleaseContract:
             yield at, case
             shutil.rmtree(folder)
 
-    @pytest.mark.parametrize(
-        ("fault", "stride"),
-        [(kill, 17), (full, 17), pytest.param(full, 1, marks=pytest.mark.slow)],
-        ids=["killed at some", "full at some", "full at every"],
-    )
+    @pytest.mark.parametrize("fault", [kill, full])
     def test_a_fault_at_any_change_of_a_name(
-        self, tmp_path: Path, fault: Callable[[], object], stride: int
+        self, tmp_path: Path, fault: Callable[[], object]
     ) -> None:
-        """Kills at every one are among those below."""
-        for at, case in self.each_fault(tmp_path, fault, stride):
+        for at, case in self.each_fault(tmp_path, fault):
             self.check_survived(case, at)
 
     def check_survived(self, case: Case, at: int) -> None:
@@ -289,17 +279,15 @@ class ReleaseContract:
         check_tidy(case)
 
     def each_stop(
-        self, tmp_path: Path, then: Callable[[Case, Stopped], object], stride: int, third: int
+        self, tmp_path: Path, then: Callable[[Case, Stopped], object], third: int
     ) -> Iterator[tuple[int, Case, int]]:
-        """Stop an attempt at each system call; give what is left when it ended, and its code.
+        """Stop an attempt at calls of the plan; give what is left when it ended, and its code.
 
         Where the target is like another, at the first, second or last call of three.
         """
         if not SUPPORTED:
             pytest.skip("traces system calls of Linux on x86-64")
-        calls = (
-            range(third, 10_000, 3 * stride) if self.case.like_another else range(1, 10_000, stride)
-        )
+        calls = faults.plan(third, 3) if self.case.like_another else faults.plan()
         for at in calls:
             case = self.made(tmp_path / str(at))
             code = stopped_at((at,), partial(then, case), partial(ended, case.run))
@@ -310,8 +298,11 @@ class ReleaseContract:
             yield at, case, code
             shutil.rmtree(case.folder)
 
-    def each_kill(self, tmp_path: Path, stride: int) -> Iterator[tuple[int, Case]]:
-        """Give what a kill at each system call leaves: one attempt, and a copy at each."""
+    def each_kill(self, tmp_path: Path) -> Iterator[tuple[int, Case]]:
+        """Give what kills leave: one attempt, and a copy at each system call.
+
+        Where the target is like another, at those of the plan.
+        """
         if not SUPPORTED:
             pytest.skip("traces system calls of Linux on x86-64")
         folder = tmp_path / "case"
@@ -320,7 +311,7 @@ class ReleaseContract:
         def keep(one: Stopped) -> None:
             shutil.copytree(folder, tmp_path / str(one.number))
 
-        stops = range(1, 10_000, stride)
+        stops = faults.plan() if self.case.like_another else range(1, 10_000)
         assert stopped_at(stops, keep, partial(ended, case.run)) == 0
         check_whole(case)
         before: dict[str, tuple[int, bytes]] = {}
@@ -337,39 +328,30 @@ class ReleaseContract:
                 name_folder(mark)
             yield at, self.case(folder)
 
-    @SOME_OR_EVERY
-    def test_f2_killed_at_every_system_call_and_run_again(
-        self, tmp_path: Path, stride: int
-    ) -> None:
+    def test_f2_killed_at_every_system_call_and_run_again(self, tmp_path: Path) -> None:
         """Then the target is moved away, and the same command runs once more."""
-        for at, case in self.each_kill(tmp_path, stride):
+        for at, case in self.each_kill(tmp_path):
             self.check_survived(case, at)
             self.check_one_release(case, at)
 
-    @SOME_OR_EVERY
-    def test_f2_killed_at_every_system_call_and_moved_away(
-        self, tmp_path: Path, stride: int
-    ) -> None:
+    def test_f2_killed_at_every_system_call_and_moved_away(self, tmp_path: Path) -> None:
         """What was published is moved away before the same command runs again."""
-        for at, case in self.each_kill(tmp_path, stride):
+        for at, case in self.each_kill(tmp_path):
             self.check_one_release(case, at)
 
-    @SOME_OR_EVERY
-    def test_interrupted_at_every_system_call(self, tmp_path: Path, stride: int) -> None:
-        for at, case, code in self.each_stop(tmp_path, lambda _, one: one.interrupt(), stride, 1):
+    def test_interrupted_at_every_system_call(self, tmp_path: Path) -> None:
+        for at, case, code in self.each_stop(tmp_path, lambda _, one: one.interrupt(), 1):
             assert code in (0, 2, INTERRUPTED), f"step {at}"
             self.check_survived(case, at)
 
-    @SOME_OR_EVERY
-    def test_every_system_call_may_fail(self, tmp_path: Path, stride: int) -> None:
+    def test_every_system_call_may_fail(self, tmp_path: Path) -> None:
         """The disk has an error once."""
-        for at, case, code in self.each_stop(tmp_path, lambda _, one: one.fail(), stride, 2):
+        for at, case, code in self.each_stop(tmp_path, lambda _, one: one.fail(), 2):
             assert code in (0, 2), f"step {at}"
             self.check_survived(case, at)
 
-    @SOME_OR_EVERY
     def test_f1_another_driver_runs_at_every_system_call(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The first is stopped while the second runs to its end, and goes on then."""
         monkeypatch.setattr(ledger, "BUSY_SECONDS", 0.2)
@@ -379,7 +361,7 @@ class ReleaseContract:
         def second(case: Case, one: Stopped) -> None:
             ends.append(run_again(case))
 
-        for at, case, code in self.each_stop(tmp_path, second, stride, 3):
+        for at, case, code in self.each_stop(tmp_path, second, 3):
             codes = {code, ends[-1]}
             assert codes <= {0, 2}, f"step {at}"
             assert 0 in codes, f"step {at}"
@@ -473,15 +455,10 @@ class ReleaseContract:
 
     @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="reads /proc")
     @pytest.mark.parametrize(
-        "stride", [11, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
-    )
-    @pytest.mark.parametrize(
         "order", ["all", "none", "first", "second", "all but the first", "all but the second"]
     )
-    def test_power_is_lost_at_any_change_of_a_name(
-        self, tmp_path: Path, order: str, stride: int
-    ) -> None:
-        for at in range(1, 10_000, stride):
+    def test_power_is_lost_at_any_change_of_a_name(self, tmp_path: Path, order: str) -> None:
+        for at in faults.plan():
             folder = tmp_path / str(at)
             case = self.made(folder)
             if not case.keeps_names:
