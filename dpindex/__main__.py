@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -10,6 +11,8 @@ def main() -> None:
     """Run the command line."""
     # Idle threads of OpenBLAS spin for this many doublings of a clock tick: 0.4 ms, not 0.1 s.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
+    # Looking for garbage among what is imported would take a tenth of a short command's time.
+    gc.set_threshold(100_000)
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         from dpindex.cli import main as run  # Ctrl-C is ignored, as in a background job
 

@@ -12,6 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
 from importlib import import_module
@@ -36,7 +37,48 @@ _UsageError: Any = typer.BadParameter.__base__
 """What a wrong command line raises; typer has no public name for it."""
 
 
-class _Commands(TyperGroup):
+_READ_ALIKE = {str, int, float, Path}
+"""Types that Python reads from text as typer does."""
+
+
+class _Quick:
+    """Options of a command whose values typer reads where Python alone does not.
+
+    Typer asks pydantic for every value, whose import takes longer than a search.
+    """
+
+    kinds: Mapping[str, Any] = {}
+    """Types of options by name, as far as they may have a value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        options: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for option in options:
+            if "process_value" not in vars(option):
+                option.process_value = _quickly(option, self.kinds.get(option.name))
+        return options
+
+
+def _quickly(option: Any, kind: Any) -> Callable[[Any, Any], Any]:
+    """How an option reads a value of that type."""
+    read_by_typer = option.process_value
+    kinds = {kind}
+    if get_origin(kind) is not tuple:
+        kinds.update(get_args(kind))  # of one that may be None, or the words to choose from
+    words = {word for one in kinds if get_origin(one) is Literal for word in get_args(one)}
+
+    def process_value(context: Any, value: Any) -> Any:
+        is_left_out = value in (None, option.default) and not option.required
+        if is_left_out or (isinstance(value, str) and value in words):
+            return value
+        for read in kinds & _READ_ALIKE if isinstance(value, str) else ():
+            with suppress(ValueError):  # typer says what is wrong
+                return read(value)
+        return read_by_typer(context, value)
+
+    return process_value
+
+
+class _Commands(_Quick, TyperGroup):
     """Commands that are imported when they are looked up: all of them take a tenth of a second.
 
     The command is the function of its name. An interruption is reported here: typer would exit
@@ -85,8 +127,11 @@ def _command(module: str, name: str) -> Any:
     function = vars(import_module(f"dpindex.cli.{module}"))[name]
     text, _, example = inspect.cleandoc(function.__doc__).partition("\n\n$ ")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(cls=Command, help=text, epilog=example)(as_command(function))
-    return typer.main.get_command(alone)
+    run = as_command(function)
+    alone.command(cls=Command, help=text, epilog=example)(run)
+    command: Any = typer.main.get_command(alone)
+    command.kinds = {name: kind.__origin__ for name, kind in run.__annotations__.items()}
+    return command
 
 
 app = typer.Typer(
@@ -242,7 +287,7 @@ _METAVARS = {str: "TEXT", Path: "FILE", int: "N", float: "X", tuple[float, float
 _FLAG_WIDTH = 21
 
 
-class Command(TyperCommand):
+class Command(_Quick, TyperCommand):
     """A command whose help has groups of options.
 
     Those that it cannot do without are listed first. Its epilog is an example.

@@ -14,7 +14,7 @@ from dpindex import __main__ as start
 HEAVY = {
     "dpindex.cli.race_commands",
     *("cryptography", "dp_accounting", "faiss", "jinja2", "matplotlib", "mpmath", "numpy.ma"),
-    *("numpy.testing", "obstore", "pandas", "PIL", "pyarrow", "rich", "scipy.linalg"),
+    *("numpy.testing", "obstore", "pandas", "PIL", "pyarrow", "pydantic", "rich", "scipy.linalg"),
     *("scipy.optimize", "scipy.sparse", "scipy.spatial", "scipy.special", "scipy.stats"),
     *("sklearn", "sqlite3"),
 }
