@@ -42,9 +42,10 @@ from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.noise.cap import CapResponse
-from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualGaussian
+from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.mechanism.noise.symbols import SoftmaxResponse
+from dpindex.mechanism.papers.signs import IndividualGaussian
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projections import RealisedSizes, Sensitivity
@@ -57,6 +58,7 @@ laws = sys.modules["dpindex.mechanism.noise.base"]
 additive = sys.modules["dpindex.mechanism.noise.additive"]
 gaussian = sys.modules["dpindex.mechanism.noise.gaussian"]
 signs = sys.modules["dpindex.mechanism.noise.signs"]
+papers_signs = sys.modules["dpindex.mechanism.papers.signs"]
 symbols = sys.modules["dpindex.mechanism.noise.symbols"]
 sign_caps = sys.modules["dpindex.mechanism.noise.cap"]
 waves = sys.modules["dpindex.mechanism.noise.square_wave"]
@@ -976,10 +978,10 @@ MECHANISM = [
            everywhere(signs, "draw_flips", no_ties), FLIPS),
     Mutant("sampler", "iDP: the perturbed set is too small",
            ("test_idp_flips_only_inside_a_and_tosses_for_zero",),
-           everywhere(signs, "perturbed_set", lambda f: lambda x: f(2 * x)), INSIDE),
+           everywhere(papers_signs, "perturbed_set", lambda f: lambda x: f(2 * x)), INSIDE),
     Mutant("sampler", "iDP: a sum of one beta is left out of the perturbed set",
            ("test_idp_flips_only_inside_a_and_tosses_for_zero",),
-           everywhere(signs, "perturbed_set", set_without_its_end), INSIDE),
+           everywhere(papers_signs, "perturbed_set", set_without_its_end), INSIDE),
     Mutant("sampler", "iDP: noise halved inside the set",
            ("test_idp_gaussian_moves_no_further_than_its_noise_is_made_for",),
            with_parts(IndividualGaussian, "perturb", **sources(table=halved)), INSIDE_GAUSS),
@@ -1044,7 +1046,7 @@ MECHANISM = [
            ("test_low_min_norm_is_that_after_clipping",),
            instead(Projector, "norms", lambda f: lambda p, block, clip=False: f(p, block))),
     Mutant("chain", "short vectors pass min_norm", ("test_what_ships_passes[dp-signrp-rr]",),
-           everywhere(signs, "norm_slack",
+           everywhere(papers_signs, "norm_slack",
                       lambda f: lambda p: f(p) + 0.1 * (p.variant.min_norm or 0.0))),
     Mutant("chain", "bare empty bins on the sparse path", NO_STRETCH,
            outcomes(numbers(lambda t, bare: np.where(

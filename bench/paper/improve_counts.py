@@ -14,7 +14,7 @@ from typing import Any
 from common import DELTA, arguments, draw, read_csv, show, style, write_csv
 from published import chernoff_count
 
-from dpindex.mechanism.noise.signs import change_probability, quantile_count
+from dpindex.mechanism.papers.signs import change_probability, quantile_count
 
 DIM, K, EPSILON = 784, 512, 50.0
 NORMS = (2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 50.0, 100.0)

@@ -15,7 +15,8 @@ import numpy as np
 from common import arguments, draw, epsilon_axis, read_csv, show, style, write_csv
 from scipy.special import ndtr
 
-from dpindex.mechanism.noise.signs import geometric_thresholds, smooth_thresholds
+from dpindex.mechanism.noise.signs import geometric_thresholds
+from dpindex.mechanism.papers.signs import smooth_thresholds
 
 BUDGETS = (0.1, 0.5, 2.0)
 EPSILONS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)

@@ -8,11 +8,8 @@ from __future__ import annotations
 import math
 
 import dpindex as dpi
-from dpindex.mechanism.noise.signs import (
-    FlipsByLevel,
-    change_probability,
-    randomized_response,
-)
+from dpindex.mechanism.noise.signs import FlipsByLevel, randomized_response
+from dpindex.mechanism.papers.signs import change_probability
 
 __all__ = ["chernoff_count", "published_flips"]
 

@@ -15,7 +15,7 @@ import numpy as np
 from common import DELTA, arguments, draw, read_csv, style, write_csv
 from published import chernoff_count
 
-from dpindex.mechanism.noise.signs import change_probability, quantile_count
+from dpindex.mechanism.papers.signs import change_probability, quantile_count
 
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 SIZES = (100, 1_000, 10_000, 100_000)

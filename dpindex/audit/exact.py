@@ -285,7 +285,7 @@ def _candidates() -> Iterator[Spec]:
         deltas = _DELTAS[calibration.delta]
         for kind, delta, form in product(row.adjacencies, deltas, family.variant.forms):
             variant = form
-            if calibration.norm_bound and delta > 0:
+            if calibration.check_norm and delta > 0:
                 if form.entries != "gaussian":
                     continue
                 variant = form.with_norm(_NORM)

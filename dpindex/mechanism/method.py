@@ -11,7 +11,6 @@ from typing import Any, get_args
 from dpindex.base.checks import checked_delta, whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.mechanism.noise.base import Calibration, Moves
-from dpindex.mechanism.noise.signs import min_norm_on_grid
 from dpindex.mechanism.parameters import Parameters, is_stated
 from dpindex.mechanism.projections import Encoder
 from dpindex.mechanism.public_parts import Codebook, Design, PublicPart
@@ -340,28 +339,7 @@ class Method:
             )
 
     def _check_min_norm(self, parameters: Parameters, variant: Variant) -> None:
-        if not (self.calibration.norm_bound and parameters.delta > 0):
-            if variant.min_norm is not None:
-                pure = " with delta 0" if self.calibration.norm_bound else ""
-                raise InputError(
-                    f"{self.name} does not use min_norm{pure}; leave it out.",
-                    field="variant",
-                )
-            return
-        if variant.entries != "gaussian":
-            raise NoGuaranteeError(
-                f"{self.name} with a delta needs gaussian entries, not {variant.entries}: for "
-                f"others no bound on the signs that can change holds for all vectors."
-            )
-        if variant.min_norm is None:
-            raise NoGuaranteeError(
-                f"{self.name} with a delta needs min_norm: a public lower bound on the norm of "
-                f"every vector.",
-                field="variant",
-            )
-        if min_norm_on_grid(parameters) <= parameters.change:
-            raise NoGuaranteeError(
-                f"{self.name} needs a min_norm above beta = {parameters.change:g}, not "
-                f"{variant.min_norm:g}.",
-                field="variant",
-            )
+        if self.calibration.check_norm is not None:
+            self.calibration.check_norm(parameters, variant)
+        elif variant.min_norm is not None:
+            raise InputError(f"{self.name} does not use min_norm; leave it out.", field="variant")

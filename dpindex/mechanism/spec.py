@@ -21,7 +21,7 @@ from dpindex.mechanism.method import Method
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.noise.base import Law, NumberLaw, SignLaw
 from dpindex.mechanism.noise.moments import Likelihood, LinearChannel, NoiseMoments
-from dpindex.mechanism.noise.signs import norm_slack
+from dpindex.mechanism.papers.signs import norm_slack
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import CodewordMap, Encoder, Projection, RecordEncoder
 from dpindex.mechanism.public_parts import PublicPart

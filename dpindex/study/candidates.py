@@ -16,7 +16,7 @@ from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.data import VectorSource, as_source
 from dpindex.mechanism.codebooks import fit_codebook
 from dpindex.mechanism.method import Method
-from dpindex.mechanism.method_table import find_method
+from dpindex.mechanism.method_table import OF_PAPERS, find_method
 from dpindex.mechanism.method_table import methods as all_methods
 from dpindex.mechanism.optimiser import design, usual_length
 from dpindex.mechanism.public_parts import MAX_SIZE, Codebook, Design
@@ -331,9 +331,12 @@ def promising_subsets(size: int, epsilon: float, reranked: bool) -> tuple[int, .
 
 
 def _methods_to_try(names: Sequence[str] | None) -> list[Method]:
-    """Return the private methods of these names, without duplicates; without names all of them."""
+    """Return the private methods of these names, without duplicates.
+
+    Without names all but those that only papers name.
+    """
     if names is None:
-        return [method for method in all_methods() if method.private]
+        return [m for m in all_methods() if m.private and m.name not in OF_PAPERS]
     chosen = [find_method(name) for name in dict.fromkeys(names)]
     for method in chosen:
         if not method.private:

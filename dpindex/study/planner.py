@@ -144,8 +144,9 @@ def plan(
     max_bytes : int, optional
         Maximum size of a published code, [1, 2^20].
     methods : sequence of str, optional
-        Methods to consider; default all that give DP for the published projection. What promises
-        less, a delta over the projection too or individual DP, must be named.
+        Methods to consider; default all that give DP for the published projection. What only
+        papers name (``dpindex methods --all``), and what promises less, a delta over the projection
+        too or individual DP, must be named.
     groups : array, shape (m,), optional
         A label of each public vector. Vectors of one label resemble each other more than others do,
         such as captions of one picture. Queries are taken to have no siblings in the collection.

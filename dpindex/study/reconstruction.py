@@ -31,7 +31,7 @@ from dpindex.decode.designed import decoded
 from dpindex.decode.fit import fit_denoiser, fit_if_possible
 from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.method_table import IDENTITY
+from dpindex.mechanism.families import IDENTITY
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.privatizer import Privatizer

@@ -94,7 +94,7 @@ def spec_grid(
     refused: dict[str, None] = {}
     for row in sorted(rows, key=lambda row: not row.private):  # baselines have the others' lengths
         fields = _used(row, common)
-        bounded = row.calibration.norm_bound and fields.get("variant", Variant()).min_norm
+        bounded = row.calibration.check_norm and fields.get("variant", Variant()).min_norm
         if row.needs_delta or bounded:
             fields["delta"] = delta
         used = [spec.code_length for line in made.values() for spec in line if not spec.codebook]
@@ -127,7 +127,7 @@ def _lengths(
 def _used(row: Method, common: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that the method takes."""
     variant = common.get("variant", Variant())
-    if not row.calibration.norm_bound:
+    if not row.calibration.check_norm:
         variant = variant.with_norm(None)
     common = {**common, "variant": variant}
     used = {

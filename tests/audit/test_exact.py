@@ -33,11 +33,8 @@ from dpindex.audit.record_verifiers import cap_size
 from dpindex.cli import app
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace, geometric_table
 from dpindex.mechanism.noise.gaussian import gaussian_table
-from dpindex.mechanism.noise.signs import (
-    FlipsByLevel,
-    change_probability,
-    response_threshold,
-)
+from dpindex.mechanism.noise.signs import FlipsByLevel, response_threshold
+from dpindex.mechanism.papers.signs import change_probability
 from dpindex.mechanism.projections import Sensitivity
 
 SPECS = [spec for spec in default_specs() if isinstance(spec, Spec)]

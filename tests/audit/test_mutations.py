@@ -50,14 +50,9 @@ from dpindex.mechanism.noise.gaussian import (
     optimal_sigma,
     rounded_gaussian,
 )
-from dpindex.mechanism.noise.signs import (
-    FlipsByLevel,
-    IndividualFlips,
-    IndividualGaussian,
-    geometric_flips,
-    response_threshold,
-)
+from dpindex.mechanism.noise.signs import FlipsByLevel, geometric_flips, response_threshold
 from dpindex.mechanism.noise.symbols import CodebookResponse
+from dpindex.mechanism.papers.signs import IndividualFlips, IndividualGaussian
 from dpindex.mechanism.projections.dense import Oporp
 from dpindex.race import PStable, RaceSketch, SketchSpec
 

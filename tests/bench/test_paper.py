@@ -9,7 +9,7 @@ import mpmath
 import pytest
 
 import dpindex as dpi
-from dpindex.mechanism.noise.signs import change_probability, quantile_count
+from dpindex.mechanism.papers.signs import change_probability, quantile_count
 
 FOLDER = Path(__file__).parents[2] / "bench" / "paper"
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))

@@ -20,13 +20,8 @@ from dpindex.decode.sign_agreement import (
     signal_kept,
 )
 from dpindex.mechanism.grid import GRID_BITS
-from dpindex.mechanism.noise.signs import (
-    IndividualFlips,
-    NoFlips,
-    geometric_flips,
-    randomized_response,
-    smooth_flips,
-)
+from dpindex.mechanism.noise.signs import geometric_flips, randomized_response
+from dpindex.mechanism.papers.signs import IndividualFlips, NoFlips, smooth_flips
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute

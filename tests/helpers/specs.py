@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dpindex import Codebook, Design, Spec
-from dpindex.mechanism import method_table as families
-from dpindex.mechanism import optimiser
+from dpindex.mechanism import families, optimiser
 from dpindex.mechanism.method import Family, Method
+from dpindex.mechanism.papers import methods as papers_methods
 from dpindex.mechanism.variants import NAMES, variant_of
 
 PARAM = type(pytest.param())
@@ -49,7 +49,12 @@ def folded(
     return fold
 
 
-FAMILIES = {name: value for name, value in vars(families).items() if isinstance(value, Family)}
+FAMILIES = {
+    name: value
+    for module in (families, papers_methods)
+    for name, value in vars(module).items()
+    if isinstance(value, Family)
+}
 """Every family of projections there is, by its name in the package."""
 
 

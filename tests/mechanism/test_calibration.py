@@ -15,7 +15,8 @@ from helpers.specs import needed
 
 import dpindex as dpi
 from dpindex.mechanism.method_table import find_method
-from dpindex.mechanism.noise.gaussian import kenthapadi_sigma, optimal_sigma
+from dpindex.mechanism.noise.gaussian import optimal_sigma
+from dpindex.mechanism.papers.gaussian import kenthapadi_sigma
 
 EPSILON, DELTA, DIM = 1.3, 1e-6, 9
 ROWS = [

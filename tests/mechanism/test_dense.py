@@ -8,7 +8,8 @@ import pytest
 from helpers.specs import folded
 from scipy import sparse
 
-from dpindex.mechanism.projections.dense import Gaussian, Rademacher, Uniform, operator_norm
+from dpindex.mechanism.papers.dense import Gaussian, Rademacher, Uniform
+from dpindex.mechanism.projections.dense import operator_norm
 from dpindex.mechanism.public_random import PublicStream
 
 KINDS = [Rademacher, Gaussian, Uniform]

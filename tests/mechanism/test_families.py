@@ -10,15 +10,10 @@ from scipy import sparse
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
+from dpindex.mechanism.papers.dense import Gaussian, Uniform, normal_integers, normal_second_moment
+from dpindex.mechanism.papers.sparse import VerySparse, sparse_places
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Identity
-from dpindex.mechanism.projections.dense import (
-    Gaussian,
-    Uniform,
-    normal_integers,
-    normal_second_moment,
-)
-from dpindex.mechanism.projections.sparse import VerySparse, sparse_places
 from dpindex.mechanism.public_random import PublicStream
 
 DIM = 24

@@ -3,13 +3,13 @@
 import mpmath
 from helpers.specs import folded
 
-from dpindex.mechanism.noise.gaussian import (
+from dpindex.mechanism.noise.gaussian import optimal_sigma
+from dpindex.mechanism.papers.gaussian import (
     analytic_sensitivity,
     column_sensitivity,
     composition_epsilon,
     direct_sensitivity,
     kenthapadi_sigma,
-    optimal_sigma,
 )
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 20.0)

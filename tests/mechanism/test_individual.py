@@ -12,7 +12,8 @@ import pytest
 from helpers.streams import Scripted, Seeded
 from independent.rigorous import exp_between
 
-from dpindex.mechanism.noise.signs import IndividualFlips, IndividualGaussian, response_threshold
+from dpindex.mechanism.noise.signs import response_threshold
+from dpindex.mechanism.papers.signs import IndividualFlips, IndividualGaussian
 from dpindex.mechanism.secret_random import secret_stream
 
 BETA = 4096

@@ -87,7 +87,7 @@ def test_a_calibration_says_what_it_needs_and_promises(row):
         assert calibration.delta == "required"
         assert calibration.delta_over == "noise"
         assert calibration.deviation(1.0, 1e-6) >= 4.2246788
-    if calibration.norm_bound:
+    if calibration.check_norm:
         assert calibration.delta != "zero"
 
 

@@ -7,8 +7,9 @@ from scipy import sparse
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
+from dpindex.mechanism.papers.dense import Rademacher
 from dpindex.mechanism.projections import Identity
-from dpindex.mechanism.projections.dense import Oporp, Rademacher
+from dpindex.mechanism.projections.dense import Oporp
 from dpindex.mechanism.spec import Projector
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]

@@ -14,13 +14,15 @@ from independent.rigorous import exp_between
 import dpindex as dpi
 from dpindex.mechanism.noise.signs import (
     FlipsByLevel,
-    NoFlips,
-    change_probability,
     draw_flips,
     geometric_flips,
+    randomized_response,
+)
+from dpindex.mechanism.papers.signs import (
+    NoFlips,
+    change_probability,
     min_norm_on_grid,
     quantile_count,
-    randomized_response,
     rounded_change_probability,
     smooth_flips,
 )

@@ -9,8 +9,9 @@ from independent.oracle import fast_jl
 from scipy import sparse
 from scipy.linalg import hadamard
 
-from dpindex.mechanism.projections import sparse as rotation
-from dpindex.mechanism.projections.sparse import FastJL, Rotation, on_grid, walsh_hadamard
+from dpindex.mechanism.papers.sparse import FastJL
+from dpindex.mechanism.projections import rotation
+from dpindex.mechanism.projections.rotation import Rotation, on_grid, walsh_hadamard
 
 SIZES = [(1, 64), (48, 64), (64, 64), (100, 64), (384, 128), (384, 512), (700, 1024)]
 

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from dpindex import Blocks, Dense
 from dpindex.base.errors import InputError
-from dpindex.mechanism.projections.sparse import SparseJL, VerySparse
+from dpindex.mechanism.papers.sparse import SparseJL, VerySparse
 
 SHAPES = [(1, 1, 1), (5, 4, 2), (30, 12, 3), (30, 12, 12), (100, 64, 4)]
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpindex import Guarantee, InputError, Spec, attribute, compose, l2
-from dpindex.mechanism.noise.gaussian import kenthapadi_sigma, optimal_sigma
+from dpindex.mechanism.noise.gaussian import optimal_sigma
+from dpindex.mechanism.papers.gaussian import kenthapadi_sigma
 from dpindex.privacy import add_up
 from dpindex.privacy.adjacency import Records
 

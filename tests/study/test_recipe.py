@@ -31,9 +31,9 @@ import pytest
 import dpindex as dpi
 from dpindex.mechanism import method_table
 from dpindex.mechanism.codes import FORMATS, CodeFormat, Codes
+from dpindex.mechanism.families import IDENTITY
 from dpindex.mechanism.grid import GRID_BITS
 from dpindex.mechanism.method import Method
-from dpindex.mechanism.method_table import IDENTITY
 from dpindex.mechanism.noise.base import Calibration, NumberLaw
 from dpindex.mechanism.noise.moments import Likelihood, NoiseMoments
 

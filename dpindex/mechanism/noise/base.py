@@ -21,6 +21,7 @@ from dpindex.mechanism.noise.moments import Likelihood, LinearChannel, NoiseMome
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.public_random import BitSource
+from dpindex.mechanism.variants import Variant
 
 _Kind = TypeVar("_Kind", bound="Law")
 
@@ -405,8 +406,8 @@ class Calibration:
         False where the proof is about real numbers and not about the integers that run.
     bounded : bool
         Needs bounds no wider than one beta.
-    norm_bound : bool
-        Needs ``min_norm`` with a delta.
+    check_norm : callable, optional
+        Of a law that needs ``min_norm`` with a delta: refuses parameters and a resolved variant.
     joint : bool
         Takes ``record_epsilon``: a promise about whole records beside that under its adjacency.
     rounded : bool
@@ -431,7 +432,7 @@ class Calibration:
     adjacencies: tuple[str, ...] = ("attribute",)
     exact: bool = True
     bounded: bool = False
-    norm_bound: bool = False
+    check_norm: Callable[[Parameters, Variant], None] | None = None
     joint: bool = False
     rounded: bool = True
     moves: Moves = "one"

@@ -22,21 +22,19 @@ from dpindex.base.arrays import (
     Integers,
     Ints,
     Longs,
-    Singles,
     Words,
-    matrix_product,
     row_blocks,
 )
 from dpindex.base.errors import NoGuaranteeError
+from dpindex.mechanism.papers.dense import NORMAL_BITS, normal_integers, normal_second_moment
 from dpindex.mechanism.projections import (
     Projection,
     RealisedSizes,
-    RecordEncoder,
     Sensitivity,
     check_size,
     scatter,
 )
-from dpindex.mechanism.projections.dense import NORMAL_BITS, normal_integers, normal_second_moment
+from dpindex.mechanism.projections.rotation import TRANSFORMED, walsh_hadamard
 from dpindex.mechanism.public_random import PublicStream
 
 _PIECE = 1 << 20
@@ -45,8 +43,6 @@ _ENTRY_BYTES = 32
 _MIXED_ENTRY_BYTES = 16
 """Memory of a place of SparseJL, and of an entry of VerySparse and of FastJL."""
 
-_NUMBERS = 1 << 22
-"""Numbers that are transformed at a time."""
 
 _MAX_REALISED = 1 << 31
 """Entries of ``P·H·D``, all of which are looked at once for its sensitivity: some minutes."""
@@ -284,26 +280,6 @@ class VerySparse(_Sparse):
         np.add.at(out.reshape(-1), places, added)
 
 
-def walsh_hadamard(x: Doubles) -> Doubles:
-    """``x @ H`` in place, H the ±1 Walsh–Hadamard matrix, rows of a power of two numbers.
-
-    >>> walsh_hadamard(np.array([[1.0, 0, 0, 0], [1, 2, 3, 4]])).tolist()
-    [[1.0, 1.0, 1.0, 1.0], [10.0, -2.0, -4.0, 0.0]]
-    """
-    n, size = x.shape
-    half = 1
-    while half < size:
-        blocks = size // (2 * half)
-        pairs = x.reshape(n, blocks, 2, half)
-        low = pairs[:, :, 0]
-        high = pairs[:, :, 1]
-        low += high
-        high *= -2.0
-        high += low
-        half *= 2
-    return x
-
-
 class FastJL(Projection):
     """``x = P·H·D·u`` (Ailon & Chazelle 2009; private as suggested by Stausholm 2021).
 
@@ -319,7 +295,7 @@ class FastJL(Projection):
         self.dim = dim
         self.k = k
         self.padded = 1 << max(0, dim - 1).bit_length()
-        self._step = _NUMBERS // self.padded
+        self._step = TRANSFORMED // self.padded
         # Ailon & Chazelle 2009, Sec. 2: q = min(1, Θ(log²n/d)), with p itself for n.
         logarithm = max(1.0, math.log(self.padded))
         inverse = max(1, round(self.padded / logarithm**2))
@@ -374,94 +350,3 @@ class FastJL(Projection):
             walsh_hadamard(mixed)
             out[block] = (self._sparse @ mixed.T).T
         return out
-
-
-_ROTATED_NUMBERS = 1 << 18
-"""Numbers that are rotated at a time."""
-
-_GRID_STEPS = 1 << 20
-_ROUNDS = 2
-MAX_WRITTEN = 1 << 12
-"""Attributes up to which the map is written out as a matrix, which takes their square of work."""
-
-
-def on_grid(x: Floats) -> Singles:
-    """Rows as whole multiples of 2^-20 of their largest magnitude, held in float32.
-
-    Division is correctly rounded, and for values that float32 holds it makes no difference that
-    wider ones are divided in float64 first (Figueroa 1995), so the grid is the same everywhere.
-    """
-    wide = x
-    if x.dtype != np.float32:
-        wide = x.astype(np.float64)
-    highest = wide.max(axis=1, keepdims=True)
-    lowest = wide.min(axis=1, keepdims=True)
-    largest = np.maximum(highest, -lowest)
-    largest[largest == 0] = 1
-    single: Singles = (wide / largest).astype(np.float32)
-    single *= np.float32(_GRID_STEPS)
-    np.rint(single, out=single)
-    return single
-
-
-class Rotation(RecordEncoder):
-    """k coordinates of ``H·D₂·H·D₁·u``: two rounds of random signs and a Walsh–Hadamard transform.
-
-    The vector is padded with zeros to the next power of two that holds both dim and k. Two rounds
-    bring the coordinates of any fixed vector close to normal (Ailon & Chazelle 2009 for one round);
-    k of them are taken at random places. A matrix product is faster than the transform, so the map
-    is written out where memory allows.
-
-    Parameters
-    ----------
-    dim, k : int
-        Attributes and coordinates.
-    seed : int
-        Public seed.
-    """
-
-    def __init__(self, dim: int, k: int, seed: int) -> None:
-        self.dim = dim
-        self.k = k
-        self.padded = 1 << (max(dim, k) - 1).bit_length()
-        check_size(dim, k, 8 * self.padded)
-        stream = PublicStream(seed, f"rotation/{dim}/{k}")
-        self._signs = [stream.signs(self.padded).astype(np.float32) for _ in range(_ROUNDS)]
-        chosen = stream.permutation(self.padded)[:k]
-        self._places = np.sort(chosen)
-        self.rms = 1.0
-        self.scale = 1.0 / math.sqrt(k)
-        self.inner_product_factor = max(0.0, 1.0 / k - 1.0 / self.padded)
-
-    @cached_property
-    def _matrix(self) -> Doubles | None:
-        """The map written out, shape (dim, k); None where that would take too much memory."""
-        if self.dim > MAX_WRITTEN:
-            return None
-        return self._transformed(np.eye(self.dim))
-
-    def apply(self, x: Floats) -> Floats:
-        """Rotated rows up to a factor each, (n, dim) to (n, k), float32.
-
-        Sums of whole numbers below 2^53 are exact in float64 in any order, so a row has the same
-        coordinates alone, in any batch and on any machine.
-        """
-        out = np.empty((len(x), self.k), dtype=np.float32)
-        factor = 1.0 / (_GRID_STEPS * math.sqrt(self.padded))
-        for block in row_blocks(len(x), _ROTATED_NUMBERS // self.padded):
-            grid = on_grid(x[block]).astype(np.float64)
-            if self._matrix is None:
-                exact = self._transformed(grid)
-            else:
-                exact = matrix_product(grid, self._matrix)
-            out[block] = exact * factor
-        return out
-
-    def _transformed(self, x: Doubles) -> Doubles:
-        """The k places of two transforms, which stretch a vector by ``padded``."""
-        block = np.zeros((len(x), self.padded))
-        block[:, : self.dim] = x
-        for signs in self._signs:
-            block *= signs
-            walsh_hadamard(block)
-        return block[:, self._places]

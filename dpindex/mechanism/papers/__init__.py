@@ -1,0 +1,1 @@
+"""Methods that papers name, for comparison: others in the table find more or promise more."""
