@@ -25,7 +25,7 @@ class TestEachDatabase(DatabaseContract):
 def toy(tmp_path, monkeypatch):
     """An address of a database that is a file and a row, as CONTRIBUTING says."""
     MADE.clear()
-    monkeypatch.setitem(ADAPTERS, r"toy://.*", "toy_database.Toy")
+    monkeypatch.setitem(ADAPTERS, r"toy://.*", "helpers.toy_database.Toy")
     return f"toy://{tmp_path}"
 
 

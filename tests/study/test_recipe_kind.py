@@ -108,7 +108,7 @@ def test_search_ranks_by_its_ranking(index, vectors, keep, tmp_path):
 
 
 def test_a_published_index_ranks_by_its_vectors(index, vectors, monkeypatch):
-    monkeypatch.setitem(PLACES, r"toy://.*", "toy_database.Toy")
+    monkeypatch.setitem(PLACES, r"toy://.*", "helpers.toy_database.Toy")
     MADE.clear()
     dpi.publish(index, "toy://here", "coins")
     published = dpi.open("toy://here", "coins")
