@@ -32,6 +32,9 @@ from dpindex.version import __version__
 
 _HEAD_BYTES = 1 << 16
 _LEDGER = b"SQLite format 3\0"
+_PARQUET = b"PAR1"
+_TABLE = b"dpindex.sha256"
+"""What the footer of a published Parquet table states."""
 _INTERRUPTED = "interrupted; what was committed is kept. Run it again."
 _UsageError: Any = typer.BadParameter.__base__
 """What a wrong command line raises; typer has no public name for it."""
@@ -508,6 +511,10 @@ def _kind_of(place: Path) -> str | None:
             return None
         with open(place, "rb") as file:
             head = file.read(_HEAD_BYTES)
+            if head.startswith(_PARQUET):
+                file.seek(-min(_HEAD_BYTES, place.stat().st_size), os.SEEK_END)
+                if _TABLE in file.read():
+                    return "index"
         if head.startswith(MAGIC):
             stated = re.search(rb'"kind": "(codes|sketch)"', head)
             return stated and stated[1].decode()

@@ -218,7 +218,7 @@ def publish(
         str,
         typer.Argument(
             help="milvus://HOST:PORT, postgresql://USER@HOST/DATABASE, a file of Milvus Lite, .db, "
-            "or a folder of LanceDB, .lance."
+            "a folder of LanceDB, .lance, or a Parquet file or folder of them, .parquet, .parquet/."
         ),
     ],
     collection: o.Collection = "dpindex",

@@ -26,8 +26,9 @@ def open(place: AnyPath, collection: str = "dpindex") -> PrivateIndex | Publishe
     place : path or URL
         The folder of an index; the URL of one in an object store, such as ``s3://bucket/index``; a
         database, ``milvus://host:port``, ``milvus+tls://host:port``,
-        ``postgresql://user@host/database``, a file of Milvus Lite, which ends in ``.db``, or a
-        folder of LanceDB, which ends in ``.lance``; or the address of a collector, ``https://…``. A
+        ``postgresql://user@host/database``, a file of Milvus Lite, which ends in ``.db``, a folder
+        of LanceDB, ``.lance``, or a Parquet file or the folder or URL of several, ``.parquet`` or
+        ``.parquet/``; or the address of a collector, ``https://…``. A
         token of Milvus is read from the environment, ``MILVUS_TOKEN``; a password of PostgreSQL
         from ``PGPASSWORD`` or ``~/.pgpass``.
     collection : str

@@ -9,7 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -44,6 +44,8 @@ class Layout:
         What vectors are ranked by: inner products, or distances.
     schema : pyarrow.Schema, optional
         The columns of the payload.
+    facts : mapping
+        What is said of the rows to those who read them without dpindex.
     """
 
     text_ids: bool
@@ -51,6 +53,7 @@ class Layout:
     vector_width: int
     metric: Literal["ip", "l2"]
     schema: Any = None
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def fields(self) -> tuple[Any, ...]:
@@ -162,11 +165,11 @@ class Database(ABC, Language):
 
     def create(self, layout: Layout) -> None:
         """Make the collection, which is not there yet, and open it."""
-        for field in layout.fields:
-            is_allowed = self.column_name.fullmatch(field.name.encode())
-            if field.name in _OWN or not is_allowed:
+        for column in layout.fields:
+            is_allowed = self.column_name.fullmatch(column.name.encode())
+            if column.name in _OWN or not is_allowed:
                 raise InputError(
-                    f"{self.title} cannot have a payload column called {field.name!r}: "
+                    f"{self.title} cannot have a payload column called {column.name!r}: "
                     f"{', '.join(_OWN)} are taken, and a name matches "
                     f"{self.column_name.pattern.decode()}; rename it in the index."
                 )
@@ -275,6 +278,7 @@ PLACES = {
     r"postgres(ql)?://.+": "dpindex.integrations.postgres.Postgres",
     r"(?!.*://).*\.db": "dpindex.integrations.milvus.Milvus",
     r"(?!.*://).*\.lance": "dpindex.integrations.lance.Lance",
+    r".*\.parquet/?": "dpindex.integrations.parquet.Parquet",
 }
 """Which class is behind an address that matches as a whole; it is imported when it is opened."""
 
@@ -312,7 +316,7 @@ def open_database(location: AnyPath, collection: str, *, new: bool = False) -> D
         raise InputError(
             f"{text} names no database: give milvus://host:port, milvus+tls://host:port, "
             f"postgresql://user@host/database, or the path of a file of Milvus Lite, which ends in "
-            f".db, or of a folder of LanceDB, which ends in .lance."
+            f".db, of a folder of LanceDB, which ends in .lance, or of a table, .parquet."
         )
     if not _NAME.fullmatch(collection):
         raise InputError(

@@ -309,7 +309,8 @@ class Publication:
         metric: Literal["ip", "l2"] = "ip"
         if self.settings.metric == "l2":
             metric = "l2"
-        return Layout(self.text_ids, code_bytes, vector_width, metric, self.schema)
+        facts = {"spec": spec.to_json(), "guarantee": str(spec.guarantee)}
+        return Layout(self.text_ids, code_bytes, vector_width, metric, self.schema, facts)
 
     @property
     def has_unit_vectors(self) -> bool:

@@ -30,7 +30,12 @@ def _postgres() -> Any:
     return _place("postgresql", "psycopg")
 
 
-PLACES = [_place("x.db", "pymilvus", "milvus_lite"), _place("x.lance", "lancedb"), _postgres()]
+PLACES = [
+    _place("x.db", "pymilvus", "milvus_lite"),
+    _place("x.lance", "lancedb"),
+    _place("x.parquet", "duckdb"),
+    _postgres(),
+]
 """Where to publish to: see :func:`address`."""
 
 

@@ -1,0 +1,452 @@
+"""Parquet: a file, or a folder or prefix of an object store with several, asked through DuckDB.
+
+Rows are written once: sorted by code where codes are symbols, in groups whose statistics let every
+engine skip what it does not need. Documents lie before the footer, where no other reader looks. The
+footer states the spec, the guarantee and a SHA-256 of the whole file, which is verified before the
+file is searched. A folder is named whole by its head, ``_dpindex.parquet``, which has no rows: its
+parts never change, and the head that names others takes its place in one step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpindex.base.arrays import Bytes, Singles, Table
+from dpindex.base.errors import DamagedError, InputError, import_extra, one_line
+from dpindex.base.files import sync_folder
+from dpindex.integrations.database import Database, Layout, Neighbours, arrow
+
+__all__ = ["Parquet"]
+
+_GROUP_BYTES = 1 << 26
+GROUP_ROWS = 1 << 17
+PART_GROUPS = 128
+"""Groups of rows in one part of a folder."""
+_READ_BYTES = 1 << 22
+_MEMORY = "600MB"
+"""What DuckDB keeps in memory; what it sorts beyond that lies beside the table meanwhile."""
+_HEAD = "_dpindex.parquet"
+_PART = re.compile(r"part-[0-9]{5,}\.parquet")
+_UNSIGNED = b"0" * 64
+_SIGNATURE = re.compile(rb"dpindex\.sha256..([0-9a-f]{64})", re.DOTALL)
+"""The hash in a footer: between a key and its value are the two bytes of a field and a length."""
+_SCORES = {
+    "ip": "array_inner_product(vector::double[{0}], $1::double[{0}])",
+    "l2": "-(array_distance(vector::double[{0}], $1::double[{0}]) ** 2)",
+}
+
+
+class Parquet(Database):
+    """A Parquet table. A collection that has a name of its own is a file within the folder."""
+
+    title = "DuckDB"
+    max_found = 1 << 24
+    column_name = re.compile(rb"(?is)(?!(id|code|vector)$).+")
+
+    _is_staged: bool = False
+    """Whether the rows are in DuckDB: documents, and what is not published yet."""
+    _documents: bytes = b""
+    _seen: Any = None
+    """The head as it was when it was verified: its time and size."""
+    _of: Parquet | None = None
+    """The table whose documents these rows are."""
+
+    def __init__(self, address: str, name: str) -> None:
+        super().__init__(address, name)
+        self._parts: dict[str, str] = {}
+        duckdb = import_extra("duckdb", "Parquet tables are asked through duckdb", "duckdb")
+        system = import_extra("pyarrow.fs", "Parquet tables need pyarrow", "duckdb")
+        self._error = (duckdb.Error, arrow().ArrowException, OSError)
+        with self._asking():
+            if "://" in address:
+                self._system, path = system.FileSystem.from_uri(address)
+            else:
+                self._system, path = system.LocalFileSystem(), os.path.abspath(address)
+            place = os.path.join(tempfile.gettempdir(), "dpindex")
+            if self._system.type_name == "local":
+                self.files = place = path.rstrip("/")
+            self._scratch = f"{place}.{secrets.token_hex(4)}.tmp"
+            self._path = path.rstrip("/")
+            if name != "dpindex":
+                self._path += f"/{name}.parquet"
+            self._is_folder = address.endswith("/") or self._kind() == system.FileType.Directory
+            self._connection = duckdb.connect(
+                config={
+                    "memory_limit": _MEMORY,
+                    "temp_directory": self._scratch,
+                    "autoinstall_known_extensions": False,
+                }
+            )
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            yield
+        except self._error as error:
+            raise InputError(f"{self.place}: DuckDB refuses this ({one_line(error)}).") from None
+
+    def literal(self, value: Any, kind: Any, name: str) -> str:
+        if kind is not None and getattr(kind, "tz", None) is not None:
+            return super().literal(value, kind, name).replace(" as timestamp)", " as timestamptz)")
+        return super().literal(value, kind, name)
+
+    def beside(self, suffix: str) -> Database:
+        documents = super().beside(suffix)
+        assert isinstance(documents, Parquet)
+        documents._of = self
+        return documents
+
+    def _kind(self) -> Any:
+        return self._system.get_file_info(self._path).type
+
+    @property
+    def _head(self) -> str:
+        return f"{self._path}/{_HEAD}" if self._is_folder else self._path
+
+    @property
+    def _table(self) -> str:
+        return self.column(self.name)
+
+    def _run(self, command: str, *values: Any, **tables: Any) -> Any:
+        """Run a command over tables by their names; of a question return the answer's relation."""
+        cursor = self._connection.cursor()
+        for name, table in tables.items():
+            cursor.register(name, table)
+        if command.startswith(("from ", "select ")):
+            return cursor.sql(command, params=list(values) or None)
+        return cursor.execute(command)
+
+    def _over(self, paths: Sequence[str], command: str, *values: Any) -> Any:
+        """Ask of the rows of files, which a command calls {rows}."""
+        if self.files is None:  # DuckDB would download what it reads stores with
+            dataset = import_extra("pyarrow.dataset", "", "duckdb")
+            rows = dataset.dataset([*paths], filesystem=self._system)
+            return self._run(command.replace("{rows}", "files", 1), *values, files=rows)
+        plain = [re.sub(r"([*?\[])", r"[\1]", path) for path in paths]
+        listed = ", ".join(self.literal(path, None, "") for path in plain)
+        return self._run(command.replace("{rows}", f"read_parquet([{listed}])", 1), *values)
+
+    def exists(self) -> bool:
+        with self._asking():
+            if self._of is not None and not self._is_staged:
+                self._is_staged = self._of._known()
+                return self._is_staged
+            return self._is_staged or self._mark() is not None
+
+    def _mark(self) -> Any:
+        """Time and size of the head, or of what else is in its place; None if nothing is."""
+        found = self._system.get_file_info(self._head)
+        if not found.is_file:
+            return None
+        return found.mtime_ns, found.size
+
+    def _known(self) -> bool:
+        """Verify what is there, unless that was done; return whether it is a published table."""
+        mark = self._mark()
+        if mark is not None and mark != self._seen:
+            facts, documents = self._verified(self._head)
+            if "dpindex.parts" not in facts:
+                return False
+            parts = json.loads(facts["dpindex.parts"])
+            for name, digest in parts.items():
+                known = self._parts.get(name)
+                if known is None and _PART.fullmatch(name):
+                    known = self._verified(f"{self._path}/{name}")[0].get("dpindex.sha256")
+                if known != digest:
+                    raise DamagedError(f"{self.place}: {name} is of another table.")
+            self._parts = parts
+            self._documents = documents
+            rows = arrow().ipc.open_stream(documents).read_all()
+            table = self.column(f"{self.name}_dpindex")
+            self._run(f"create or replace table {table} as select * from rows", rows=rows)
+            self._seen = mark
+        return mark is not None
+
+    def _verified(self, path: str) -> tuple[dict[str, str], bytes]:
+        """The facts and documents of a file; none of one that states no hash.
+
+        Raises
+        ------
+        DamagedError
+            If a byte of it was changed.
+        """
+        pq = import_extra("pyarrow.parquet", "", "duckdb")
+        with self._system.open_input_file(path) as file:
+            stated = pq.read_metadata(file).metadata or {}
+            facts = {
+                key.decode(): value.decode()
+                for key, value in stated.items()
+                if key.startswith(b"dpindex.")
+            }
+            if not facts:
+                return {}, b""
+            start, found, digest = _hashed(file)
+            if found != digest or facts.get("dpindex.sha256") != digest:
+                raise DamagedError(
+                    f"{self.place}: {path} was changed or cut off; publish the index anew."
+                )
+            size = int(facts["dpindex.documents"])
+            file.seek(start - size)
+            return facts, file.read(size)
+
+    def drop(self) -> None:
+        with self._asking():
+            self._run(f"drop table if exists {self._table}")
+            self._is_staged = False
+            if self._of is None:
+                self._seen = None
+                if self._mark() is not None:
+                    self._system.delete_file(self._head)  # first: parts are nothing without it
+
+    def make(self, layout: Layout) -> None:
+        schema = layout.columns
+        if len({name.lower() for name in schema.names}) < len(schema):
+            raise InputError("DuckDB does not tell A from a: rename a payload column in the index.")
+        with self._asking():
+            made = f"create table {self._table} as select * from rows"
+            self._run(made, rows=schema.empty_table())
+            self._is_staged = True
+            kept = self._run(f"from {self._table}").to_arrow_table().schema
+        for field in layout.fields:
+            if not _holds(kept.field(field.name).type, field.type):
+                raise InputError(
+                    f"DuckDB keeps no payload column of type {field.type}: turn {field.name!r} "
+                    f"into numbers, text or times in microseconds."
+                )
+
+    def open(self, layout: Layout) -> None:
+        self.layout = layout
+
+    def insert(self, rows: Table) -> None:
+        with self._asking():
+            if self._of is not None or self._is_staged:
+                self._run(f"insert into {self._table} select * from rows", rows=rows)
+                return
+            if not self.layout.code_bytes:
+                rows = rows.sort_by([("code", "ascending"), ("id", "ascending")])
+            self._known()
+            if self._is_folder:
+                name, digest = self._new_part([rows])
+                self._name_parts({**self._parts, name: digest})
+            else:
+                self._write(self._head, chain(self._rows_of(self._head), [rows]))
+
+    def finish(self) -> None:
+        """Publish the rows that are staged with their documents, once these are finished."""
+        if self._of is not None and self._of._is_staged:
+            with self._asking():
+                self._of._publish(self._run(f"from {self._table}").to_arrow_table())
+
+    def _publish(self, documents: Table) -> None:
+        sink = arrow().BufferOutputStream()
+        with arrow().ipc.new_stream(sink, documents.schema) as stream:
+            stream.write_table(documents)
+        self._documents = sink.getvalue().to_pybytes()
+        order = "" if self.layout.code_bytes else "order by code, id"
+        rows = self._groups(self._run(f"from {self._table} {order}"))
+        if self._is_folder:
+            self._parts = {}
+            for first in rows:
+                name, digest = self._new_part(chain([first], islice(rows, PART_GROUPS - 1)))
+                self._parts[name] = digest
+        self._write(self._head, rows)
+        self._run(f"drop table {self._table}")
+        self._is_staged = False
+
+    def _rows_of(self, path: str, where: str = "true") -> Iterator[Table]:
+        return self._groups(self._over([path], f"from {{rows}} where {where}"))
+
+    def _groups(self, answer: Any) -> Iterator[Table]:
+        """The rows of an answer, one group at a time."""
+        for batch in answer.to_arrow_reader(self._group_rows):
+            yield arrow().Table.from_batches([batch]).cast(self.layout.columns)
+
+    @property
+    def _group_rows(self) -> int:
+        row_bytes = 8 + self.layout.code_bytes + 4 * self.layout.vector_width
+        return min(GROUP_ROWS, _GROUP_BYTES // row_bytes)
+
+    def _new_part(self, tables: Iterable[Table]) -> tuple[str, str]:
+        """Write a part under a name that none has; return its name and hash."""
+        number = max([0, *(int(name[5:-8]) for name in self._parts)]) + 1
+        name = f"part-{number:05d}.parquet"
+        return name, self._write(f"{self._path}/{name}", tables)
+
+    def _name_parts(self, parts: Mapping[str, str]) -> None:
+        """Let other parts be the table, in one step, and remove those that are not."""
+        gone = self._parts.keys() - parts.keys()
+        self._parts = dict(parts)
+        self._write(self._head, ())
+        for name in gone:
+            self._system.delete_file(f"{self._path}/{name}")
+
+    def _write(self, path: str, tables: Iterable[Table]) -> str:
+        """Write a file whole and durably; return its hash."""
+        documents = b""
+        facts = {**self.layout.facts, "sha256": _UNSIGNED.decode()}
+        if path == self._head:
+            documents = self._documents
+            facts["parts"] = json.dumps(self._parts)
+        facts["documents"] = str(len(documents))
+        if self.files is not None:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        temporary = f"{self._scratch}.new"
+        try:
+            digest = self._written(temporary, tables, facts, documents)
+            self._put(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+        if path == self._head:
+            self._seen = self._mark()
+        return digest
+
+    def _written(
+        self, path: str, tables: Iterable[Table], facts: Mapping[str, str], documents: bytes
+    ) -> str:
+        pq = import_extra("pyarrow.parquet", "", "duckdb")
+        repeated = [field.name for field in self.layout.fields]
+        if not self.layout.code_bytes:
+            repeated.append("code")
+        with pq.ParquetWriter(
+            path,
+            self.layout.columns,
+            compression="zstd",
+            use_dictionary=repeated,
+            column_encoding={} if self.layout.text_ids else {"id": "DELTA_BINARY_PACKED"},
+            write_page_index=True,
+        ) as writer:
+            for table in tables:
+                writer.write_table(table, self._group_rows)
+            writer.add_key_value_metadata({f"dpindex.{key}": facts[key] for key in facts})
+        return _sealed(path, documents)
+
+    def _put(self, temporary: str, path: str) -> None:
+        if self.files is not None:
+            os.replace(temporary, path)
+            sync_folder(os.path.dirname(path))
+            return
+        with open(temporary, "rb") as file, self._system.open_output_stream(path) as sink:
+            while block := file.read(_READ_BYTES):
+                sink.write(block)
+
+    def _files(self) -> list[str]:
+        return [f"{self._path}/{name}" for name in self._parts] or [self._head]
+
+    def _asked(self, command: str, *values: Any) -> Any:
+        """Ask of the rows, which a command calls {rows}, in the state of now."""
+        with self._asking():
+            if self._is_staged:
+                answer = self._run(command.replace("{rows}", self._table, 1), *values)
+            else:
+                self._known()
+                answer = self._over(self._files(), command, *values)
+            return answer.to_arrow_table()
+
+    def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
+        found = []
+        for query in queries:
+            score = _SCORES[self.layout.metric].format(self.layout.vector_width)
+            value: Any = query.tolist()
+            if query.dtype == np.uint8:
+                score = "-bit_count(xor(code::bit, $1::blob::bit))"
+                value = query.tobytes()
+            rows = self._asked(
+                f"select id, {score} as score from {{rows}} where {where or 'true'} "
+                f"order by score desc, id limit {count}",
+                value,
+            )
+            scores = rows["score"].to_numpy().astype(np.float64)
+            found.append((self.layout.id_array(rows["id"].to_numpy()), scores))
+        return found
+
+    def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:
+        names = ["id", "code", *payload]
+        listed = ", ".join(map(self.column, names))
+        rows = self._asked(f"select {listed} from {{rows}} where {where} limit {count}")
+        fields = [self.layout.columns.field(name) for name in names]
+        return rows.cast(arrow().schema(fields))
+
+    def delete(self, where: str) -> None:
+        with self._asking():
+            if self._is_staged:
+                self._run(f"delete from {self._table} where {where}")
+                return
+            self._known()
+            parts = {}
+            for path in self._files():
+                counted = self._over([path], f"select count(*) from {{rows}} where {where}")
+                name = os.path.basename(path)
+                digest = self._parts.get(name, "")
+                if counted.fetchall()[0][0]:
+                    left = self._rows_of(path, f"not coalesce(({where}), false)")
+                    if not self._is_folder:
+                        self._write(path, left)
+                        return
+                    name, digest = self._new_part(left)
+                    self._parts[name] = digest
+                parts[name] = digest
+            if self._is_folder:
+                self._name_parts(parts)
+
+    def count(self, where: str | None = None) -> int:
+        rows = self._asked(f"select count(*) as n from {{rows}} where {where or 'true'}")
+        return int(rows["n"][0].as_py())
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _holds(kept: Any, wanted: Any) -> bool:
+    """Whether a type of DuckDB holds every value of a type of a payload."""
+    with suppress(arrow().ArrowException):
+        arrow().array([], kept).cast(wanted)
+        return "[ns" in str(kept) or "[ns" not in str(wanted)
+    return False
+
+
+def _hashed(file: Any) -> tuple[int, str, str]:
+    """Where the footer of a file starts, the hash that it states, and that of the file.
+
+    The hash is of all bytes, with zeros where it stands itself.
+    """
+    size = file.seek(0, os.SEEK_END) or file.tell()
+    file.seek(size - 8)
+    start = size - 8 - int.from_bytes(file.read(4), "little")
+    file.seek(start)
+    footer = file.read(size - start)
+    found = _SIGNATURE.findall(footer)
+    stated = found[0] if len(found) == 1 else b""
+    digest = hashlib.sha256()
+    file.seek(0)
+    for place in range(0, start, _READ_BYTES):
+        digest.update(file.read(min(_READ_BYTES, start - place)))
+    digest.update(footer.replace(stated, _UNSIGNED))
+    return start, stated.decode(), digest.hexdigest()
+
+
+def _sealed(path: str, documents: bytes) -> str:
+    """Put documents before the footer of a file, and the hash of all into it; return the hash."""
+    with open(path, "r+b") as file:
+        start, _, _ = _hashed(file)
+        file.seek(start)
+        footer = file.read()
+        file.seek(start)
+        file.write(documents + footer)
+        _, _, digest = _hashed(file)
+        file.seek(start + len(documents))
+        file.write(footer.replace(_UNSIGNED, digest.encode()))
+        file.flush()
+        os.fsync(file.fileno())
+    return digest

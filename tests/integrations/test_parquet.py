@@ -1,0 +1,248 @@
+"""A Parquet table: what lies in the file, that no byte of it can be changed, and its parts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from database_contract import rows_of
+from faulty_s3 import moto_server
+from lite import LITE
+
+import dpindex as dpi
+from dpindex import InputError
+from dpindex.integrations import parquet
+from dpindex.integrations.database import Layout, open_database
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+duckdb = pytest.importorskip("duckdb")
+pytestmark = [*LITE, pytest.mark.extra]
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(3000, 16))
+BOOK = dpi.Codebook(RNG.normal(size=(50, 16)))
+SYMBOLS = dpi.Spec("record-codebook", 16, epsilon=8.0, adjacency=dpi.record(), codebook=BOOK)
+NUMBERS = dpi.Spec("dp-oporp-staircase", 16, k=8, epsilon=8.0, adjacency=dpi.attribute(1.0))
+SIGNS = dpi.Spec("dp-signoporp-rr", 16, k=16, epsilon=8.0, adjacency=dpi.attribute(1.0))
+YEARS = {"year": [1990 + i % 30 for i in range(len(X))]}
+
+
+@pytest.fixture(scope="module")
+def index():
+    made = dpi.PrivateIndex(SYMBOLS)
+    made.add(X, payload=YEARS)
+    return made
+
+
+@pytest.fixture
+def small_groups(monkeypatch):
+    """Six parts of 500 rows."""
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 250)
+    monkeypatch.setattr(parquet, "PART_GROUPS", 2)
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_anyone_reads_the_file(index, tmp_path):
+    place = str(tmp_path / "codes.parquet")
+    dpi.publish(index, place)
+    assert [file.name for file in tmp_path.iterdir()] == ["codes.parquet"]
+    table = pq.read_table(place)
+    assert table.schema.names == ["id", "code", "year"]
+    rows = table.sort_by("id").to_pydict()
+    assert rows["id"] == list(range(len(X)))
+    assert rows["code"] == index.codes.stored[:, 0].tolist()
+    assert rows["year"] == YEARS["year"]
+    order = np.lexsort((table["id"].to_numpy(), table["code"].to_numpy()))
+    assert np.array_equal(order, np.arange(len(X)))
+    ((counted, mean),) = duckdb.sql(f"select count(*), avg(year) from '{place}'").fetchall()
+    assert (counted, mean) == (len(X), np.mean(YEARS["year"]))
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_the_footer_states_the_promise_and_lets_engines_skip(index, tmp_path):
+    place = str(tmp_path / "codes.parquet")
+    dpi.publish(index, place)
+    footer = pq.read_metadata(place)
+    assert dpi.Spec.from_json(footer.metadata[b"dpindex.spec"].decode()).epsilon == 8.0
+    assert footer.metadata[b"dpindex.guarantee"].decode() == str(SYMBOLS.guarantee)
+    assert len(footer.metadata[b"dpindex.sha256"]) == 64
+    assert footer.num_row_groups == 12
+    codes = footer.row_group(3).column(1)
+    assert codes.has_column_index
+    assert codes.has_offset_index
+    assert codes.statistics.max - codes.statistics.min < 10
+
+
+@pytest.mark.parametrize("spec", [NUMBERS, SIGNS])
+def test_numbers_and_bits_keep_their_order(spec, tmp_path):
+    index = dpi.PrivateIndex(spec)
+    index.add(X.clip(-1, 1))
+    place = str(tmp_path / "codes.parquet")
+    dpi.publish(index, place)
+    table = pq.read_table(place)
+    assert table["id"].to_pylist() == list(range(len(X)))
+    assert pa.types.is_fixed_size_binary(table.schema.field("code").type)
+    assert pa.types.is_fixed_size_list(table.schema.field("vector").type)
+    assert np.array_equal(dpi.open(place)[7].stored, index[7].stored)
+
+
+def test_a_changed_byte_anywhere_is_found_before_a_search(index, tmp_path):
+    place = tmp_path / "codes.parquet"
+    dpi.publish(index, place)
+    whole = place.read_bytes()
+    for byte in (*range(4, len(whole) - 8, 211), *range(len(whole) - 200, len(whole))):
+        place.write_bytes(whole[:byte] + bytes([whole[byte] ^ 1]) + whole[byte + 1 :])
+        with pytest.raises(InputError, match=r"was changed|refuses|no published|damaged"):
+            dpi.open(place)
+    for changed in (whole[:-1], whole[: len(whole) // 2], whole + b"\0", b""):
+        place.write_bytes(changed)
+        with pytest.raises(InputError, match=r"was changed|refuses|no published"):
+            dpi.open(place)
+    place.write_bytes(whole)
+    assert len(dpi.open(place)) == len(X)
+
+
+def test_a_file_that_is_changed_later_is_refused_at_the_next_search(index, tmp_path):
+    place = tmp_path / "codes.parquet"
+    dpi.publish(index, place)
+    served = dpi.open(place)
+    whole = bytearray(place.read_bytes())
+    whole[1000] ^= 1
+    place.write_bytes(bytes(whole) + b"")
+    with pytest.raises(InputError, match=r"was changed or cut off|refuses"):
+        served.search(X[:1], 3, "exact")
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_parts_are_ranges_of_the_code_and_belong_together(index, tmp_path):
+    place = tmp_path / "codes.parquet"
+    dpi.publish(index, f"{place}/")
+    parts = sorted(place.glob("part-*.parquet"))
+    assert len(parts) == 6
+    ends = [pq.read_table(part)["code"].to_numpy()[[0, -1]] for part in parts]
+    assert all(one[1] <= next_[0] for one, next_ in zip(ends, ends[1:], strict=False))
+    ((counted,),) = duckdb.sql(f"select count(*) from '{place}/*.parquet'").fetchall()
+    assert counted == len(X)
+    served = dpi.open(place)
+    here = index.search(X[:9], 20, filter="year >= 2000")
+    found = served.search(X[:9], 20, "exact", filter="year >= 2000")
+    assert np.array_equal(found.ids, here.ids)
+    assert found.payload.equals(here.payload)
+
+    other = tmp_path / "other.parquet"
+    dpi.publish(index, f"{other}/")
+    (other / parts[2].name).write_bytes(parts[3].read_bytes())
+    with pytest.raises(InputError, match=f"{parts[2].name} is of another table"):
+        dpi.open(other)
+    parts[2].unlink()
+    with pytest.raises(InputError, match="refuses"):
+        dpi.open(place)
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+@pytest.mark.usefixtures("small_groups")
+def test_rows_come_and_go(index, tmp_path, end):
+    place = f"{tmp_path}/codes.parquet{end}"
+    dpi.publish(index, place)
+    served = dpi.open(place)
+    another = dpi.open(place)
+    before = set(Path(place).glob("part*"))
+    assert served.remove([3, 5]) == 2
+    assert len(another) == len(X) - 2
+    assert len(before & set(Path(place).glob("part*"))) >= len(before) - 2
+    served.add_codes(index.codes.take(np.array([3])), [3], payload={"year": [1990]})
+    assert 3 in another
+    for opened in (another, dpi.open(place)):
+        found = opened.search(X[:5], len(X), "exact", filter="year < 2000").ids
+        expected = [i for i in range(len(X)) if YEARS["year"][i] < 2000 and i != 5]
+        assert sorted(found[0].tolist()) == expected
+    served.close()
+    another.close()
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_a_table_in_an_object_store(index, monkeypatch):
+    pytest.importorskip("moto")
+    credentials = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    for name in credentials:
+        monkeypatch.setenv(name, "of-a-test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with moto_server("lake") as (host, port):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        for place in ("s3://lake/codes.parquet", "s3://lake/folder.parquet/"):
+            dpi.publish(index, place)
+            served = dpi.open(place)
+            found = served.search(X[:9], 20, "exact", filter="year >= 2000").ids
+            assert np.array_equal(found, index.search(X[:9], 20, filter="year >= 2000").ids)
+            assert served.remove([3, 5]) == 2
+            assert len(dpi.open(place)) == len(X) - 2
+            served.close()
+
+
+def test_nothing_is_left_of_what_was_cut_off(index, tmp_path, monkeypatch):
+    place = tmp_path / "codes.parquet"
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", fail)
+        with pytest.raises(KeyboardInterrupt):
+            dpi.publish(index, place)
+    assert list(tmp_path.iterdir()) == []
+    dpi.publish(index, place)
+    assert len(dpi.open(place)) == len(X)
+
+
+def test_another_file_of_that_name_is_none(index, tmp_path):
+    place = tmp_path / "codes.parquet"
+    pq.write_table(pa.table({"id": [1]}), place)
+    with pytest.raises(InputError, match="there is no published index"):
+        dpi.open(place)
+    with pytest.raises(InputError, match="none of dpindex's"):
+        dpi.publish(index, place)
+    place.write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="refuses"):
+        dpi.open(place)
+    with pytest.raises(InputError, match=r"nothing at .*missing.parquet"):
+        dpi.open(tmp_path / "missing.parquet")
+
+
+def test_a_place_whose_name_looks_like_a_pattern(index, tmp_path):
+    place = tmp_path / "a[1]*?.parquet"
+    dpi.publish(index, place)
+    assert len(dpi.open(place)) == len(X)
+    shutil.copy(place, tmp_path / "it's.parquet")
+    assert len(dpi.open(tmp_path / "it's.parquet")) == len(X)
+
+
+@pytest.mark.parametrize("name", ["Code", "ID", "vector"])
+def test_columns_that_differ_by_case_are_refused(name, tmp_path):
+    database = open_database(tmp_path / "x.parquet", "dpindex", new=True)
+    with pytest.raises(InputError, match="rename it"):
+        database.create(Layout(False, 2, 3, "ip", pa.schema({name: pa.int64()})))
+    with pytest.raises(InputError, match="rename a payload column"):
+        database.create(Layout(False, 2, 3, "ip", pa.schema({"a": "int64", "A": "int64"})))
+
+
+@pytest.mark.parametrize("kind", [pa.duration("us"), pa.float16()])
+def test_types_that_would_lose_something_are_refused(kind, tmp_path):
+    database = open_database(tmp_path / "x.parquet", "dpindex", new=True)
+    with pytest.raises(InputError, match=r"keeps no payload column of type|refuses"):
+        database.create(Layout(False, 2, 3, "ip", pa.schema({"a": kind})))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.timestamp("us", "Europe/Berlin"), pa.timestamp("ns"), pa.time32("s"), pa.date64(),
+     pa.uint64(), pa.decimal128(38, 10), pa.large_string(), pa.binary(), pa.list_(pa.int8())],
+)  # fmt: skip
+def test_other_types_come_back(kind, tmp_path):
+    database = open_database(tmp_path / "x.parquet", "dpindex", new=True)
+    table = pa.table({"a": pa.nulls(2, kind)})
+    database.create(Layout(False, 2, 3, "ip", table.schema))
+    database.insert(rows_of(database, [1, 2], table))
+    assert database.select("true", 5, ["a"]).schema.field("a").type == kind
