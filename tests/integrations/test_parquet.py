@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_parts_are_ranges_of_the_code_and_belong_together(index, tmp_path):
     parts = sorted(place.glob("part-*.parquet"))
     assert len(parts) == 6
     ends = [pq.read_table(part)["code"].to_numpy()[[0, -1]] for part in parts]
-    assert all(one[1] <= next_[0] for one, next_ in zip(ends, ends[1:], strict=False))
+    assert all(one[1] <= other[0] for one, other in pairwise(ends))
     ((counted,),) = duckdb.sql(f"select count(*) from '{place}/*.parquet'").fetchall()
     assert counted == len(X)
     served = dpi.open(place)
