@@ -308,7 +308,7 @@ def _neighbours(name: str, kind: Any, literal: Any) -> tuple[Any, Any]:
     if types.is_floating(kind) and is_number:
         return _floats(kind, literal)
     if types.is_integer(kind) and is_number:
-        ends = np.iinfo(kind.to_pandas_dtype())
+        ends = np.iinfo(str(kind))
         return _whole(literal, int(ends.min), int(ends.max))
     if types.is_decimal(kind) and is_number:
         most = 10**kind.precision - 1
@@ -355,7 +355,7 @@ def _whole(literal: Any, least: int, most: int) -> tuple[int | None, int | None]
 
 
 def _floats(kind: Any, literal: Any) -> tuple[Any, Any]:
-    single = kind.to_pandas_dtype()
+    single = np.dtype(f"f{kind.bit_width // 8}").type
     if isinstance(literal, float) and not np.isfinite(literal):
         return (None, None) if np.isnan(literal) else (literal, literal)
     with np.errstate(over="ignore"):

@@ -55,12 +55,12 @@ class Parquet(Database):
     max_found = 1 << 24
     column_name = re.compile(rb"(?is)(?!(id|code|vector)$).+")
 
-    _is_staged: bool = False
+    is_staged: bool = False
     """Whether the rows are in DuckDB: documents, and what is not published yet."""
     _documents: bytes = b""
     _seen: Any = None
     """The head as it was when it was verified: its time and size."""
-    _of: Parquet | None = None
+    described: Parquet | None = None
     """The table whose documents these rows are."""
 
     def __init__(self, address: str, name: str) -> None:
@@ -105,7 +105,7 @@ class Parquet(Database):
     def beside(self, suffix: str) -> Database:
         documents = super().beside(suffix)
         assert isinstance(documents, Parquet)
-        documents._of = self
+        documents.described = self
         return documents
 
     def _kind(self) -> Any:
@@ -140,10 +140,10 @@ class Parquet(Database):
 
     def exists(self) -> bool:
         with self._asking():
-            if self._of is not None and not self._is_staged:
-                self._is_staged = self._of._known()
-                return self._is_staged
-            return self._is_staged or self._mark() is not None
+            if self.described is not None and not self.is_staged:
+                self.is_staged = self.described.verify()
+                return self.is_staged
+            return self.is_staged or self._mark() is not None
 
     def _mark(self) -> Any:
         """Time and size of the head, or of what else is in its place; None if nothing is."""
@@ -152,7 +152,7 @@ class Parquet(Database):
             return None
         return found.mtime_ns, found.size
 
-    def _known(self) -> bool:
+    def verify(self) -> bool:
         """Verify what is there, unless that was done; return whether it is a published table."""
         mark = self._mark()
         if mark is not None and mark != self._seen:
@@ -204,8 +204,8 @@ class Parquet(Database):
     def drop(self) -> None:
         with self._asking():
             self._run(f"drop table if exists {self._table}")
-            self._is_staged = False
-            if self._of is None:
+            self.is_staged = False
+            if self.described is None:
                 self._seen = None
                 if self._mark() is not None:
                     self._system.delete_file(self._head)  # first: parts are nothing without it
@@ -217,7 +217,7 @@ class Parquet(Database):
         with self._asking():
             made = f"create table {self._table} as select * from rows"
             self._run(made, rows=schema.empty_table())
-            self._is_staged = True
+            self.is_staged = True
             kept = self._run(f"from {self._table}").to_arrow_table().schema
         for field in layout.fields:
             if not _holds(kept.field(field.name).type, field.type):
@@ -231,12 +231,12 @@ class Parquet(Database):
 
     def insert(self, rows: Table) -> None:
         with self._asking():
-            if self._of is not None or self._is_staged:
+            if self.described is not None or self.is_staged:
                 self._run(f"insert into {self._table} select * from rows", rows=rows)
                 return
             if not self.layout.code_bytes:
                 rows = rows.sort_by([("code", "ascending"), ("id", "ascending")])
-            self._known()
+            self.verify()
             if self._is_folder:
                 name, digest = self._new_part([rows])
                 self._name_parts({**self._parts, name: digest})
@@ -245,11 +245,11 @@ class Parquet(Database):
 
     def finish(self) -> None:
         """Publish the rows that are staged with their documents, once these are finished."""
-        if self._of is not None and self._of._is_staged:
+        if self.described is not None and self.described.is_staged:
             with self._asking():
-                self._of._publish(self._run(f"from {self._table}").to_arrow_table())
+                self.described.publish(self._run(f"from {self._table}").to_arrow_table())
 
-    def _publish(self, documents: Table) -> None:
+    def publish(self, documents: Table) -> None:
         sink = arrow().BufferOutputStream()
         with arrow().ipc.new_stream(sink, documents.schema) as stream:
             stream.write_table(documents)
@@ -263,7 +263,7 @@ class Parquet(Database):
                 self._parts[name] = digest
         self._write(self._head, rows)
         self._run(f"drop table {self._table}")
-        self._is_staged = False
+        self.is_staged = False
 
     def _rows_of(self, path: str, where: str = "true") -> Iterator[Table]:
         return self._groups(self._over([path], f"from {{rows}} where {where}"))
@@ -347,10 +347,10 @@ class Parquet(Database):
     def _asked(self, command: str, *values: Any) -> Any:
         """Ask of the rows, which a command calls {rows}, in the state of now."""
         with self._asking():
-            if self._is_staged:
+            if self.is_staged:
                 answer = self._run(command.replace("{rows}", self._table, 1), *values)
             else:
-                self._known()
+                self.verify()
                 answer = self._over(self._files(), command, *values)
             return answer.to_arrow_table()
 
@@ -380,10 +380,10 @@ class Parquet(Database):
 
     def delete(self, where: str) -> None:
         with self._asking():
-            if self._is_staged:
+            if self.is_staged:
                 self._run(f"delete from {self._table} where {where}")
                 return
-            self._known()
+            self.verify()
             parts = {}
             for path in self._files():
                 counted = self._over([path], f"select count(*) from {{rows}} where {where}")
