@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from database_contract import rows_of
-from faulty_s3 import moto_server
-from lite import LITE
+from helpers.faulty_s3 import moto_server
+from helpers.lite import LITE
 
 import dpindex as dpi
 from dpindex import InputError
