@@ -719,7 +719,7 @@ def normalised(original: Any) -> Any:
 
 def first_block_alone(original: Any) -> Any:
     def checked(self: Any, block: Any, first: int) -> Any:
-        return original(self, block, first) if first == 0 else self.in_ranges(block)
+        return original(self, block, first) if first == 0 else self.scaled(block)
 
     return checked
 

@@ -82,11 +82,12 @@ class FaissVectors(SearchBackend):
         self._fitted = 0  # vectors of the sample
 
     def __len__(self) -> int:
-        if self._index is None:
-            return 0
+        # Counted by Faiss itself, so that Ctrl-C never comes between a row and its count.
         if self._only is not None:
             return len(self._only)
-        return sum(part.ntotal for part in self._parts)
+        before = 0 if self._index is None else self._index.ntotal
+        after = 0 if self._tail is None else self._tail.ntotal
+        return int(before + after)
 
     @property
     def _parts(self) -> list[Any]:

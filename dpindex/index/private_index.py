@@ -160,7 +160,7 @@ class PrivateIndex(Searchable):
         """
         if self._ranking.backend.exact or len(self) == 0:
             return None
-        with self._selected(None, 1):
+        with self._selected(None):
             return self._ranking.backend.recall
 
     @property
@@ -575,7 +575,7 @@ class PrivateIndex(Searchable):
         self._state_by(self._calibration, len(self._store))
 
     @contextmanager
-    def _selected(self, filter_: Filter, count: int) -> Iterator[Ready]:
+    def _selected(self, filter_: Filter) -> Iterator[Ready]:
         """Give the rows of now, and a search structure that has them; no writer is waited for."""
         with self._ranking.following(self._rows_of_now) as (ranking, store):
             if filter_ is None:
@@ -616,13 +616,12 @@ class PrivateIndex(Searchable):
 
     def _codes_of(self, found: Found, selection: Ready) -> FoundCodes:
         rows = np.asarray(found.rows)
-        table = selection.store.table  # of now: later rows may have other numbers
+        store = selection.store  # of now: later rows may have other numbers
 
         def codes(queries: slice, columns: slice) -> Codes:
-            stored = table.take(rows[queries, columns].ravel())
-            return self.spec.format.codes(stored)
+            return store.take(rows[queries, columns].ravel())
 
-        return FoundCodes(codes, selection.store.payload.take(rows.ravel()))
+        return FoundCodes(codes, store.payload.take(rows.ravel()))
 
     @property
     def calibration(self) -> SimilarityCalibration | None:

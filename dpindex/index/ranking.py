@@ -75,19 +75,15 @@ class Ranking:
         Several searches run in such blocks together. Before one of them begins, rows that are new
         are added: nobody who adds rows to the index takes part, so nobody waits for that.
         """
-        store = latest()
+        store: CodeStore
 
         def is_ready() -> bool:
             nonlocal store
             store = latest()
-            return self.is_synced(store)
+            return (self._removals, self.rows) == (store.removals, len(store))
 
         with self._door.passed(is_ready, lambda: self.sync(store)):
             yield self, store
-
-    def is_synced(self, store: CodeStore) -> bool:
-        """Return True if the backend holds every row of the store."""
-        return (self._removals, self.rows) == (store.removals, len(store))
 
     def sync(self, store: CodeStore) -> None:
         """Bring the backend up to date; after Ctrl-C the next call goes on where it ended."""

@@ -54,6 +54,8 @@ class Found(Candidates):
     @classmethod
     def joined(cls, parts: Sequence[Found]) -> Found:
         """Return what several batches of queries found as one."""
+        if len(parts) == 1:
+            return parts[0]
         ids = np.concatenate([part.ids for part in parts])
         scores = np.concatenate([part.scores for part in parts])
         numbered = [part.rows for part in parts if part.rows is not None]
@@ -246,8 +248,8 @@ class Searchable(ABC):
         """Number of codes."""
 
     @abstractmethod
-    def _selected(self, filter_: Filter, count: int) -> AbstractContextManager[Any]:
-        """Be ready to find ``count`` rows a query, and give what selects those of a filter."""
+    def _selected(self, filter_: Filter) -> AbstractContextManager[Any]:
+        """Be ready to search, and give what selects the rows of a filter."""
 
     @abstractmethod
     def _find(
@@ -311,7 +313,7 @@ class Searchable(ABC):
             size = 1  # each has its own number of candidates
         parts = []
         exact = []
-        with self._selected(filter_, count) as selection:
+        with self._selected(filter_) as selection:
             for block in row_blocks(len(queries), size):
                 found = self._find(asked[block], count, selection)
                 if worth is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -178,12 +178,8 @@ class PublishedIndex(Searchable):
         rows = self._publication.rows_of(codes, names, filled.table)
         self.database.insert(rows)
 
-    @contextmanager
-    def _selected(self, filter_: Filter, count: int) -> Iterator[str | None]:
-        most = self.database.max_found
-        if count > most:
-            raise InputError(f"k and candidates must be at most {most} here, not {count}.")
-        yield self._condition(filter_)
+    def _selected(self, filter_: Filter) -> AbstractContextManager[str | None]:
+        return nullcontext(self._condition(filter_))
 
     def _in_range(self, queries: Queries, threshold: float, filter_: Filter) -> list[Hits]:
         raise InputError(
@@ -192,6 +188,9 @@ class PublishedIndex(Searchable):
         )
 
     def _find(self, queries: Queries, count: int, selection: str | None) -> Found:
+        most = self.database.max_found
+        if count > most:
+            raise InputError(f"k and candidates must be at most {most} here, not {count}.")
         neighbours = self._neighbours(queries, count, selection)
         width = min(len(ids) for ids, _ in neighbours)
         if width == 0 and selection is None:

@@ -283,6 +283,7 @@ class Projector:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
+        self._states_norms = spec.norm is not None or spec.variant.min_norm is not None
         self.grid: Grid | None = None
         if spec.is_rounded:
             self.grid = spec.grid
@@ -353,19 +354,16 @@ class Projector:
 
     def scaled(self, x: Vectors) -> Any:
         """:meth:`rows`, brought to 0 … 1 by the ranges of the spec, if it has some."""
-        return self.in_ranges(self.rows(x))
-
-    def in_ranges(self, rows: Any) -> Any:
-        if self.spec.ranges is None:
-            return rows
-        return self.spec.ranges.scale(rows)
+        rows = self.rows(x)
+        return rows if self.spec.ranges is None else self.spec.ranges.scale(rows)
 
     def checked_rows(self, block: Any, first_row: int) -> Any:
         """Rows brought to 0 … 1 by the ranges; InputError if they may not be projected."""
-        inside = self.in_ranges(block)
+        inside = block if self.spec.ranges is None else self.spec.ranges.scale(block)
         first_fault = _not_finite if self.grid is None else self.grid.first_fault
         check_values(inside, first_row, first_fault)
-        self._check_norms(inside, first_row)
+        if self._states_norms:
+            self._check_norms(inside, first_row)
         return inside
 
     def _project_block(self, block: Any, first_row: int) -> Floats:
