@@ -118,13 +118,14 @@ def picture(table: Path, output: Path) -> None:
         for epsilon, colour in DRAWN.items():
             line = recall[mode, epsilon]
             axes.plot(*zip(*line.items(), strict=True), "o-", color=colour, lw=3, ms=6)
-            place, side = (8, -20), "left"  # below its line
+            place, side, at = (8, -16), "left", 100  # below its line
             if epsilon == max(DRAWN):
                 place, side = (-8, 6), "right"
-            label = f"ε = {epsilon:g}"
-            point = (100, line[100])
+            if epsilon == min(DRAWN):
+                place, side, at = (-8, 6), "right", 500
+            point = (at, line[at])
             style: dict[str, Any] = {"color": colour, "ha": side, "weight": "bold"}
-            axes.annotate(label, point, place, textcoords="offset points", **style)
+            axes.annotate(f"ε = {epsilon:g}", point, place, textcoords="offset points", **style)
         axes.set_title(f"{mode} queries", fontsize=16)
         axes.set_xscale("log")
         axes.set_xlim(8, 1250)

@@ -3,13 +3,13 @@
     python bench/mutants.py                   # all of them, in minutes
     python bench/mutants.py --only "half"     # those whose name or part contains it
     python bench/mutants.py --baseline        # the same tests without a weakness: all must pass
-    python bench/mutants.py --table           # docs/mutations.md from the last results
+    python bench/mutants.py --table           # bench/mutations.md from the last results
 
 A weakness is a monkeypatch of a named function, method or attribute (``mutant_list.py``,
 ``mutant_paths.py``, ``mutant_builds.py``). Everything is imported once; each weakness is put into a
 forked child, which proves a spec that the exact audit must refute, if there is one, and runs the
 tests that must fail.
-Results go to ``bench/mutants.csv`` and into the table of ``docs/mutations.md``. The exit code is 1
+Results go to ``bench/mutants.csv`` and into the table of ``bench/mutations.md``. The exit code is 1
 if the exact audit or the tests miss any.
 """
 
@@ -54,7 +54,7 @@ import dpindex  # noqa: E402
 sys.path.remove(str(ROOT / "bench"))  # Dask would import our sparse.py
 
 MUTANTS = [*MECHANISM, *RELEASES, *BUILDS]
-RESULTS, PAGE = ROOT / "bench" / "mutants.csv", ROOT / "docs" / "mutations.md"
+RESULTS, PAGE = ROOT / "bench" / "mutants.csv", ROOT / "bench" / "mutations.md"
 BEGIN, END = "<!-- campaign -->\n", "<!-- end of campaign -->\n"
 SECONDS = 300
 """What one weakness may take; whoever looks for a test that is slower should make that faster."""

@@ -7,6 +7,7 @@ Files have the paths of the repository, so that links are the same in both. A pa
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 from importlib import import_module
@@ -26,13 +27,17 @@ PUBLISHED = (
 
 STYLE = """\
 h1, h2, h3, h4 { overflow-wrap: anywhere; }
+[data-bs-theme=light] [role=main] a, [data-bs-theme=light] footer a,
+[data-bs-theme=light] .bs-sidebar .nav > li > a { color: #0b5fa5; }
+[data-bs-theme=light] .bs-sidebar .nav > li > a.active { color: #083f6e; }
+[data-bs-theme=light] .navbar { background-color: #0b5fa5 !important; }
 @media (max-width: 575px) {
   .table { font-size: 0.75rem; }
   .table > * > * > * { padding: 0.2rem; }
   .table code { overflow-wrap: anywhere; }
 }
 """
-"""For narrow screens: long names in headings are broken, and tables take less room."""
+"""Long names in headings break, tables take less room on narrow screens, links have contrast."""
 
 SCRIPT = """\
 if (location.protocol === "file:") {
@@ -53,6 +58,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         site.append(File(uri, str(ROOT), config.site_dir, config.use_directory_urls))
     site.append(File.generated(config, "css/narrow.css", content=STYLE))
     site.append(File.generated(config, "js/disk.js", content=SCRIPT))
+    commands = File.generated(config, "reference/command-line.md", content=command_line())
+    site.append(commands)
     for module in re.findall(r"'reference/([\w.]+)\.md'", str(config.nav)):
         uri = f"reference/{module}.md"
         site.append(File.generated(config, uri, content=reference(module)))
@@ -60,15 +67,37 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Return the page with each table in a frame of its own, which scrolls on a narrow screen."""
+    """Return the page with tables and code in frames that scroll, by keyboard too."""
+    html = html.replace("<pre>", '<pre tabindex="0">')
     framed = html.replace("<table", '<div class="table-responsive" tabindex="0"><table')
     return framed.replace("</table>", "</table></div>")
 
 
 def on_post_page(html: str, **_: Any) -> str:
-    """Return the page with two empty style sheets, without which the switch to dark mode fails."""
+    """Return the page with a landmark, and two empty style sheets for the switch to dark mode."""
     sheets = '<style id="hljs-light"></style><style id="hljs-dark"></style>'
+    bar = '<div role="navigation" aria-label="Pages" class="navbar '
+    html = html.replace('<div class="navbar ', bar)
     return html.replace("</head>", f"{sheets}</head>")
+
+
+def command_line() -> str:
+    """The page of the command line: the help of each command, as it is printed."""
+    from dpindex.cli import commands
+
+    os.environ["COLUMNS"] = "80"
+    lines = ["# Command line\n", "What `dpindex COMMAND --help` prints."]
+
+    def add(name: str, command: Any) -> None:
+        context = command.make_context(name, [], resilient_parsing=True)
+        if hasattr(command, "list_commands"):
+            for word in command.list_commands(context):
+                add(f"{name} {word}", command.get_command(context, word))
+        else:
+            lines.append(f"\n## {name}\n\n```text\n{command.get_help(context)}\n```")
+
+    add("dpindex", commands())
+    return "\n".join(lines) + "\n"
 
 
 def reference(name: str) -> str:

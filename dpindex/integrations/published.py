@@ -126,7 +126,7 @@ class PublishedIndex(Searchable):
 
         No search finds them from then on, by any connection. Their bytes may stay in files of the
         database until it rewrites these, in older versions of a LanceDB table, and in backups: see
-        "Erase" in ``docs/serving.md``.
+        "Erase" in ``docs/databases.md``.
 
         Raises
         ------

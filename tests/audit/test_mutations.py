@@ -1,6 +1,6 @@
 """Deliberately broken copies of the mechanism, each caught by at least one check of the audit.
 
-``docs/mutations.md`` lists which check catches which; ``pytest tests/audit/test_mutations.py -s -k
+``bench/mutations.md`` lists which check catches which; ``pytest tests/audit/test_mutations.py -s -k
 table`` prints its rows. Mutants are made here, by altered laws, grids and streams in private seams;
 the package has no option to weaken it.
 """
@@ -703,11 +703,11 @@ def test_the_originals_pass(monkeypatch):
 
 
 def test_the_table_of_what_catches_what_is_up_to_date():
-    """``docs/mutations.md`` says what the tests above hold; every mutant has an exact check."""
+    """``bench/mutations.md`` says what the tests above hold; every mutant has an exact check."""
     rows = [f"| {m.name} | {', '.join(m.exact)} | {m.seen or '–'} |" for m in MUTANTS]
     print("\n".join(rows))
     assert all(mutant.exact for mutant in MUTANTS)
-    page = ROOT / "docs" / "mutations.md"
+    page = ROOT / "bench" / "mutations.md"
     if not page.is_file():
         pytest.skip("the documents are not here")
     altered, _ = page.read_text().split("## The campaign")

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from browser_cases import base64_of, spec_of
 from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
-from helpers.documents import blocks
+from helpers.documents import blocks, section
 from self_test.second_reading import symbol_probes, symbols
 from self_test.words import replay_faults
 
@@ -398,13 +398,13 @@ def test_chromium_agrees_on_the_committed_cases(chromium):
 @needs_chromium
 @pytest.mark.extra
 def test_the_page_of_the_documents_runs(chromium, tmp_path):
-    """The module of docs/browser.md, in the folder of an index."""
+    """The module of docs/devices.md, in the folder of an index."""
     index = PrivateIndex(spec_of(np.eye(6), 4.0))
     index.add(np.ones((25, 6)))
     index.save(tmp_path / "index")
     site = tmp_path / "site"
     assert _python("export.py", str(tmp_path / "index"), str(site)).returncode == 0
-    text = (ROOT / "docs" / "browser.md").read_text(encoding="utf-8")
+    text = section("devices.md", "## In a browser")
     (module,) = [block.text for block in blocks(text) if block.language == "js"]
     (site / "app.js").write_text(module, encoding="utf-8")
     with _serving(site) as (address, _):

@@ -70,6 +70,15 @@ def blocks(text: str) -> list[Block]:
     return [Block(language, body) for language, body in fenced]
 
 
+def section(page: str, heading: str) -> str:
+    """Return the part of a page of ``docs/`` below a heading, up to the next of the same level."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    level = heading.split(" ")[0]
+    _, _, below = text.partition(f"\n{heading}\n")
+    assert below, f"{page} has no {heading}"
+    return re.split(rf"^{level} ", below, maxsplit=1, flags=re.MULTILINE)[0]
+
+
 def prose(text: str) -> str:
     """Return a document without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)

@@ -16,7 +16,9 @@ SPEC = dpi.Spec("dp-oporp-staircase", dim=8, k=8, epsilon=8.0, adjacency=dpi.att
 
 @pytest.mark.parametrize("spec", ["my-index", Path("my-index"), None, 7, {"method": "record-cap"}])
 def test_an_index_is_made_of_a_spec(spec):
-    with pytest.raises(InputError, match=r"needs a Spec, not .*; dpindex\.open\(path\) opens"):
+    with pytest.raises(
+        InputError, match=r"needs a Spec or a plan, not .*; dpindex\.open\(path\) opens"
+    ):
         dpi.PrivateIndex(spec)
 
 

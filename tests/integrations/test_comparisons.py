@@ -8,10 +8,10 @@ import socket
 import subprocess
 import sys
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.documents import section
 
 import dpindex as dpi
 from dpindex.data import Ranges
@@ -258,7 +258,7 @@ def test_a_searcher_reranks_with_the_holder(server):
 @pytest.mark.skipif(os.name != "posix", reason="a shell of POSIX")
 def test_the_page_runs_as_it_is_typed(tmp_path):
     """The three deployments, each block in order; the collector listens at a free port."""
-    page = (Path(__file__).parents[2] / "docs" / "candidates.md").read_text(encoding="utf-8")
+    page = section("embeddings.md", "## Who re-ranks")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     page = page.replace("dpindex serve my-index", f"dpindex serve my-index --port {port}")

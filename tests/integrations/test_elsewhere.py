@@ -1,12 +1,12 @@
 """Codes in a store that dpindex has no adapter for: the page runs as it is typed."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.documents import section
 
-PAGE = (Path(__file__).parents[2] / "docs" / "elsewhere.md").read_text(encoding="utf-8")
+PAGE = section("databases.md", "## Any other store")
 
 
 @pytest.mark.slow

@@ -1,12 +1,12 @@
 """The page on LlamaIndex and Haystack runs as it is typed."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.documents import section
 
-PAGE = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text(encoding="utf-8")
+PAGE = section("databases.md", "## LlamaIndex and Haystack")
 BLOCKS = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 

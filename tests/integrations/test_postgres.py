@@ -2,10 +2,10 @@
 
 import re
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.documents import section
 from helpers.lite import LITE
 from helpers.postgres_server import new_database, programs
 
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(programs() is None, reason="no PostgreSQL is installed"),
 ]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "postgresql.md").read_text(encoding="utf-8")
+PAGE = section("databases.md", "## Plain SQL")
 SYMBOLS = Layout(text_ids=False, code_bytes=0, vector_width=0, metric="ip")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from collector_contract import CollectorContract
+from helpers.documents import section
 from helpers.lite import LITE, PLACES, address, end_with_children
 from helpers.postgres_server import wait_for_leases_to_end
 from helpers.streams import Seeded
@@ -293,7 +294,7 @@ def test_a_collector_over_http_survives_a_kill(name, tmp_path):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_the_page_runs_as_it_is_typed(place, tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    page = section("databases.md", "## Publish and search")
     books = address(tmp_path, place)
     if place != "postgresql":
         books = f"books{Path(place).suffix}"

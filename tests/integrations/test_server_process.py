@@ -7,10 +7,10 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.documents import section
 
 import dpindex as dpi
 from dpindex.integrations.client import Client
@@ -210,7 +210,7 @@ def test_the_example_of_the_page(index, capsys):
     other = dpi.PrivateIndex(spec, query_epsilon=4.0)
     other.add(vectors[2], ids=["berta"])
     other.save(place)
-    page = (Path(__file__).parents[2] / "docs" / "collector.md").read_text(encoding="utf-8")
+    page = section("devices.md", "## Collect codes over HTTP")
     (block,) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     known = {"submit_token": SUBMIT, "search_token": SEARCH}
     known |= {"vector": vectors[0], "query": vectors[1]}
