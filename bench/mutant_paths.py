@@ -61,7 +61,7 @@ ledger = import_module("dpindex.accounting.ledger")
 privatizer = import_module("dpindex.mechanism.privatizer")
 ranges = import_module("dpindex.data.ranges")
 secret_random = import_module("dpindex.mechanism.secret_random")
-shuffling = import_module("dpindex.privacy.guarantee")
+shuffling = import_module("dpindex.accounting.shuffling")
 sketch = import_module("dpindex.race.sketch")
 
 

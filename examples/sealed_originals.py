@@ -20,6 +20,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 import dpindex as dpi
+from dpindex.accounting import shuffled
 
 rng = np.random.default_rng(0)
 public, private = rng.normal(size=(500, 16)), rng.normal(size=(2000, 16)).astype(np.float32)
@@ -47,4 +48,4 @@ query = private[0]
 hits = index.search(query, k=100)
 found = [opened(text) for text in hits.payload["sealed"].to_pylist()]
 found.sort(key=lambda pair: -float(pair[1] @ query))
-print(found[0][0], index.spec.guarantee.shuffled(len(private), 1e-8))
+print(found[0][0], shuffled(index.spec.guarantee, len(private), 1e-8))

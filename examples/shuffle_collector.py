@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 import dpindex as dpi
+from dpindex.accounting import shuffled
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import OWN_FILE, read_file, sync_folder, write_file
@@ -81,7 +82,7 @@ class Shuffle:
         InputError
             If no shuffle amplifies that of the spec: see :meth:`dpindex.Guarantee.shuffled`.
         """
-        return spec.guarantee.shuffled(self.codes, self.delta)
+        return shuffled(spec.guarantee, self.codes, self.delta)
 
     def refuse_without_gain(self, spec: dpi.Spec) -> None:
         """Refuse a shuffle of so few codes that it gains hardly any epsilon, and costs delta."""

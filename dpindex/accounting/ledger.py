@@ -25,12 +25,12 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from dpindex.accounting import compose
+from dpindex.accounting import add_up, compose
 from dpindex.base.checks import checked_epsilon, finite_number, json_value
 from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
 from dpindex.base.files import AnyPath, read_private_file, write_file
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Adjacency, Guarantee, Records, add_up
+from dpindex.privacy import Adjacency, Guarantee, Records
 
 _APPLICATION = int.from_bytes(b"DPLG", "big")
 _VERSION = 1

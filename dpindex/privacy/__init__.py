@@ -14,10 +14,9 @@ from dpindex.privacy.adjacency import (
     l2,
     record,
 )
-from dpindex.privacy.guarantee import Guarantee, ShuffledRecords, add_up
+from dpindex.privacy.guarantee import Guarantee
 
 __all__ = [
     "L2", "Adjacency", "Attribute", "Group", "Guarantee", "Neighbouring", "Record",
-    "Records", "ShuffledRecords", "VectorAdjacency", "add_up", "adjacency_from_dict",
-    "attribute", "l2", "record",
+    "Records", "VectorAdjacency", "adjacency_from_dict", "attribute", "l2", "record",
 ]  # fmt: skip

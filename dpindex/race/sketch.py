@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpindex.accounting import add_up
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, Vectors
 from dpindex.base.checks import (
     checked_delta,
@@ -703,7 +704,7 @@ def merged_releases(a: Release, b: Release, disjoint: bool) -> Release:
     """Return two releases as one."""
     if np.array_equal(a.counts, b.counts):
         raise InputError("these are two copies of one release; it would be counted twice.")
-    guarantee = a.guarantee + b.guarantee
+    guarantee = add_up(a.guarantee, b.guarantee)
     if disjoint:
         epsilon = max(a.guarantee.epsilon, b.guarantee.epsilon)
         delta = max(a.guarantee.delta, b.guarantee.delta)

@@ -10,6 +10,7 @@ from helpers.releases import dataset_of
 from scipy.stats import binom
 
 import dpindex as dpi
+from dpindex.accounting import shuffled
 from dpindex.base.errors import BusyError
 from dpindex.data import one_per_person
 from dpindex.data.ranges import Ranges
@@ -25,7 +26,7 @@ def test_a_shuffle_is_no_better_than_the_sum_over_all_clones(epsilon, count):
     What lies more than twelve deviations out is left out, which only makes the sum smaller.
     """
     delta = 1e-6
-    promise = dpi.Guarantee(epsilon, 0.0, "DP", dpi.record()).shuffled(count, delta)
+    promise = shuffled(dpi.Guarantee(epsilon, 0.0, "DP", dpi.record()), count, delta)
     factor = math.exp(promise.epsilon)
     truth = 1.0 / (1.0 + math.exp(-epsilon))
     senders = binom(count - 1, math.exp(-epsilon))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
+from dpindex.accounting import add_up, shuffled
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import InputError
 
@@ -67,11 +68,12 @@ def test_a_change_of_the_collection_is_neither():
 
 
 def test_each_kind_adds_up_by_itself():
-    assert both(2, 8) + both(1, 4) == both(3, 12)
+    assert add_up(both(2, 8), both(1, 4)) == both(3, 12)
     assert dpi.compose([spec(), spec(1.0, 4.0)]) == both(3, 12)
     # Another release without the second promise: only the first can be added up.
     alone = dpi.Guarantee(1.0, 0.0, "DP", BETA)
-    assert both() + alone == alone + both() == dpi.Guarantee(3.0, 0.0, "DP", BETA)
+    total = dpi.Guarantee(3.0, 0.0, "DP", BETA)
+    assert add_up(both(), alone) == add_up(alone, both()) == total
     assert dpi.compose([spec(), spec(record=None)], at=dpi.attribute(0.5)).epsilon == 4.0
 
 
@@ -132,7 +134,7 @@ def test_sizes_of_one_kind_are_compared_and_the_other_bounds_them(tmp_path):
 
 
 def test_a_shuffle_amplifies_the_promise_about_records():
-    assert both().shuffled(10_000, 1e-6) == both().also[0].shuffled(10_000, 1e-6)
+    assert shuffled(both(), 10_000, 1e-6) == shuffled(both().also[0], 10_000, 1e-6)
 
 
 def test_a_device_accepts_by_the_promise_of_the_spec():

@@ -10,6 +10,7 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 from dpindex import InputError, PrivateIndex, Spec, attribute, record
+from dpindex.accounting import shuffled
 from dpindex.cli import app
 from dpindex.data import one_per_person
 from dpindex.privacy import Guarantee, adjacency_from_dict
@@ -43,7 +44,7 @@ def divergence(epsilon0, count, epsilon):
 @pytest.mark.parametrize(("epsilon", "count"), [(1.0, 3000), (2.0, 3000), (3.0, 20_000)])
 def test_a_shuffle_promises_no_more_than_two_clones_keep(epsilon, count):
     """An independent computation: the theorem's epsilon holds for the laws that it rests on."""
-    promised = Guarantee(epsilon, 0.0, "DP", record()).shuffled(count, DELTA)
+    promised = shuffled(Guarantee(epsilon, 0.0, "DP", record()), count, DELTA)
     assert divergence(epsilon, count, promised.epsilon) <= DELTA
     assert promised.epsilon < epsilon
     assert divergence(epsilon, count, 0.95 * promised.epsilon) > DELTA
@@ -57,7 +58,7 @@ def closed_form(epsilon, count, delta):
 
 
 def test_a_million_at_eight_are_about_a_half():
-    promised = Guarantee(8.0, 0.0, "DP", record()).shuffled(10**6, 1e-8)
+    promised = shuffled(Guarantee(8.0, 0.0, "DP", record()), 10**6, 1e-8)
     assert closed_form(8.0, 10**6, 1e-8) == pytest.approx(1.0875, abs=1e-3)
     assert 0.5 < promised.epsilon < closed_form(8.0, 10**6, 1e-8)
     assert promised.delta == 1e-8
@@ -71,7 +72,7 @@ def test_a_million_at_eight_are_about_a_half():
 @given(st.floats(0.1, 5.0), st.integers(10**3, 10**5))
 def test_a_larger_crowd_hides_better(epsilon, count):
     own = Guarantee(epsilon, 0.0, "DP", record())
-    assert own.shuffled(2 * count, DELTA).epsilon <= own.shuffled(count, DELTA).epsilon <= epsilon
+    assert shuffled(own, 2 * count, DELTA).epsilon <= shuffled(own, count, DELTA).epsilon <= epsilon
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_a_larger_crowd_hides_better(epsilon, count):
 )
 def test_what_cannot_be_shuffled(guarantee):
     with pytest.raises(InputError, match="pure DP about any two vectors"):
-        guarantee.shuffled(1000, DELTA)
+        shuffled(guarantee, 1000, DELTA)
 
 
 def test_a_person_is_hidden_by_one_vector():
