@@ -812,7 +812,7 @@ def shared_places(original: Any) -> Any:
     """Later blocks of a call draw by the words of the first one."""
 
     def draw(law: SoftmaxResponse, x: Any, stream: Any) -> Any:
-        rows = max(1, symbols.BLOCK_NUMBERS // law.size)
+        rows = max(1, symbols.SCORED_NUMBERS // law.size)
 
         def change(words: Any) -> Any:
             return np.resize(words[:rows], len(words)) if len(words) > rows else words

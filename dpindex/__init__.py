@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from dpindex.data import Ranges, open_dataset
     from dpindex.index.hits import Hits
-    from dpindex.index.originals import Answers, Originals, Owner
+    from dpindex.index.originals import Answers, Holder, Originals
     from dpindex.index.private_index import PrivateIndex
     from dpindex.integrations import open
     from dpindex.integrations.publication import publish
@@ -56,11 +56,11 @@ __all__ = [
     "Design",
     "Guarantee",
     "Hits",
+    "Holder",
     "InputError",
     "Ledger",
     "NoGuaranteeError",
     "Originals",
-    "Owner",
     "PrivateIndex",
     "Privatizer",
     "PublishedIndex",
@@ -98,7 +98,7 @@ _HOME = {
     ],
     "data": ["Ranges", "open_dataset"],
     "index.hits": ["Hits"],
-    "index.originals": ["Answers", "Originals", "Owner"],
+    "index.originals": ["Answers", "Originals", "Holder"],
     "index.private_index": ["PrivateIndex"],
     "integrations": ["open"],
     "integrations.publication": ["publish"],

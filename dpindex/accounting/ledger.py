@@ -35,7 +35,7 @@ from dpindex.privacy import Adjacency, Guarantee, Records
 _APPLICATION = int.from_bytes(b"DPLG", "big")
 _VERSION = 1
 _KEY_BYTES = 32
-_MAX_BYTES = 1 << 33
+_MAX_LEDGER_BYTES = 1 << 33
 BUSY_SECONDS = 10.0
 _ROWS_AT_A_TIME = 1 << 16
 _WRITE = "BEGIN IMMEDIATE"
@@ -415,8 +415,8 @@ class Ledger:
                     os.close(created)
             # Never opened beside SQLite: closing a file drops all locks of the process (POSIX).
             status = self.path.stat()
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
-                raise OSError(f"it is not a plain file of at most {_MAX_BYTES} bytes")
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_LEDGER_BYTES:
+                raise OSError(f"it is not a plain file of at most {_MAX_LEDGER_BYTES} bytes")
             for ending in _BESIDE:  # SQLite would write through a link
                 if os.path.islink(f"{self.path}{ending}"):
                     raise OSError(f"{self.path.name}{ending} beside it is a symbolic link")

@@ -22,7 +22,7 @@ from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
 
 if TYPE_CHECKING:  # help loads no noise laws
-    from dpindex.index.originals import Owner
+    from dpindex.index.originals import Holder
     from dpindex.storage.statement import Summary
 
 
@@ -93,7 +93,7 @@ def query(
     vectors = _queries(queries, text, model)
     if k > len(opened):
         o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
-    owner = _owner(rerank, ids)
+    holder = _holder(rerank, ids)
     with (
         naming(queries or "--text", but=("filter", "where", "k", "candidates", "rerank", "ids")),
         limited_threads(),
@@ -105,11 +105,11 @@ def query(
             filter=filter,
             where=where,
             candidates=_candidates(candidates),
-            rerank=owner,
+            rerank=holder,
             allow_unprotected=allow_unprotected,
         )
     columns = hits.columns
-    if owner is None:
+    if holder is None:
         del columns["exact"]
     elif not hits.exact.all():
         missing = np.count_nonzero(~hits.exact)
@@ -172,7 +172,7 @@ def _candidates(stated: str | None) -> int | str | None:
     return stated
 
 
-def _owner(rerank: str | None, ids: str | None) -> Owner | None:
+def _holder(rerank: str | None, ids: str | None) -> Holder | None:
     """Return who orders the candidates, None without original vectors."""
     from dpindex.index.originals import Originals
 

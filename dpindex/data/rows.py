@@ -22,7 +22,7 @@ from dpindex.base.tables import as_table
 from dpindex.data.dataset import Dataset, open_dataset
 from dpindex.data.source import as_source
 
-MAPPED_BYTES = 1 << 29
+LARGE_MAP_BYTES = 1 << 29
 """Bytes of a memory map that are in memory at a time."""
 
 
@@ -85,7 +85,7 @@ def open_rows(vectors: Any) -> RowTable:
         return RowTable(vectors.name, vectors.rows, vectors.columns, joined, stretches)
     as_source(vectors, name)  # refuses what is no matrix of numbers
     array: Any = canonical_csr(vectors) if issparse(vectors) else as_table(vectors)
-    is_mapped = _is_shared_map(vectors) and array.nbytes > MAPPED_BYTES
+    is_mapped = _is_shared_map(vectors) and array.nbytes > LARGE_MAP_BYTES
     rows, columns = array.shape
     return RowTable(name, rows, columns, None, partial(_of_map if is_mapped else _of_array, array))
 
@@ -99,7 +99,7 @@ def _of_map(array: AnyArray, rows: Rows) -> Iterator[Stretch]:
 
     Pages near a row that is read are mapped with it, and count as memory until they are let go of.
     """
-    size = MAPPED_BYTES * len(array) // array.nbytes
+    size = LARGE_MAP_BYTES * len(array) // array.nbytes
     for block in row_blocks(len(array), size):
         if _have_between(rows, block.start, block.stop):
             yield Stretch(block.start, block.stop, array[block])

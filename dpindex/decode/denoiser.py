@@ -24,7 +24,7 @@ from dpindex.mechanism.noise.base import NumberLaw, SignLaw
 from dpindex.mechanism.noise.moments import Likelihood
 from dpindex.mechanism.spec import Spec
 
-_BLOCK_NUMBERS = 1 << 18
+_DENOISED_NUMBERS = 1 << 18
 _VARIANCES = 64
 _MAX_POINTS = 4096
 """Rows and columns of a score table."""
@@ -86,7 +86,7 @@ class Channel:
 
         All cores work.
         """
-        size = max(64, _BLOCK_NUMBERS // self.format.code_length)
+        size = max(64, _DENOISED_NUMBERS // self.format.code_length)
         if count <= size:
             action(slice(count))
             return

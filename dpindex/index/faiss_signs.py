@@ -23,7 +23,7 @@ _UNSCANNED_ROWS = 8192
 """Added rows that are compared one by one until there are more: a scan cannot be appended to."""
 _BLOCK_ROWS = 8192
 _BLOCK_QUERIES = 256
-_BLOCK_NUMBERS = 1 << 20
+_COMPARED_NUMBERS = 1 << 20
 _GAP = 0.25
 """Where rounding may err by more than this share of a score's standard deviation, few candidates
 cannot prove which are the best of a million, and the first scan is of many."""
@@ -181,7 +181,7 @@ class FaissSigns(SearchBackend):
     def _exact_scores(self, queries: Doubles, rows: Rows) -> Doubles:
         """``Σ y_j s_j = 2 Σ y_j b_j − Σ y_j`` of candidate rows, b the bits of a code."""
         scores = np.empty(rows.shape)
-        size = _BLOCK_NUMBERS // (rows.shape[1] * queries.shape[1])
+        size = _COMPARED_NUMBERS // (rows.shape[1] * queries.shape[1])
         for block in row_blocks(len(rows), size):
             known = np.maximum(rows[block], 0)
             codes = self._codes.take(known)

@@ -28,7 +28,7 @@ from dpindex.index.backends import PRODUCTS_FROM, SearchBackend, best_of, faiss,
 from dpindex.storage.manifest import EXACT, parse_index_type
 
 _ROWS_PER_LIST = 64
-SAMPLE_ROWS = 65536
+TRAINING_ROWS = 65536
 _EXACT_SAMPLE_ROWS = 1024
 _SAMPLE_NUMBERS = 1 << 25
 _PROBES = 100
@@ -70,7 +70,7 @@ class FaissVectors(SearchBackend):
         self.max_subset = _SAMPLE_NUMBERS // width
         sample = _EXACT_SAMPLE_ROWS
         if not self.exact:
-            sample = max(SAMPLE_ROWS, _ROWS_PER_LIST * self._type.lists)
+            sample = max(TRAINING_ROWS, _ROWS_PER_LIST * self._type.lists)
         sample = min(sample, self.max_subset)
         self.sample_rows = max(self._type.min_rows, sample)
         self._index: Any = None

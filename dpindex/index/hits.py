@@ -138,7 +138,7 @@ class Hits:
         Its standard error, of one pair looked at on its own.
     estimates : Estimates
     exact : bool array, shape (nq, k)
-        Where ``similarity`` is that of the original vector, which the owner of ``rerank`` gave:
+        Where ``similarity`` is that of the original vector, which ``rerank`` gave:
         ``stderr`` is 0 there, and ``scores`` are the similarities (``l2``: minus them). Hits of a
         reranked search without an answer come after those, with the estimates and the score −∞.
     payload : pyarrow.Table, optional

@@ -32,10 +32,10 @@ from dpindex.mechanism.spec import Spec
 from dpindex.storage.ids import StoredIds
 
 Rerank: TypeAlias = Any
-"""An owner, or what :func:`owner_of` makes one of."""
+"""An holder, or what :func:`holder_of` makes one of."""
 
 
-BLOCK_NUMBERS = 1 << 22
+READ_NUMBERS = 1 << 22
 """Numbers of original vectors that are compared together: 32 MB."""
 
 
@@ -62,11 +62,11 @@ class Candidates:
     total: int
 
 
-class Owner(ABC):
+class Holder(ABC):
     """Who compares the original vectors of candidates with queries.
 
     >>> import numpy as np
-    >>> class Nobody(Owner):
+    >>> class Nobody(Holder):
     ...     def similarities(self, queries, candidates, metric):
     ...         return np.full(candidates.ids.shape, np.nan)
     >>> Nobody().similarities(np.eye(2), Candidates(np.array([[7], [8]]), None, 9), "ip").shape
@@ -82,8 +82,8 @@ class Owner(ABC):
     limits: tuple[float, float] | None = None
     """Limits to which vectors and queries are then clipped."""
 
-    def within(self, spec: Spec) -> Owner:
-        """Return this owner, who compares vectors as the spec of an index says they are compared.
+    def within(self, spec: Spec) -> Holder:
+        """Return this holder, who compares vectors as the spec of an index says they are compared.
 
         Only the parts that count are read: its ranges, and the limits that its vectors are clipped
         to.
@@ -130,7 +130,7 @@ class Owner(ABC):
         Returns
         -------
         Array of shape (nq, R): cosines, inner products or squared distances in units of the data,
-        or of its :attr:`ranges`, within its :attr:`limits`; NaN where the owner gives no answer.
+        or of its :attr:`ranges`, within its :attr:`limits`; NaN where the holder gives no answer.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class Owner(ABC):
         """
 
 
-class Originals(Owner):
+class Originals(Holder):
     """Original vectors in rows: an array, a memory map, a sparse matrix, a file or a dataset.
 
     Only the rows of candidates are read, a block at a time. Of a file that is not .npy, and of a
@@ -222,7 +222,7 @@ class Originals(Owner):
         """Return where ascending rows lie in a stretch, a block at a time."""
         start, stop = np.searchsorted(rows, [stretch.first, stretch.stop]).tolist()
         numbers = 1 if issparse(stretch.vectors) else self._table.columns
-        return row_blocks(stop, BLOCK_NUMBERS // numbers, start)
+        return row_blocks(stop, READ_NUMBERS // numbers, start)
 
     def _rows(self, candidates: Candidates) -> Rows:
         """Return the row of each candidate, −1 for one without a vector."""
@@ -246,7 +246,7 @@ class Originals(Owner):
         return candidates.rows
 
 
-class Fetched(Owner):
+class Fetched(Holder):
     """Original vectors by id: a mapping, or a function that returns vectors.
 
     Parameters
@@ -277,7 +277,7 @@ class Fetched(Owner):
     ) -> Doubles:
         dim = queries.shape[1]
         result = np.empty(candidates.ids.shape)
-        for lines, columns in _blocks(result.shape, max(1, BLOCK_NUMBERS // dim)):
+        for lines, columns in _blocks(result.shape, max(1, READ_NUMBERS // dim)):
             ids = candidates.ids[lines, columns]
             unique, inverse = np.unique(ids, return_inverse=True)
             vectors = self._vectors(unique, dim)
@@ -299,8 +299,8 @@ class Fetched(Owner):
         return vectors
 
 
-class Answers(Owner):
-    """Similarities that owners compute themselves: they see the queries, and keep their vectors.
+class Answers(Holder):
+    """Similarities that holders compute themselves: they see the queries, and keep their vectors.
 
     Parameters
     ----------
@@ -334,23 +334,23 @@ class Answers(Owner):
     ) -> Doubles:
         result = np.empty(candidates.ids.shape)
         for row, (query, ids) in enumerate(zip(queries, candidates.ids, strict=True)):
-            answers = _numbers(self._function(query, ids), "the answers of an owner")
+            answers = _numbers(self._function(query, ids), "the answers of an holder")
             if answers.shape != ids.shape:
                 raise InputError(
-                    f"an owner answered with shape {answers.shape} where {ids.shape} is expected: "
+                    f"an holder answered with shape {answers.shape} where {ids.shape} is expected: "
                     f"one similarity for each id, NaN for none."
                 )
             result[row] = _checked_answers(answers, metric)
         return result
 
 
-def owner_of(rerank: Rerank) -> Owner:
+def holder_of(rerank: Rerank) -> Holder:
     """Return who compares candidates.
 
     Parameters
     ----------
-    rerank : Owner, array, memmap, sparse matrix, path, Dataset, mapping or callable
-        An owner is returned as it is. A mapping of ids to vectors, and a function from ids to
+    rerank : Holder, array, memmap, sparse matrix, path, Dataset, mapping or callable
+        An holder is returned as it is. A mapping of ids to vectors, and a function from ids to
         vectors, become :class:`Fetched`; a function from a query and ids to similarities is named
         by :class:`Answers`. Anything else becomes :class:`Originals`.
 
@@ -359,10 +359,10 @@ def owner_of(rerank: Rerank) -> Owner:
     InputError
         For anything else.
 
-    >>> type(owner_of(np.eye(3))).__name__, type(owner_of({7: [1.0]})).__name__
+    >>> type(holder_of(np.eye(3))).__name__, type(holder_of({7: [1.0]})).__name__
     ('Originals', 'Fetched')
     """
-    if isinstance(rerank, Owner):
+    if isinstance(rerank, Holder):
         return rerank
     if isinstance(rerank, str | os.PathLike | Dataset):
         return Originals(rerank)
@@ -429,11 +429,11 @@ def _checked_answers(answers: Doubles, metric: Metric) -> Doubles:
     """Return answers; InputError for one that no pair of vectors can have."""
     answered = answers[~np.isnan(answers)]
     if np.isinf(answered).any():
-        raise InputError("an owner answered with an infinite similarity.")
+        raise InputError("an holder answered with an infinite similarity.")
     if metric == "cosine":
         if (np.abs(answered) > 1 + _ROUNDING).any():
-            raise InputError("an owner answered with a cosine outside [-1, 1].")
+            raise InputError("an holder answered with a cosine outside [-1, 1].")
         return np.clip(answers, -1.0, 1.0)
     if metric == "l2" and (answered < 0).any():
-        raise InputError("an owner answered with a squared distance below 0.")
+        raise InputError("an holder answered with a squared distance below 0.")
     return answers

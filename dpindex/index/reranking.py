@@ -18,7 +18,7 @@ from dpindex.base.checks import whole_number
 from dpindex.base.errors import InputError
 from dpindex.decode.base import Metric
 from dpindex.index.hits import Estimates, Hits
-from dpindex.index.originals import Candidates, Owner, Rerank, owner_of
+from dpindex.index.originals import Candidates, Holder, Rerank, holder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 
@@ -36,7 +36,7 @@ class Nearest(NamedTuple):
     places : int64 array, shape (nq, k)
         Columns of the candidates.
     similarity : float64 array, shape (nq, k)
-        Exact similarities; NaN where the owner gave no answer.
+        Exact similarities; NaN where the holder gave no answer.
     """
 
     places: Rows
@@ -45,11 +45,11 @@ class Nearest(NamedTuple):
 
 @dataclass(frozen=True)
 class Reranking:
-    """The owner of the originals, and the queries in the clear.
+    """The holder of the originals, and the queries in the clear.
 
     Attributes
     ----------
-    owner : Owner
+    holder : Holder
     queries : array or CSR matrix, shape (nq, dim)
         In units of the data.
     metric : "cosine", "ip" or "l2"
@@ -61,7 +61,7 @@ class Reranking:
         Whether a query may take more or fewer, where the index knows which one needs more.
     """
 
-    owner: Owner
+    holder: Holder
     queries: Any
     metric: Metric
     candidates: int
@@ -75,10 +75,10 @@ class Reranking:
         without an answer, keep the order of the codes.
         """
         queries = self.queries[block]
-        if issparse(queries) and not self.owner.takes_sparse:
+        if issparse(queries) and not self.holder.takes_sparse:
             queries = queries.toarray()
         wide = queries.astype(np.float64)
-        similarity = self.owner.similarities(wide, candidates, self.metric)
+        similarity = self.holder.similarities(wide, candidates, self.metric)
         similarity[~np.isfinite(similarity)] = np.nan
         if self.metric != "cosine":
             similarity /= self.scale**2
@@ -102,7 +102,7 @@ def new_reranking(
     Parameters
     ----------
     rerank
-        See :func:`dpindex.index.originals.owner_of`.
+        See :func:`dpindex.index.originals.holder_of`.
     candidates : int or str, optional
         Default :data:`CANDIDATES`, or k if that is more; "5%" is a share of the index, on average.
     k : int
@@ -141,8 +141,8 @@ def new_reranking(
             "them private to search with their codes.",
             field="query",
         )
-    owner = owner_of(rerank).within(spec)
-    return Reranking(owner, queries, metric, candidates, spec.scale, on_average)
+    holder = holder_of(rerank).within(spec)
+    return Reranking(holder, queries, metric, candidates, spec.scale, on_average)
 
 
 def _share(text: str) -> float:

@@ -30,7 +30,7 @@ from dpindex.storage.manifest import Settings
 if TYPE_CHECKING:
     from dpindex.mechanism.privatizer import Privatizer
 
-BLOCK_NUMBERS = 1 << 22
+ESTIMATED_NUMBERS = 1 << 22
 """Numbers that are handled together where similarities are estimated: 32 MB."""
 
 BATCH_QUERIES = 128
@@ -368,7 +368,7 @@ class Searchable(ABC):
 
     def _block_rows(self, queries: int) -> int:
         """Codes that are compared with so many queries together: an estimate takes 40 numbers."""
-        return max(1, BLOCK_NUMBERS // (self.spec.code_length + 40 * queries))
+        return max(1, ESTIMATED_NUMBERS // (self.spec.code_length + 40 * queries))
 
     def _check_codes(self, codes: Codes) -> None:
         """Raise InputError unless these are codes of the index's own spec."""

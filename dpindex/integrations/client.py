@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client"]
 
-_MAX_BYTES = 1 << 26
+_MAX_ANSWER_BYTES = 1 << 26
 _MAX_CANDIDATES = 1000
 """Candidates of one request to a holder."""
 
@@ -308,7 +308,7 @@ class _NoRedirection(HTTPRedirectHandler):
 
 
 def _read(answer: Any) -> bytes:
-    content: bytes = answer.read(_MAX_BYTES + 1)
-    if len(content) > _MAX_BYTES:
-        raise InputError(f"an answer has more than {_MAX_BYTES} bytes, too many to be read.")
+    content: bytes = answer.read(_MAX_ANSWER_BYTES + 1)
+    if len(content) > _MAX_ANSWER_BYTES:
+        raise InputError(f"an answer has more than {_MAX_ANSWER_BYTES} bytes, too many to be read.")
     return content

@@ -25,7 +25,7 @@ from dpindex.base.checks import whole_number
 from dpindex.base.errors import DamagedError, InputError, naming
 from dpindex.base.files import AnyPath, read_private_file
 from dpindex.decode.base import Metric
-from dpindex.index.originals import Candidates, Owner
+from dpindex.index.originals import Candidates, Holder
 from dpindex.mechanism.codes import Codes, check_format, codes_from_bytes
 from dpindex.mechanism.spec import Spec
 
@@ -298,7 +298,7 @@ class Comparisons:
 
     Parameters
     ----------
-    owner : Owner
+    holder : Holder
         Who has the vectors.
     spec : Spec
     metric : "cosine", "ip" or "l2"
@@ -315,7 +315,7 @@ class Comparisons:
     [0.8, None]
     """
 
-    owner: Owner
+    holder: Holder
     spec: Spec
     metric: Metric
     per_minute: int = PER_MINUTE
@@ -355,8 +355,8 @@ class Comparisons:
         query, ids, threshold = self._request(body, id_type, yes_or_no)
         self._count(asker, len(ids))
         candidates = Candidates(ids[None], None, 0)
-        owner = self.owner.within(self.spec)
-        (similarity,) = owner.similarities(query[None], candidates, self.metric)
+        holder = self.holder.within(self.spec)
+        (similarity,) = holder.similarities(query[None], candidates, self.metric)
         known = np.isfinite(similarity)
         # No id, no number of the query and no similarity is logged.
         _log.info("%s asked about %d candidates; %d answered", asker, len(ids), known.sum())

@@ -137,9 +137,9 @@ def comparisons_of(
                 field="ids",
             )
         ids = index.ids
-    owner = Originals(originals, ids)
-    owner.check(index.spec.dim)
-    return r.Comparisons(owner, index.spec, index.metric, per_minute)
+    holder = Originals(originals, ids)
+    holder.check(index.spec.dim)
+    return r.Comparisons(holder, index.spec, index.metric, per_minute)
 
 
 @contextmanager

@@ -174,7 +174,7 @@ def information_lines(spec: Spec, n: int) -> tuple[str, ...]:
         f"At epsilon = {spec.budget:g} no code of any method says more than "
         f"{max_bits(spec.budget):.2f} bits about its record{carried}. Pointing at {_ANSWERS} of "
         f"{n} takes {math.log2(n / _ANSWERS):.2f} bits, at 1 % of them {math.log2(100):.2f}: let "
-        f"the owner of the vectors rerank candidates.",
+        f"the holder of the vectors rerank candidates.",
     )
 
 

@@ -34,7 +34,7 @@ from dpindex.data import Ranges, as_source, dense_rows, open_vectors
 from dpindex.mechanism.guide import Guide
 from dpindex.mechanism.windows import Windows
 
-_MAX_BYTES = 1 << 30
+_MAX_PART_BYTES = 1 << 30
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _DIM = (1, (1 << 31) - 1)
 
@@ -77,7 +77,7 @@ class PublicPart(ABC):
         ----------
         path : str or path
         """
-        return parse_file(path, _MAX_BYTES, cls.from_bytes)
+        return parse_file(path, _MAX_PART_BYTES, cls.from_bytes)
 
     @classmethod
     @abstractmethod

@@ -46,7 +46,7 @@ _STEP_BITS = 12
 
 _KERNEL_PAIRS = 1 << 22
 _ROWS_AT_ONCE = 8192
-_BLOCK_NUMBERS = 1 << 23
+_HASHED_NUMBERS = 1 << 23
 """Numbers in one matrix product: 64 MB."""
 
 _TILE_NUMBERS = 1 << 16
@@ -324,7 +324,7 @@ class Hasher:
         """
         limit = MAX_SUM // self.dim
         widest = max(self.dim, len(self.whole_directions))
-        step = max(64, min(_ROWS_AT_ONCE, _BLOCK_NUMBERS // widest))
+        step = max(64, min(_ROWS_AT_ONCE, _HASHED_NUMBERS // widest))
         for rows in row_blocks(x.shape[0], step):
             block = x[rows].astype(np.float64)
             row = first_row + rows.start

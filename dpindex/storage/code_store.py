@@ -40,7 +40,7 @@ MAPPED_BYTES = 1 << 20
 
 _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
-BLOCK_NUMBERS = 1 << 20
+STORED_NUMBERS = 1 << 20
 """Coordinates of codes that are handled together: 16 MB of float32."""
 
 _MAX_PAYLOAD_BYTES = 1 << 30
@@ -198,7 +198,7 @@ class CodeStore:
 
         A block has at most ``rows`` rows; by default a few megabytes.
         """
-        step = rows or max(1, BLOCK_NUMBERS // self.format.code_length)
+        step = rows or max(1, STORED_NUMBERS // self.format.code_length)
         for _, stored in self.table.within(start, len(self), step):
             yield self.format.codes(stored)
 

@@ -34,7 +34,7 @@ Tags = npt.NDArray[np.int64]
 
 _KEY_BYTES = 32
 _TAG_BYTES = 8
-_MAX_BYTES = 1 << 34
+_MAX_HISTORY_BYTES = 1 << 34
 _BLOCK = 1 << 15  # numbers whose bits stay in a cache
 _FEW = 8
 _SLACK = 15.0
@@ -201,7 +201,7 @@ class History:
         path = released_path(place)
         if not os.path.lexists(path):
             return cls()
-        data = read_private_file(path, _MAX_BYTES)
+        data = read_private_file(path, _MAX_HISTORY_BYTES)
         try:
             facts, arrays = unpack(data, "released")
             key = bytes.fromhex(facts["key"])

@@ -264,7 +264,7 @@ def id_keys(ids: AnyArray) -> Rows:
     return np.fromiter(hashes, np.int64, len(ids))
 
 
-_MAX_BYTES = 1 << 30
+_MAX_ID_BYTES = 1 << 30
 """Bytes of the 65536 rows that a segment may have as an array, at 4096 characters each."""
 
 
@@ -411,7 +411,7 @@ class Ids:
         dtype = ids.dtype
         if count:
             dtype = np.promote_types(dtype, self._room.dtype)
-        if dtype.kind == "U" and end * dtype.itemsize > _MAX_BYTES:
+        if dtype.kind == "U" and end * dtype.itemsize > _MAX_ID_BYTES:
             lengths = [np.char.str_len(part) for part in (self.added, ids) if len(part)]
             check_id_lengths(np.concatenate(lengths))
         self._room = appended(self._room, count, ids)
@@ -538,7 +538,7 @@ def _text_ids(lengths: AnyArray, text: Bytes) -> TextIds:
     """Return strings; DamagedError unless they fit together, and none ends with a NUL."""
     damaged = DamagedError("these ids have strings that do not fit together; the file is damaged.")
     longest = int(lengths.max(initial=1))
-    if longest > MAX_ID_LENGTH or 4 * len(lengths) * longest > _MAX_BYTES:
+    if longest > MAX_ID_LENGTH or 4 * len(lengths) * longest > _MAX_ID_BYTES:
         raise damaged
     try:
         characters = str(text.data, "utf-8")

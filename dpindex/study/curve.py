@@ -47,7 +47,7 @@ MEASURES = (
 
 RUNS_FILE = "runs.csv"
 _REPORT_FILES = ("curve.csv", "report.html")
-_MAX_BYTES = 1 << 30
+_MAX_CURVE_BYTES = 1 << 30
 # Numbers of candidates: up to so many, or up to a share of the collection.
 _LEVELS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _MANY = 100
@@ -426,7 +426,7 @@ def read_runs(folder: Path) -> list[dict[str, str]]:
     path = folder / RUNS_FILE
     if not path.exists():
         return []
-    data = read_file(path, _MAX_BYTES)
+    data = read_file(path, _MAX_CURVE_BYTES)
     whole_lines = data[: data.rfind(b"\n") + 1]
     text = whole_lines.decode("utf-8", "replace")
     return list(csv.DictReader(io.StringIO(text)))

@@ -432,7 +432,7 @@ def _retrieval(
         "recall@10": recall_of(nearest[:, :10], 10),
     }
     for level in candidates:
-        # The owner orders the first R answers exactly: the true ten among them come first.
+        # The holder orders the first R answers exactly: the true ten among them come first.
         shares[recall_within(level)] = recall_of(nearest[:, :level], 10)
     values = {name: float(share.mean()) for name, share in shares.items()}
     values["rankings_per_second"] = len(found) / max(seconds, 1e-9)

@@ -191,7 +191,7 @@ def _scores(base: VectorSource, queries: AnyArray, metric: Metric) -> Doubles:
 
 
 def _ordered(rows: AnyArray, scores: Doubles) -> Rows:
-    """Return the first ten of each line of rows after their owner put them in order."""
+    """Return the first ten of each line of rows after their holder put them in order."""
     own_scores = np.take_along_axis(scores, rows, axis=1)
     order = np.argsort(-own_scores, axis=1, kind="stable")
     return np.take_along_axis(rows, order[:, :ANSWERS], axis=1)

@@ -98,7 +98,7 @@ class Plan:
     n, at : int
         Vectors in the collection; answers and true neighbours that recall counts.
     candidates : int
-        Answers of the codes that the owner of the vectors is to order; k if nobody does.
+        Answers of the codes that the holder of the vectors is to order; k if nobody does.
     shown_candidates : tuple of int
         Numbers of candidates for which the recall of the recommended spec is shown.
     refused : tuple of str

@@ -131,7 +131,7 @@ def plan(
         for the smallest epsilon that reaches it. With an epsilon: for the fewest candidates that
         do.
     candidates : int, optional
-        Answers of the codes that the owner of the vectors is to put in order, [k, n]: see
+        Answers of the codes that the holder of the vectors is to put in order, [k, n]: see
         ``search(candidates=…)``. Recall is counted after that. Default under ``record()`` 1000, or
         5 % of the collection if that is less; otherwise k, which is a search of codes alone.
     at : int

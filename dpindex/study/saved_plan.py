@@ -17,7 +17,7 @@ from dpindex.mechanism.public_parts import PARTS
 from dpindex.mechanism.spec import Spec
 
 _KIND = "plan"
-_MAX_BYTES = 1 << 31
+_MAX_PLAN_BYTES = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class SavedPlan:
     @classmethod
     def read(cls, path: AnyPath) -> SavedPlan:
         """Return the plan in a file; InputError, which begins with the path, if there is none."""
-        return parse_file(path, _MAX_BYTES, cls._parsed)
+        return parse_file(path, _MAX_PLAN_BYTES, cls._parsed)
 
     @classmethod
     def _parsed(cls, data: bytes) -> SavedPlan:

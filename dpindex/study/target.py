@@ -37,7 +37,7 @@ class FoundShares:
         precision@10 of the true 50: share of the first ten answers that are among the 50 nearest.
     within : mapping of int to float
         Recall by numbers of candidates, from the plan's k on: share of the k nearest that are among
-        the first so many answers of the codes, which is recall@k once the owner of the vectors has
+        the first so many answers of the codes, which is recall@k once the holder of the vectors has
         ordered them.
 
     >>> found = FoundShares(precision=0.5, within={10: 0.3, 1000: 0.9})
@@ -418,7 +418,7 @@ class PlanTarget:
 
     @property
     def counted_candidates(self) -> int:
-        """Answers of the codes that the owner of the vectors orders; k if nobody is expected to."""
+        """Answers of the codes that the holder orders; k if nobody is expected to."""
         if self.candidates is not None:
             return self.candidates
         if isinstance(self.adjacency, Record):

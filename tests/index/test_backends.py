@@ -212,7 +212,7 @@ def test_equal_items_have_equal_scores(case):
 
 @pytest.mark.parametrize("index_type", ["int8", "SQ4", "PQ8", "f16", "HNSW16"])
 def test_what_was_fitted_to_few_is_fitted_again(index_type, monkeypatch):
-    monkeypatch.setattr("dpindex.index.faiss_vectors.SAMPLE_ROWS", 2048)
+    monkeypatch.setattr("dpindex.index.faiss_vectors.TRAINING_ROWS", 2048)
     backend = FaissVectors(WIDTH, "ip", index_type)
     backend.begin(np.ones((300, WIDTH), dtype=np.float32))
     assert backend.needs_retraining(600)

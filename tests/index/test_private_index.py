@@ -439,7 +439,7 @@ def test_ctrl_c_in_a_search_leaves_the_index_usable(method, part, step, call, mo
 @pytest.mark.parametrize("after", [False, True])
 def test_ctrl_c_between_blocks_does_not_shift_rows(index_type, after, monkeypatch):
     index = _filled("none-oporp", metric="l2", index_type=index_type)
-    monkeypatch.setattr("dpindex.storage.code_store.BLOCK_NUMBERS", 20 * index.codes.k)
+    monkeypatch.setattr("dpindex.storage.code_store.STORED_NUMBERS", 20 * index.codes.k)
     plain, calls = FaissVectors.add, [0]
 
     def interrupted(self, items):

@@ -109,7 +109,7 @@ def test_files_of_vectors(file, files):
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_kind_of_originals(metric, files, monkeypatch):
-    monkeypatch.setattr(originals, "BLOCK_NUMBERS", 37 * DIM)  # many blocks
+    monkeypatch.setattr(originals, "READ_NUMBERS", 37 * DIM)  # many blocks
     index = _index(metric=metric)
     shuffled = np.random.default_rng(1).permutation(N)
     with open_dataset(files / "x.npy", rows_per_part=70) as dataset:
@@ -264,7 +264,7 @@ def test_batches_are_bounded_by_candidates(monkeypatch):
     monkeypatch.setattr("dpindex.index.search.BATCH_CANDIDATES", 2 * N)
     sizes = []
 
-    class Counted(dpi.Owner):
+    class Counted(dpi.Holder):
         def similarities(self, queries, candidates, metric):
             sizes.append(candidates.ids.shape)
             return np.full(candidates.ids.shape, np.nan)
@@ -350,7 +350,7 @@ def test_squared_distances_of_owners_are_not_negative():
 
 
 def test_a_large_memory_map_is_read_in_stretches(files, monkeypatch):
-    monkeypatch.setattr(row_reader, "MAPPED_BYTES", 50 * 8 * DIM)
+    monkeypatch.setattr(row_reader, "LARGE_MAP_BYTES", 50 * 8 * DIM)
     released = []
     monkeypatch.setattr(row_reader, "release_pages", released.append)
     _check(_index().search(Q, K, candidates=N, rerank=files / "x.npy"), "cosine")

@@ -165,7 +165,7 @@ def test_f5_a_megabyte_takes_no_gigabytes():
     """One long id beside many short ones: an array is as wide as its longest for each of them."""
     asked = []
 
-    class Nobody(dpi.Owner):
+    class Nobody(dpi.Holder):
         def similarities(self, queries, candidates, metric):
             asked.append(candidates.ids.nbytes)
             return np.full(candidates.ids.shape, np.nan)

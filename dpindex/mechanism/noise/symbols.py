@@ -70,7 +70,7 @@ _STEPS = 1 << 12
 TOP = (1 << 32) - 1
 _MAX_TABLE = 1 << 19
 _FOR_DRAWS = Fraction(1, 1 << 16)
-BLOCK_NUMBERS = 1 << 17
+SCORED_NUMBERS = 1 << 17
 """Weights that are handled together, so that they stay in the cache."""
 
 
@@ -127,7 +127,7 @@ class SoftmaxResponse(SymbolLaw):
     def draw(self, x: Floats, stream: BitSource) -> Longs:
         places = stream.words(len(x), np.uint64)
         drawn = np.empty(len(x), dtype=np.int64)
-        for block in row_blocks(len(x), BLOCK_NUMBERS // self.size):
+        for block in row_blocks(len(x), SCORED_NUMBERS // self.size):
             sums = self._weights(x[block])
             np.cumsum(sums, axis=1, out=sums)
             place = high_product(places[block], sums[:, -1])
