@@ -253,7 +253,7 @@ def _slack(releases: Counter[Spec], epsilon: float) -> float:
 
 def _no_tight_bound(delta: float) -> InputError:
     return InputError(
-        f"at delta = {delta:g} so many releases have no tight bound here; raise delta, or "
+        f"at delta = {delta:g} these releases have no tight bound here; raise delta, or "
         f"leave it out to add epsilons and deltas up."
     )
 

@@ -106,7 +106,7 @@ _before: dict[str, tuple[Any, int]] = {}
 
 @contextmanager
 def limited_threads(most: int | None = None) -> Iterator[None]:
-    """Let BLAS and OpenMP have at most so many threads; by default, as many as idle processors.
+    """Limit the threads of BLAS and OpenMP; by default, to the number of idle processors.
 
     Threads of these pools wait for each other after every small operation. Where one of them has no
     processor, the others spin, and the work takes several times as long as with a single thread.

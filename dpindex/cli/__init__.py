@@ -273,8 +273,8 @@ _HEADINGS = {
     "max_epsilon neighbouring",
     "The code": "method methods code_length codebook design public_part subset window variant "
     "seed denoise kind index_type bits bandwidth hashes rows expected_count width",
-    "Input": "header columns ids id_column ranges payload payload_columns public plan groups "
-    "public_queries public_texts labels base_texts query_texts",
+    "Input": "header columns ids id_column ranges payload payload_columns public attackers plan "
+    "groups public_queries public_texts labels base_texts query_texts",
     "Search": "k at query queries metric query_epsilon filter where rerank candidates show "
     "show_from text model collection recall neighbours",
     "Ledger and resuming": "ledger allow_rerelease private dask upsert replace",
@@ -322,7 +322,7 @@ class Command(_Quick, TyperCommand):
 
 
 def _may_be_needed(option: Any) -> bool:
-    return option.name in _ONE_NEEDED and option.default in (None, False)
+    return option.name in _ONE_NEEDED and (option.default is None or option.default is False)
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
@@ -379,7 +379,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
 
 _VECTOR_FILES = (
     *("vectors", "items", "base", "queries", "rerank"),
-    *("public", "public_queries"),
+    *("public", "public_queries", "attackers"),
 )
 """Names of parameters that take a file of vectors, where they take text."""
 

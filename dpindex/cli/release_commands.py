@@ -29,16 +29,16 @@ def embed(
     ],
     *,
     model: Annotated[
-        str | None, "Folder or name, as of model2vec.  [default: a small English one, on disk]"
+        str | None, "Folder or name of model2vec.  [default: an English model in dpindex]"
     ] = None,
     column: Annotated[str, "Column of the texts."] = "text",
-    public: Annotated[int, "--public ROWS", "So many rows, which become PUBLIC, apart."] = 0,
-    queries: Annotated[int, "--queries ROWS", "So many rows, as queries, apart."] = 0,
+    public: Annotated[int, "--public ROWS", "Rows to hold out as the public sample."] = 0,
+    queries: Annotated[int, "--queries ROWS", "Rows to hold out as queries."] = 0,
     to: Annotated[Path, "--to FOLDER", "Folder to write to."] = Path(),
 ) -> None:
     """Turn texts into Parquet files of vectors.
 
-    Ids and other columns are kept, and texts are left out. Rows are taken apart at random.
+    Ids and other columns are kept; texts are left out. Rows are held out at random.
 
     $ dpindex embed texts.csv --public 1000 --queries 20
     """
@@ -178,7 +178,7 @@ def privatize(
     ],
     release: o.CodeReleaseOptions,
     public_part: o.PublicFile = None,
-    max_epsilon: Annotated[float | None, "Refuse a spec with more, or of iDP."] = None,
+    max_epsilon: Annotated[float | None, "Refuse a spec with a larger epsilon, or iDP."] = None,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Turn vectors into codes, as a device does.
@@ -308,10 +308,9 @@ def denoise(
 
 
 def calibrate(index: o.IndexPath) -> None:
-    """Learn anew what the similarities of an index mean.
+    """Learn again what the similarities of an index mean.
 
-    It is kept in the index, in a folder or an object store. Reads private codes only: it costs no
-    budget. `dpindex build` and `dpindex add` do it by themselves.
+    Reads codes only, so it costs no budget. `dpindex build` and `dpindex add` do it by themselves.
 
     $ dpindex calibrate my-index
     """
@@ -353,10 +352,10 @@ def codebook(
 ) -> None:
     """Make a codebook file from public vectors, for --codebook.
 
-    Codewords beyond the number of vectors are points between near neighbours.
+    If more codewords than vectors are wanted, the rest are points between near neighbours.
 
-    A .codebook of centroids also holds how neighbours spread over them: a search for a share of
-    --candidates gives more to the queries that need more. A .npy holds the codewords alone.
+    A .codebook of centroids also holds how neighbours spread over them. A search for a share of
+    --candidates then gives more to hard queries. A .npy holds the codewords only.
 
     $ dpindex codebook public.npy public.codebook --size 200 --centroids
     """
@@ -384,23 +383,23 @@ def design(
     public: Annotated[str, typer.Argument(help="PUBLIC vectors of the same kind.")],
     output: Annotated[Path, typer.Argument(help="File to write.")],
     *,
-    epsilon: Annotated[float, "What one change of an attribute is to cost."],
-    beta: Annotated[float, "That change, after --scale."],
+    epsilon: Annotated[float, "Budget of one changed attribute."],
+    beta: Annotated[float, "Size of that change, after --scale."],
     code_length: Annotated[int | None, "Coordinates.  [default: by epsilon]"] = None,
     delta: Annotated[float, "For Gaussian noise."] = 0.0,
     signs: Annotated[bool, "For codes of bits."] = False,
     window: Annotated[
         float | None,
-        "Clip attributes to so many deviations about their mean; 0: do not.  [default: what suits "
-        "the public vectors]",
+        "Clip attributes to this many deviations around their mean; 0: do not.  [default: chosen "
+        "on the public vectors]",
     ] = None,
     seed: Annotated[int, "Seed of the search."] = 0,
     compared: o.ComparedOptions,
 ) -> None:
     """Make a projection of public vectors, for --design.
 
-    Attributes that vary together are added up, so that noise of the same size hides less of what
-    vectors have in common. A few hundred vectors are enough, some thousand are better.
+    Adds up attributes that vary together, so the same noise hides less of what vectors have in
+    common. A few hundred vectors are enough; some thousand are better.
 
     $ dpindex design public.npy public.design --epsilon 1 --beta 1 --scale 255
     """

@@ -51,19 +51,19 @@ def query(
     rerank: Annotated[
         str | None,
         "--rerank FILE",
-        "Original vectors, which order the candidates exactly.",
+        "Original vectors, to re-rank the candidates exactly.",
     ] = None,
     ids: o.RerankIds = None,
     candidates: Annotated[
         str | None,
         "--candidates N",
-        "Rows for --rerank to order, or 5%: a share of the index on average.  [default: 1000]",
+        "Rows to re-rank, or 5%: a share of the index on average.  [default: 1000]",
     ] = None,
     show: Annotated[str | None, "--show A,B", "Payload columns to show with the hits."] = None,
     show_from: Annotated[
         str | None,
         "--show-from FILE:COLUMN",
-        "Show the texts of your own file, by the ids of the hits.",
+        "Show texts of your own file, by the ids of the hits.",
     ] = None,
     collection: o.Collection = "dpindex",
     as_json: o.AsJson = False,
@@ -71,12 +71,12 @@ def query(
 ) -> None:
     """Find the nearest vectors of each query.
 
-    With --rerank the codes choose --candidates, and the original vectors order them: similarities
+    With --rerank, the codes pick --candidates and the original vectors re-rank them; similarities
     are then exact.
 
-    A cosine is shown as its expected value given the codes, ± its expected error. The true cosine
-    lies within two errors about 95 times in 100. The unbiased estimates, which are too high for the
-    best of many, are in the JSON.
+    A cosine is shown as its expected value given the codes, ± its error. The true cosine lies
+    within two errors about 95 times in 100. The JSON also has unbiased estimates, which are too
+    high for top hits.
 
     One question can be given as --text. Texts for --show-from are read on this machine, because the
     index does not hold them.
@@ -223,7 +223,7 @@ def publish(
     ],
     collection: o.Collection = "dpindex",
     private_only: Annotated[
-        bool, "Signs for private queries alone, in a 33rd of the room."
+        bool, "Signs for private queries only, in a 33rd of the space."
     ] = False,
     graph: Annotated[bool, "Let LanceDB search signs by a graph, which misses some."] = False,
     allow_unprotected: o.Unprotected = False,
@@ -264,7 +264,7 @@ def info(
     show_statement: Annotated[
         bool,
         "--statement",
-        "Print what registries of deployments ask, as Markdown.",
+        "Print the facts that reviewers ask for, as Markdown.",
     ] = False,
     index_recall: Annotated[bool, "Measure the recall of the index type; reads all codes."] = False,
 ) -> None:
@@ -366,7 +366,7 @@ def _lines(about: Summary, recall: float | None) -> dict[str, str]:
 
 def methods(
     as_json: o.AsJson = False,
-    every: Annotated[bool, "--all", "List those of papers too, for comparison."] = False,
+    every: Annotated[bool, "--all", "Also list methods of papers."] = False,
 ) -> None:
     """Say when to choose which method, best first.
 
@@ -416,7 +416,7 @@ def serve(
     rerank: Annotated[
         str | None,
         "--rerank FILE",
-        "Original vectors: answer exact similarities of candidates, which no epsilon bounds.",
+        "Original vectors: also answer exact similarities, which no epsilon bounds.",
     ] = None,
     ids: o.RerankIds = None,
     per_minute: Annotated[int, "--rerank-per-minute", "Candidates a token may ask about."] = 60_000,
@@ -424,8 +424,8 @@ def serve(
 ) -> None:
     """Collect codes of devices over HTTP, and search.
 
-    A code is on the disk before its sender is answered, and no other process writes the index
-    meanwhile. Ctrl-C or SIGTERM saves it and ends. The URI of a published index is served too.
+    A code is on disk before its sender gets an answer. No other process may write the index
+    meanwhile. Ctrl-C or SIGTERM saves and ends. It serves a published index too, by its URI.
 
     With --rerank it also answers POST /rerank, and logs who asked about how many candidates.
 

@@ -266,9 +266,9 @@ class ReleaseOptions:
     ids: Annotated[
         str | None,
         "--ids FILE",
-        "Ids, one a row: .txt, .npy, PATH:KEY, - for stdin.",
+        "Ids, one per row: .txt, .npy, PATH:KEY, - for stdin.",
     ] = None
-    ledger: Annotated[Path | None, "Your private file of releases: none happens twice."] = None
+    ledger: Annotated[Path | None, "Your private file of releases; refuses a second one."] = None
     allow_rerelease: Annotated[bool, "Release ids again; their epsilons add up."] = False
 
     def read_ids(self) -> AnyArray | None:

@@ -189,7 +189,7 @@ class MeasureOptions:
         None
     )
     denoise: o.FitDenoiser = None
-    max_queries: Annotated[int | None, "Use the first so many queries only."] = None
+    max_queries: Annotated[int | None, "Use only the first N queries."] = None
     skip_leak_check: Annotated[bool, "Accept a public part made of BASE."] = False
 
 
@@ -206,26 +206,26 @@ class PageOptions:
     ids: Annotated[str | None, "--ids FILE", "Ids to show, one for each vector."] = None
     public_texts: Annotated[
         Path | None,
-        "Texts of --public or --codebook: shows which one an attacker infers of a record.",
+        "Texts of --public or --codebook: shows which one a code leads to.",
     ] = None
-    public: Annotated[
-        str | None, "--public FILE", "PUBLIC vectors, from which a panel of attacks learns."
+    attackers: Annotated[
+        str | None, "--public FILE", "PUBLIC vectors for attacks to learn from."
     ] = None
     labels: Annotated[
         tuple[str, str] | None,
         "--labels FILE FILE",
-        "Labels of the vectors, which attacks try to infer, and of --public.",
+        "Labels of the vectors and of --public, which attacks infer.",
     ] = None
     title: Annotated[str | None, "Heading of the page."] = None
 
     def check(self, codebook: Path | None) -> None:
         """Raise InputError for texts or labels without vectors."""
-        if self.public_texts is not None and not (self.public or codebook):
+        if self.public_texts is not None and not (self.attackers or codebook):
             raise InputError("--public-texts needs the vectors of these texts: --public FILE.")
-        if self.labels is not None and self.public is None:
+        if self.labels is not None and self.attackers is None:
             raise InputError("--labels needs --public: attacks learn from public labels.")
-        if self.public is not None:  # now: what is measured first takes minutes
-            with open_vectors(self.public) as public:
+        if self.attackers is not None:  # now: what is measured first takes minutes
+            with open_vectors(self.attackers) as public:
                 check_finite(public)
 
     def shown(self, base: Any, queries: Any) -> Shown:
@@ -260,7 +260,7 @@ class PageOptions:
         from dpindex.study.examples import read_texts, text_attack
         from dpindex.study.report import Additions
 
-        public = self.public
+        public = self.attackers
         if self.public_texts is not None:
             public = public or str(options.codebook)
         if public is None:
@@ -275,7 +275,7 @@ class PageOptions:
                 texts = text_attack(base, specs, sample, read_texts(self.public_texts), shown)
             if self.labels is not None:
                 labels = Labels(*map(read_ids, self.labels))
-            if self.public is not None:
+            if self.attackers is not None:
                 attacks = attack_panel(base, specs, sample, labels, progress=progress)
         return Additions(notes=notes, texts=texts, attacks=attacks)
 
@@ -293,9 +293,8 @@ def evaluate(
 ) -> None:
     """Measure recall and exposure by epsilon, and write a report.
 
-    The report is one page that works offline, with a slider if there are several epsilons. It
-    shows the vectors themselves: send around reports of public vectors only. Finished runs are
-    kept: run again to resume.
+    The report is one page that works offline, with sliders. It shows the vectors themselves, so
+    send around reports of public vectors only. Run again to resume.
 
     $ dpindex evaluate base.npy queries.npy --report report --beta 1
     --methods dp-oporp-staircase,none-oporp --epsilons 1,3,10 --runs 1

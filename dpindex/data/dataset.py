@@ -165,7 +165,7 @@ def open_dataset(
     payload_columns : sequence of str
         Columns of a Parquet dataset that an index publishes in the clear, beside the codes.
     rows_per_part : int, optional
-        Rows of a part of an array file, default as many as take 32 MB. A part of a Parquet file is
+        Rows of a part of an array file; default what fits into 32 MB. A part of a Parquet file is
         as many row groups as have no more rows, 65536 by default, and at least one.
     in_process : bool
         Read an array file in one pass, by parts that this process alone can read. Otherwise parts
@@ -211,7 +211,7 @@ def as_dataset(source: VectorSource, rows_per_part: int | None = None) -> Datase
     source : VectorSource
         Closed with the dataset.
     rows_per_part : int, optional
-        Default as many as take 32 MB.
+        Default what fits into 32 MB.
 
     >>> import numpy as np
     >>> from dpindex.data import as_source

@@ -85,7 +85,7 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: DenoiserKind = "auto") -> Denoi
     Parameters
     ----------
     codes : Codes
-        At least as many as they have coordinates, and 500.
+        At least 500, and at least one for each coordinate.
     spec : Spec
         The spec they were made under.
     kind : "auto", "linear" or "score"
@@ -264,7 +264,7 @@ class TrainingCodes:
         basis, signal = signal_directions(moment / count, count, _MAX_DIRECTIONS)
         if not len(signal):
             raise NoDenoiserError(
-                f"{count} codes are too few to denoise: nothing stands out of the noise; add more "
+                f"{count} codes are too few to denoise: nothing is above the noise; add more "
                 f"vectors or use a larger epsilon."
             )
         return basis, signal

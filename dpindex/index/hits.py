@@ -247,7 +247,7 @@ class Hits:
         """A ``pyarrow.Table`` with one row for each hit.
 
         Its columns are ``query`` (from 0), ``rank`` (from 1), ``id``, ``score``, the estimates, and
-        those of the payload, of which one with a name that is taken gets ``payload_`` before it.
+        those of the payload; one whose name is taken gets ``payload_`` before it.
 
         Raises
         ------

@@ -156,7 +156,7 @@ class Originals(Holder):
     Raises
     ------
     InputError
-        For vectors that are no matrix, and ids that are not unique or as many as the vectors.
+        For vectors that are no matrix, and ids that are not unique or not one for each vector.
 
     >>> originals = Originals(np.eye(3), ids=["a", "b", "c"])
     >>> candidates = Candidates(np.array([["c", "x", "a"]]), None, 3)

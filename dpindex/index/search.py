@@ -161,7 +161,7 @@ class Searchable(ABC):
             Instead of ``filter``, of a published index alone: a condition in the language of its
             database, such as SQL, which is passed on as it is. Never pass on what a stranger wrote.
         candidates : int or str, optional
-            Rows that the codes choose for each query, of which ``rerank`` finds the k nearest,
+            Rows that the codes pick for each query, among which ``rerank`` finds the k nearest,
             [k, ∞); default 1000. "5%" is such a share of the index on average: with a guide in its
             codebook (:func:`dpindex.fit_codebook`) queries that need more get up to twice as many,
             and others fewer; else each gets as many.

@@ -146,7 +146,7 @@ class Client:
         queries : array, shape (nq, dim), optional
             The queries in the clear, which ``rerank`` compares. They are not sent to the searcher.
         candidates : int, optional
-            Rows that the codes choose for each query, of which ``rerank`` finds the k nearest,
+            Rows that the codes pick for each query, among which ``rerank`` finds the k nearest,
             [k, 1000]; default 1000.
         rerank : optional
             Who has the original vectors, as of :meth:`dpindex.PrivateIndex.search`: here with ids,

@@ -53,13 +53,13 @@ class Collector:
     save : callable
         Makes durable what the index holds; afterwards the file forgets the codes.
     join_seconds : float
-        Accepted codes join the search about so many seconds later, [0, ∞).
+        Seconds until accepted codes join the search, about, [0, ∞).
     retry_seconds : float
-        An index that could not be saved for want of room is saved so many seconds later, [0, ∞).
+        Seconds until an index is saved again after the disk was full, [0, ∞).
     max_waiting : int
         Submissions that may wait; more are refused.
     group_rows : int
-        Codes that are written together, if so many wait; so many join the search at once.
+        Most codes that are written, or join the search, together.
 
     Raises
     ------

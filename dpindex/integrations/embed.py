@@ -40,7 +40,7 @@ def embed(
         ``datasets`` of Hugging Face write it.
     folder : path
         Where ``vectors.parquet`` is written, and ``public.parquet`` and ``queries.parquet`` with
-        so many rows, taken at random.
+        the rows that are held out at random.
     model : str, optional
         A folder or name that model2vec loads; default the small English model of dpindex itself.
 
@@ -66,7 +66,7 @@ def embed(
     if min(public, queries) < 0 or sizes["vectors"] < 1:
         raise InputError(
             f"{texts} has {len(table)} rows, of which {public} public ones and {queries} queries "
-            f"cannot be taken apart with vectors left."
+            f"cannot be held out with vectors left."
         )
     words = _words(texts, table, column)
     if "id" not in table.column_names:

@@ -33,7 +33,7 @@ def fit_codebook(public: Any, size: int) -> Codebook:
     Parameters
     ----------
     public : array, sparse matrix, path or VectorSource, shape (n, dim)
-        Chosen without looking at the private vectors; of more than 65536, so many evenly spaced
+        Chosen without looking at the private vectors; of more than 65536, that many evenly spaced
         ones are used. Equal directions count once.
     size : int
         Codewords wanted, [2, 65536].

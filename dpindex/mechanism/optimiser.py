@@ -85,7 +85,7 @@ def design(
     scale : float
         Public divisor of every attribute, as of the spec.
     window : float, optional
-        Clip each attribute to so many public deviations to either side of its public mean, [0, ∞),
+        Clip each attribute to this many public deviations around its public mean, [0, ∞),
         and within its public values: noise is then as narrow as windows are. The spec must have the
         same ``beta``. 0 is for no windows. By default the best of 0, 0.3, 0.7, 1 and 1.4, by what
         a first projection of the public vectors recovers: small ones suit small epsilons.

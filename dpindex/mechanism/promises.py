@@ -94,7 +94,7 @@ def max_top_k_rate(spec: Spec, candidates: int, places: int = 1) -> float | None
 
 
 def max_linkage_rate(spec: Spec, n: int) -> float | None:
-    """Return the highest rate at which who knows a vector finds its code among n published ones.
+    """Return the highest rate at which someone who knows a vector finds its code among n.
 
     Each code is its own with the same chance; the attacker may know all other vectors too. If the
     vector and that of another code change places, two codes change, so any answer keeps at least
@@ -172,23 +172,23 @@ def information_lines(spec: Spec, n: int) -> tuple[str, ...]:
         carried = f"; a code of this codebook carries {UpperBound(bits):.2f}"
     return (
         f"At epsilon = {spec.budget:g} no code of any method says more than "
-        f"{max_bits(spec.budget):.2f} bits about its record{carried}. Pointing at {_ANSWERS} of "
-        f"{n} takes {math.log2(n / _ANSWERS):.2f} bits, at 1 % of them {math.log2(100):.2f}: let "
-        f"the holder of the vectors rerank candidates.",
+        f"{max_bits(spec.budget):.2f} bits about its record{carried}. Narrowing {n} records "
+        f"to {_ANSWERS} takes {math.log2(n / _ANSWERS):.2f} bits, and to 1 % of them "
+        f"{math.log2(100):.2f}, so let the data holder re-rank candidates.",
     )
 
 
 def exposure_line(spec: Spec, n: int) -> str:
-    """Return a sentence on how often who knows a vector finds its code among n."""
+    """Return a sentence on how often someone who knows a vector finds its code among n."""
     bound = max_linkage_rate(spec, n)
     by_chance = f"by chance in 1 of {n}"
     if bound is None or bound > _ALMOST_ALL:
         return (
-            f"This guarantee does not limit how often who knows a vector finds its code among {n} "
-            f"({by_chance}), nor how near a reconstruction comes: `dpindex evaluate` measures both "
-            f"on your vectors, and `dpindex plan` on public ones."
+            f"Someone who knows a vector may find its code among {n} ({by_chance}), and may "
+            f"reconstruct a vector from its code: this guarantee limits neither. `dpindex plan` "
+            f"measures both on public vectors, `dpindex evaluate` on yours."
         )
     return (
-        f"Who knows a vector finds its code among {n} in at most {math.ceil(100 * bound)} % of "
-        f"cases, whatever the attack ({by_chance})."
+        f"Someone who knows a vector finds its code among {n} in at most "
+        f"{math.ceil(100 * bound)} % of cases, whatever the attack ({by_chance})."
     )

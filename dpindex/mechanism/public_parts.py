@@ -277,7 +277,7 @@ class Codebook(PublicPart):
 
     @classmethod
     def spaced(cls, vectors: Any, size: int) -> Codebook:
-        """The codebook of ``size`` of the vectors, evenly spaced; all of them if there are so many.
+        """A codebook of ``size`` of the vectors, evenly spaced.
 
         Which ones depends on their number alone.
 

@@ -83,7 +83,7 @@ class Spec(Parameters):
         Of ``codebook-softmax``: the budget of a second promise of the same code, about any two
         vectors, which a uniform share of symbols keeps.
     window : float, optional
-        Of ``codebook-softmax`` for an attribute: clip each attribute to so many deviations of the
+        Of ``codebook-softmax`` for an attribute: clip each attribute to this many deviations of the
         codewords to either side of their median, (0, ∞). Noise is then that of a change of a whole
         window, or of beta where that is less.
 

@@ -254,7 +254,7 @@ class Guarantee:
         if self.definition == "iDP":
             lines.append(
                 "the vector as a whole: signs that no neighbour could change are published as "
-                "they are, at every epsilon, and the vector can be rebuilt from them"
+                "they are, at every epsilon, and the vector can be reconstructed from them"
             )
         if self.delta_over == "projection":
             lines.append(

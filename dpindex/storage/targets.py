@@ -424,7 +424,7 @@ def build_index(
     ------
     InputError
         For bad vectors, ids or payload, ids that the ledger knows, a codebook that holds private
-        vectors, an index type that the codes do not have or that so many cannot be searched with,
+        vectors, an index type that the codes do not support or that is wrong for their number,
         and a place that is taken. A fault in the last vector costs no budget.
 
     >>> from dpindex import attribute

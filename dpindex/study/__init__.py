@@ -1,4 +1,4 @@
-"""How good private indexes are, and what they give away: the evaluator, attacks, and a report."""
+"""How good private indexes are, and what they reveal: the evaluator, attacks, and a report."""
 
 from __future__ import annotations
 

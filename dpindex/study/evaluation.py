@@ -62,7 +62,7 @@ def evaluate(
     skip_leak_check: bool = False,
     progress: Progress | None = None,
 ) -> list[Curve]:
-    """Measure how well private indexes answer and what they give away, with fresh noise each time.
+    """Measure how well private indexes answer and what they reveal, with fresh noise each time.
 
     Run number i builds an index under the public seed ``spec.seed + i`` and searches it with all
     queries. It records recall@10 of the true 10 (ann-benchmarks), precision@10 and recall@100 of

@@ -40,12 +40,12 @@ _SHOWN = 10  # rows in a notebook, and in print
 _PRINTED = 12
 _NAMED = 5  # columns
 _UNLIKE = (
-    "Codebooks find less where vectors are unlike the sample: half of what is predicted was "
-    "measured on sentence embeddings of other topics."
+    "Codebooks find less if your vectors are unlike the sample: half of what was predicted, on "
+    "sentence embeddings of other topics."
 )
 _BY_COSINE = (
-    "Neighbours are ranked by cosine, which knows no lengths; where these count, as in tables, "
-    "plan and build with the metric l2."
+    "Neighbours are ranked by cosine, which ignores lengths. If lengths count, as in tables, plan "
+    "and build with the metric l2."
 )
 # Columns that a table has at most, for that note.
 _TABLE_COLUMNS = 50
@@ -54,19 +54,20 @@ _NO_SECRET = (
     "(adjacency=dpindex.record()), which hides whole records."
 )
 _MADE_OF_SAMPLE = (
-    "One attribute is hidden, not the vector: neighbours are found because codes tell more about a "
-    "vector as a whole. What is made of the sample is published, so the sample must be public."
+    "One attribute is hidden, not the vector: attributes are correlated, so a code reveals more "
+    "about the vector as a whole. The codebook or design is published and holds parts of the "
+    "sample, which must be public."
 )
 _NARROWED = (
-    "Values are clipped to {low:g} … {high:g}, which holds three quarters of the sample's: no "
-    "change of an attribute is wider, so the noise need not be. Stated cosines are those of "
-    "clipped vectors; neighbours are those of the vectors as they are."
+    "Values are clipped to {low:g} … {high:g}, the middle three quarters of the sample's, so less "
+    "noise is needed. Stated cosines are those of clipped vectors; neighbours are those of the "
+    "originals."
 )
-_OF_CLIPPED = "Neighbours are those of the vectors as they are clipped to the bounds."
+_OF_CLIPPED = "Neighbours are counted on vectors that are clipped to the bounds."
 _FROM_SAMPLE = "Predictions assume that the collection resembles the sample."
 _UNTESTED = (
     "Each vector of the sample stands for {ratio:.0f} of the collection, and plans were tested up "
-    "to {most}: what is found may lie outside the range. "
+    "to {most}, so a search may find more or less than the range says. "
 )
 _MORE_VECTORS = "{enough} public vectors would do."
 _NO_SAMPLE = "A plan tries specs on {tried} vectors at most."
@@ -74,8 +75,8 @@ _NO_SAMPLE = "A plan tries specs on {tried} vectors at most."
 # what was found.
 _TESTED = 60
 _UNGROUPED = (
-    "Queries are taken to be like vectors of the sample. Where these come in groups, such as "
-    "captions of one picture, and a query has no such siblings, name the groups: less is found."
+    "The plan assumes that queries resemble the sample. If the sample has near-copies, such as "
+    "captions of one picture, and queries have none, name the groups: a search then finds less."
 )
 
 
@@ -392,11 +393,11 @@ def _advantage(best: Row, rival: Row) -> str:
     """Return why the best row beats the best of another method."""
     if best.spec.symbols:
         if best.spec.subset is None:
-            return "its one symbol tells of a vector as a whole"
-        near = f"{best.spec.subset} nearest ones"
+            return "its one symbol describes the vector as a whole"
+        near = f"one of the {best.spec.subset} nearest codewords"
         if best.spec.subset == 1:
-            near = "nearest codeword"
-        return f"{1 - best.noise:.0%} of its reports are of the {near}, the others are random"
+            near = "the nearest codeword"
+        return f"{1 - best.noise:.0%} of its reports name {near}, the others are random"
     if best.signs:
         return f"{best.noise:.0%} of its signs are flipped, and a sign takes one bit"
     noise = f"the standard deviation of its noise is {best.noise:.2g} times that of a coordinate"

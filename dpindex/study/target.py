@@ -296,17 +296,18 @@ class AttackFigures:
         lines = []
         if not math.isnan(self.reconstruction_cosine):
             lines.append(
-                f"An attacker with {self.others} vectors of the kind reconstructs a vector from "
-                f"its code to cosine {self.reconstruction_cosine:.2f}, and nearer with more of "
-                f"them, up to {math.ceil(100 * self.highest_cosine) / 100:.2f} at most; "
-                f"the best guess without the code has {self.guess_cosine:.2f}."
+                f"An attacker with {self.others} similar public vectors reconstructs a vector from "
+                f"its code to cosine {self.reconstruction_cosine:.2f}. With more of them it comes "
+                f"nearer, up to {math.ceil(100 * self.highest_cosine) / 100:.2f} at most; the best "
+                f"guess without the code has {self.guess_cosine:.2f}."
             )
         linked = f"{self.linked:.0%}".replace("%", " %")
         if not 0.01 <= self.linked <= 0.99:
             linked = "under 1 %" if self.linked < 0.5 else "over 99 %"
         lines.append(
-            f"Who knows a vector and others of its kind finds its code among {self.codes} in "
-            f"{linked} of cases (by chance in 1 of {self.codes}), and in fewer among more."
+            f"Someone who knows a vector and others of its kind finds its code {linked} of the "
+            f"time among {self.codes} codes (by chance 1 in {self.codes}), and less often in "
+            f"larger collections."
         )
         return lines
 

@@ -58,7 +58,7 @@ def test_build_query_info(run, files):
     code, out, _ = run("info", "ix")
     assert code == 0
     for words in ("What is protected", "What is not protected", "ids", "group privacy", "m × 20",
-                  "a 50:50 guess becomes", "does not limit how often", "among 300",
+                  "a 50:50 guess becomes", "may find its code", "among 300",
                   "nobody's secret"):  # fmt: skip
         assert words in out
 

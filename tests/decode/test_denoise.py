@@ -433,7 +433,7 @@ class TestDeclines:
     def test_nothing_but_noise(self):
         spec = spec_of("raw-staircase", 0.05)
         x = np.full((3000, DIM), 0.5)
-        with pytest.raises(InputError, match="nothing stands out of the noise"):
+        with pytest.raises(InputError, match="nothing is above the noise"):
             fit_denoiser(made(spec, x, 11), spec)
 
     @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_a_sample_is_clipped_as_the_vectors_will_be():
     inside = dpi.plan(**terms, public=np.minimum(rows, 10))
     outcome = dpi.plan(**terms, public=rows)
     assert abs(outcome.best.exact.precision - inside.best.exact.precision) < 0.04
-    assert any("as they are clipped" in line for line in outcome.remarks)
+    assert any("that are clipped to the bounds" in line for line in outcome.remarks)
     found = as_source(scipy.sparse.csr_matrix(rows)).clipped(0.0, 10.0).read()
     np.testing.assert_array_equal(found.toarray(), np.minimum(rows, 10))
 

@@ -49,7 +49,7 @@ def test_promises_by_distance_are_found(epsilon):
 def test_a_plan_says_that_cosines_rank_unless_distances_do():
     options = {"n": 3000, "epsilon": 6.0, "public": table(700)}
     by_cosine = dpi.plan(methods=["raw-staircase"], **options, **TERMS)
-    assert any("ranked by cosine, which knows no lengths" in line for line in by_cosine.remarks)
+    assert any("ranked by cosine, which ignores lengths" in line for line in by_cosine.remarks)
     by_distance = dpi.plan(methods=["raw-staircase"], metric="l2", **options, **TERMS)
     assert not any("ranked by cosine" in line for line in by_distance.remarks)
     assert by_distance.best.exact != by_cosine.best.exact

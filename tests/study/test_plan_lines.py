@@ -58,7 +58,7 @@ def test_embeddings_are_built_with_their_norm():
 
 def test_notes_stand_where_they_apply():
     secret = "One coordinate of an embedding is nobody's secret"
-    lengths = "which knows no lengths"
+    lengths = "which ignores lengths"
     terms = {"methods": ["raw-staircase"]}
     of_embeddings = " ".join(plan(embeddings(600, 1), **terms).remarks)
     assert secret in of_embeddings

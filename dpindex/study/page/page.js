@@ -117,12 +117,12 @@
   // ---- the two questions -------------------------------------------------------------------
   const VIEWS = {
     attribute: ["One attribute of a vector", "A single number in it: a pixel, a click, an answer."],
-    l2: ["Small differences between vectors", "A little of every number, but not what is large."],
+    l2: ["Small differences between vectors", "Small changes of every number, but no large ones."],
     record: ["The whole record", "Whose vector it is, and everything in it."],
   };
   const MODES = {
-    private: ["Nobody: the query is made private too", "The server that searches sees only a noisy code of the query."],
-    exact: ["Only you, who run the search yourself", "The query has no noise, so more is found; keep it on your own machine."],
+    private: ["Nobody: the query is privatized too", "The server that searches sees only a noisy code of the query."],
+    exact: ["Only you, who run the search yourself", "The query has no noise, so a search finds more. Keep it on your own machine."],
   };
 
   function choice(group, value, title, text, chosen, changed) {
@@ -324,12 +324,12 @@
     const epsilon = precise(state.epsilon);
     const query = state.mode === "private" ? "a private query" : "an exact query";
     say("found-said", `How many of the ten nearest vectors ${query} finds`
-      + (reranked() ? `, when the owner of the vectors looks at the first ${number(candidates())} answers `
-        + "and orders them exactly. " : ". ")
+      + (reranked() ? `, when the data holder re-ranks the first ${number(candidates())} answers `
+        + "exactly. " : ". ")
       + "10 of 10 would be a search without any loss.");
     say("exposed-said", "How much an attacker who learns from all codes recovers. "
       + "0 % is a guess without the code, 100 % is the exact vector.");
-    say("linked-said", "How many records an attacker who already knows them recognises among all "
+    say("linked-said", "How many records an attacker who already knows them identifies among all "
       + `${number(data.base.count)} codes. 0 % is a random guess, 100 % is everybody.`);
     for (const [id, values] of Object.entries(shownCharts())) {
       at(id).setAttribute("role", "img");
@@ -345,8 +345,8 @@
       const exposed = between(method, exposedOf(method), state.epsilon);
       const linked = between(method, linkedOf(method), state.epsilon);
       place.textContent = (found === null ? "not measured here" : `finds ${ofTen(found)}`)
-        + (exposed === null ? "" : `, gives away ${percent(exposed)}`)
-        + (linked === null ? "" : `; ${percent(linked)} of known records are recognised`);
+        + (exposed === null ? "" : `, reveals ${percent(exposed)}`)
+        + (linked === null ? "" : `; ${percent(linked)} of known records are identified`);
     });
   }
 
@@ -371,9 +371,9 @@
       table(`Found with ${state.mode} queries: share of the ten true neighbours`
         + (reranked() ? ` among ${number(candidates())} candidates` : "")
         + (spread ? `, ± one standard deviation over ${view().runs} runs` : ""), foundOf, spread),
-      table("Given away: how much of a vector an attacker rebuilds", exposedOf, null),
+      table("Revealed: how much of a vector an attacker reconstructs", exposedOf, null),
       ...(shownCharts().linked
-        ? [table("Given away: records that are recognised by who knows them", linkedOf, null)] : []));
+        ? [table("Revealed: records that someone who knows them identifies", linkedOf, null)] : []));
   }
 
   // ---- odds --------------------------------------------------------------------------------
@@ -382,9 +382,9 @@
     const sure = certainty(epsilon);
     const odds = Math.exp(epsilon);
     const subject = {
-      attribute: "knows all of a vector but one attribute, and thinks it 50:50 which of two values that has",
-      l2: "thinks it 50:50 which of two similar vectors is behind a code",
-      record: "thinks it 50:50 whose vector is behind a code, yours or anybody else's",
+      attribute: "knows a whole vector except one attribute, and thinks two values of it equally likely",
+      l2: "thinks two similar vectors equally likely to be behind a code",
+      record: "thinks two people's vectors equally likely to be behind a code",
     }[view().adjacency.kind];
     const digit = 10 ** (Math.floor(Math.log10(odds)) - 2); // three digits, rounded up
     const shown = odds < 1e6 ? number(Number((Math.ceil(odds / digit) * digit).toPrecision(3)))
@@ -404,11 +404,11 @@
     const record = whole < 0 ? "" : " If that must stay hidden, choose “the whole record” above.";
     say("odds-more", view().adjacency.kind === "attribute"
       ? `This is about one attribute, when the others are known. An attacker who knows none of them `
-        + `is held back far less, as attributes hang together: for all ${number(data.base.dim)} `
+        + `learns far more, because attributes are correlated: for all ${number(data.base.dim)} `
         + `at once the same codes promise only `
         + `ε = ${precise(epsilon)} × ${number(data.base.dim)} = ${number(all)}, `
         + `which is up to ${certainty(all)} sure.${record}`
-      : "This is about one release: when the same vector is published again, the two ε add up.");
+      : "This is about one release. If the same vector is published again, the two ε add up.");
   }
 
   // ---- examples ----------------------------------------------------------------------------
@@ -494,12 +494,12 @@
       ? " Codes of whole records keep no brightness, so all are shown as bright as the originals." : "";
     say("rebuilt-said", "The attacker holds the codes of the whole collection, learns from them how "
       + "vectors usually look, and inverts the code. "
-      + (pictures ? `Left the original, right what comes out.${unit}`
+      + (pictures ? `On the left the original, on the right the reconstruction.${unit}`
         : "The stripes are attributes of a vector, from its smallest value (black) to its largest "
-          + "(white): above the original, below what comes out.")
+          + "(white): the original above, the reconstruction below.")
       + ` An attacker who also has a list of all ${number(data.base.count)} originals and picks the `
       + `one most like it finds the right one for ${right} of these ${count}.`
-      + (linked === null ? "" : " Who compares the originals with the code itself recognises more: "
+      + (linked === null ? "" : " An attacker who compares the originals with the code itself identifies more: "
         + `${percent(linked)} of known records.`)
       + " The cosine is 1 for the same direction, and 0 for unrelated vectors.");
     at("rebuilt").replaceChildren(make("ul", {
@@ -516,8 +516,8 @@
         make("div", { class: "pair" },
           make("div", {}, tile(data.items.tiles[record], `The original, ${name}`),
             make("span", {}, "original")),
-          make("div", {}, tile(rebuilt.tile + r, `Rebuilt from the code of ${name}, cosine ${cosine}`),
-            make("span", {}, "rebuilt"))),
+          make("div", {}, tile(rebuilt.tile + r, `Reconstructed from the code of ${name}, cosine ${cosine}`),
+            make("span", {}, "reconstructed"))),
         data.kind === "picture" ? null : make("p", {}, data.kind === "text" ? `Record: “${name}”` : name),
         make("p", {}, `Cosine ${cosine}: ${guess}.`));
     })));
@@ -550,7 +550,7 @@
     say("candidates-value", `R = ${number(candidates())}`);
     say("candidates-said", reranked()
       ? `${number(candidates())} of ${number(data.base.count)}: ${cost(share)} of the vectors are `
-        + "compared exactly by their owner."
+        + "re-ranked exactly by the data holder."
       : "As many as answers: the codes alone decide.");
   }
 
@@ -633,7 +633,7 @@
     say("intro", `${number(base.count)} vectors of ${number(base.dim)} numbers each (${base.name}) `
       + "were turned into codes with secret noise in them, which anyone may hold and search. One "
       + "number, ε (epsilon), sets the amount of noise. Less noise finds more of the true "
-      + `neighbours of a query, and gives more away.${dragged() ? " Drag ε and see both." : ""}`);
+      + `neighbours of a query, and reveals more.${dragged() ? " Drag ε and see both." : ""}`);
     say("footer", `Made with dpindex ${data.version}. Charts by uPlot (MIT licence, in the source of `
       + "this page). The page loads nothing and sends nothing.");
     [state.mode] = view().modes;
