@@ -105,7 +105,7 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: DenoiserKind = "auto") -> Denoi
     Raises
     ------
     InputError
-        If there are too few codes to learn from, nothing stands out of the noise, or the codes
+        If there are too few codes to learn from, nothing is above the noise, or the codes
         come from another spec. Sign codes have no "score".
 
     >>> from dpindex import Privatizer, attribute
