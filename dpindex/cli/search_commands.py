@@ -65,6 +65,10 @@ def query(
         "--show-from FILE:COLUMN",
         "Show texts of your own file, by the ids of the hits.",
     ] = None,
+    as_sql: Annotated[
+        Literal["duckdb", "spark", "postgresql"] | None,
+        "Print the statement that finds the candidates of one query in a table of symbols.",
+    ] = None,
     collection: o.Collection = "dpindex",
     as_json: o.AsJson = False,
     allow_unprotected: o.Unprotected = False,
@@ -91,6 +95,16 @@ def query(
     payload_names = _payload_names(show, index, opened.payload_columns)
     shown_texts = _texts_to_show(show_from)
     vectors = _queries(queries, text, model)
+    if as_sql is not None:
+        lookup = opened.to_lookup(
+            vectors,
+            query,
+            candidates=_candidates(candidates),
+            filter=filter,
+            allow_unprotected=allow_unprotected,
+        )
+        typer.echo(lookup.sql(_rows_at(index, collection, as_sql), as_sql))
+        return
     if k > len(opened):
         o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
     holder = _holder(rerank, ids)
@@ -163,6 +177,15 @@ def _texts_to_show(stated: str | None) -> dict[Any, str]:
         return {}
     file, column = split_key(stated)
     return texts_by_id(Path(file), column or "text")
+
+
+def _rows_at(index: str, collection: str, dialect: str) -> str:
+    """Where an engine finds the rows of an index; a folder with a slash at its end."""
+    if dialect == "postgresql":
+        return collection
+    if ".parquet" not in index:
+        return "codes.parquet"
+    return f"{index.rstrip('/')}/" if Path(index).is_dir() or index.endswith("/") else index
 
 
 def _candidates(stated: str | None) -> int | str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Rows, Table, Vectors, row_blocks
+from dpindex.base.arrays import AnyArray, Longs, Rows, Table, Vectors, row_blocks
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, StorageError, import_extra
 from dpindex.base.files import AnyPath
@@ -25,11 +25,11 @@ from dpindex.decode.base import Metric, Queries
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser
-from dpindex.decode.guided import GuidedQueries, Worth, guide_of, worth_of
+from dpindex.decode.guided import GuidedQueries
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import learned
 from dpindex.index.backends import unfilled
-from dpindex.index.filters import Filter, Selection, kept_rows
+from dpindex.index.filters import Filter, Selection, column_types, kept_rows
 from dpindex.index.hits import TOO_NOISY, Estimates, Hits, not_stated, sure
 from dpindex.index.ranking import Ranking
 from dpindex.index.reranking import direction
@@ -591,13 +591,16 @@ class PrivateIndex(Searchable):
             raise InputError("the index is empty: add vectors before searching.")
         return store
 
-    def _worth(self, queries: Queries, wanted: int) -> Worth | None:
-        if guide_of(self.spec) is None:
-            return None
+    @property
+    def _column_types(self) -> Mapping[str, Any]:
+        schema = None if self.payload is None else self.payload.schema
+        return column_types(self._store.ids.take(slice(1)).dtype.kind == "U", schema)
+
+    def _symbol_counts(self) -> Longs | None:
         counts = np.zeros(len(self.spec.codewords), dtype=np.int64)
         for codes in self._rows_of_now().blocks():
             counts += np.bincount(codes.stored[:, 0], minlength=len(counts))
-        return worth_of(self.spec, queries, counts, wanted)
+        return counts
 
     def _find(
         self,

@@ -122,9 +122,21 @@ def new_reranking(
             "candidates are ordered by their original vectors: say who has them.",
             field="rerank",
         )
+    count = wanted(candidates, k, rows)
+    if isinstance(queries, Codes):
+        raise InputError(
+            "codes cannot be compared with original vectors: give the queries as vectors, and make "
+            "them private to search with their codes.",
+            field="query",
+        )
+    holder = holder_of(rerank).within(spec)
+    return Reranking(holder, queries, metric, count, spec.scale, isinstance(candidates, str))
+
+
+def wanted(candidates: int | str | None, k: int, rows: int | None) -> int:
+    """Return how many candidates are wanted of a query, on average where they are a share."""
     if candidates is None:
         candidates = max(k, CANDIDATES)
-    on_average = isinstance(candidates, str)
     if isinstance(candidates, str):
         share = _share(candidates)
         if rows is None:
@@ -135,14 +147,7 @@ def new_reranking(
         raise InputError(
             f"candidates must be at least k = {k}, not {candidates}.", field="candidates"
         )
-    if isinstance(queries, Codes):
-        raise InputError(
-            "codes cannot be compared with original vectors: give the queries as vectors, and make "
-            "them private to search with their codes.",
-            field="query",
-        )
-    holder = holder_of(rerank).within(spec)
-    return Reranking(holder, queries, metric, candidates, spec.scale, on_average)
+    return candidates
 
 
 def _share(text: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Rows, Table, Vectors, row_blocks
+from dpindex.base.arrays import Doubles, Longs, Rows, Table, Vectors, row_blocks
 from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError
 from dpindex.decode.base import Estimate, Estimator, PrivateQueries, Queries
 from dpindex.decode.calibration import SimilarityCalibration
-from dpindex.decode.guided import MOST, GuidedQueries, Worth
+from dpindex.decode.guided import MOST, GuidedQueries, Worth, guide_of, worth_of
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import unstated
-from dpindex.index.filters import Filter, one_filter
+from dpindex.index.filters import Filter, condition_of, one_filter
 from dpindex.index.hits import Estimates, Hits, sure
+from dpindex.index.lookup import Lookup
 from dpindex.index.originals import Candidates, Rerank
-from dpindex.index.reranking import Reranking, new_reranking, with_exact, within
+from dpindex.index.reranking import Reranking, new_reranking, wanted, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.manifest import Settings
@@ -291,9 +292,87 @@ class Searchable(ABC):
         rows = len(self)
         return new_reranking(rerank, candidates, k, queries, self.metric, self.spec, rows)
 
-    def _worth(self, queries: Queries, wanted: int) -> Worth | None:
+    def to_lookup(
+        self,
+        Q: Vectors | Codes,
+        query: QueryMode | None = None,
+        *,
+        candidates: int | str | None = None,
+        filter: Filter = None,
+        allow_unprotected: bool = False,
+    ) -> Lookup:
+        """Scores of symbols for one query: joined with a table of codes, they find its candidates.
+
+        Parameters
+        ----------
+        Q : array or sparse matrix, shape (1, dim), or one code
+        candidates : int or str, optional
+            As for :meth:`search`, without anyone who orders them.
+        filter : str or expression of pyarrow, optional
+            Rows that a candidate may be, as for :meth:`search`.
+        query, allow_unprotected
+            As for :meth:`search`.
+
+        Raises
+        ------
+        InputError
+            For several queries, for codes that are not symbols, and as :meth:`search`.
+
+        >>> import dpindex as dpi
+        >>> spec = dpi.Spec("record-codebook", dim=4, epsilon=60.0, adjacency=dpi.record(),
+        ...     codebook=dpi.Codebook(np.eye(4)))
+        >>> index = dpi.PrivateIndex(spec)
+        >>> index.add(np.eye(4)[[0, 1, 1, 2]])
+        >>> lookup = index.to_lookup(np.array([[0.1, 1, 0.5, 0]]), candidates=3)
+        >>> lookup.codes.tolist(), lookup.count
+        ([1, 2], 3)
+        """
+        if not self._decoder.by_symbol:
+            raise InputError(
+                f"codes of {self.spec.method} are no symbols, which a look-up is of: they are "
+                f"found by search."
+            )
+        queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
+        if len(queries) != 1:
+            raise InputError(f"a look-up is of one query, not of {len(queries)}.")
+        condition = None
+        if filter is not None:
+            condition = condition_of(filter, self._column_types)
+            if condition is None:
+                raise InputError("a look-up is filtered by an expression, such as 'year >= 2020'.")
+        count = wanted(candidates, 1, len(self))
+        counts = self._symbol_counts()
+        (scores,) = self._decoder.query_items(queries).astype(np.float64)
+        if counts is None:
+            return Lookup(*_best_first(scores), count, condition)
+        worth = self._worth(queries, count) if isinstance(candidates, str) else None
+        if worth is not None:
+            (scores,) = worth.scores
+        codes, best = _best_first(np.where(counts > 0, scores, -np.inf))
+        needed = int(np.count_nonzero(counts))
+        if worth is not None:
+            count *= MOST
+            needed = worth.taken(best)
+        if condition is None:
+            rows = np.cumsum(counts[codes])
+            needed = min(needed, 1 + int(np.searchsorted(rows, count)))
+        return Lookup(codes[:needed], best[:needed], count, condition)
+
+    @property
+    @abstractmethod
+    def _column_types(self) -> Mapping[str, Any]:
+        """Arrow types of ``id`` and the payload columns."""
+
+    @abstractmethod
+    def _symbol_counts(self) -> Longs | None:
+        """Return how many codes each symbol has, shape (K,); None where that is not known."""
+
+    def _worth(self, queries: Queries, count: int) -> Worth | None:
         """Return what cells are worth to queries; None where all take as many candidates."""
-        return None
+        if guide_of(self.spec) is None:
+            return None
+        counts = self._symbol_counts()
+        return None if counts is None else worth_of(self.spec, queries, counts, count)
 
     def _answers(
         self, queries: Queries, k: int, reranking: Reranking | None, filter_: Filter
@@ -375,6 +454,12 @@ class Searchable(ABC):
         if not isinstance(codes, Codes):
             raise InputError("add_codes takes dpindex codes; use add for vectors.")
         _spec_of(codes, [self.spec])
+
+
+def _best_first(scores: Doubles) -> tuple[Longs, Doubles]:
+    """Return all symbols and their scores, the highest first."""
+    order = np.argsort(-scores, kind="stable")
+    return order, scores[order]
 
 
 def _spec_of(codes: Codes, specs: Sequence[Spec]) -> Spec:

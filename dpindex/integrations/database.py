@@ -81,6 +81,9 @@ class Layout:
         arrays = {}
         for name, values in columns.items():
             kind = self.columns.field(name).type
+            if isinstance(values, np.ndarray):
+                arrays[name] = pa.array(values).cast(kind)
+                continue
             if pa.types.is_nested(kind):
                 values = [json.loads(one) if isinstance(one, str) else one for one in values]
             elif pa.types.is_integer(kind):
@@ -243,6 +246,10 @@ class Database(ABC, Language):
     @abstractmethod
     def count(self, where: str | None = None) -> int:
         """How many rows meet a condition."""
+
+    def code_counts(self) -> Mapping[int, int] | None:
+        """How many rows each symbol has that has any; None where only a scan here would say."""
+        return None
 
     def lease(self) -> AbstractContextManager[Path | None]:
         """Be the only collector of the collection until the block ends.

@@ -404,6 +404,10 @@ class Parquet(Database):
         rows = self._asked(f"select count(*) as n from {{rows}} where {where or 'true'}")
         return int(rows["n"][0].as_py())
 
+    def code_counts(self) -> Mapping[int, int]:
+        rows = self._asked("select code, count(*) as n from {rows} group by code")
+        return dict(zip(rows["code"].to_pylist(), rows["n"].to_pylist(), strict=True))
+
     def close(self) -> None:
         self._connection.close()
 

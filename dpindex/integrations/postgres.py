@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -222,6 +222,9 @@ class Postgres(Database):
     def count(self, where: str | None = None) -> int:
         among = f"where {where or 'true'}"
         return int(self._rows(f"select count(*) from {self._table} {among}")[0][0])
+
+    def code_counts(self) -> Mapping[int, int]:
+        return dict(self._rows(f"select code, count(*) from {self._table} group by code"))
 
     @contextmanager
     def lease(self) -> Iterator[Path | None]:

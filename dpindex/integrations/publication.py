@@ -337,7 +337,7 @@ class Publication:
 
     def rows_of(self, codes: Codes, ids: AnyArray, payload: Table) -> Table:
         """Rows of a collection with this layout."""
-        columns: dict[str, Any] = {"id": ids.tolist()}
+        columns: dict[str, Any] = {"id": ids}
         if self.decoder.by_symbol:
             columns["code"] = codes.stored[:, 0]
         else:

@@ -10,15 +10,26 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, Table, row_blocks
+from dpindex.base.arrays import (
+    AnyArray,
+    Bytes,
+    Doubles,
+    Longs,
+    Singles,
+    Table,
+    Vectors,
+    row_blocks,
+)
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath
 from dpindex.base.ids import id_array, other_kind_of_ids
 from dpindex.decode.base import Queries
 from dpindex.decode.denoiser import Denoiser
+from dpindex.decode.guided import GuidedQueries
 from dpindex.index.filters import Filter, Where, column_types, condition_of
 from dpindex.index.hits import Hits
-from dpindex.index.search import Found, FoundCodes, Searchable
+from dpindex.index.lookup import Lookup
+from dpindex.index.search import Found, FoundCodes, QueryMode, Searchable
 from dpindex.index.symbol_lists import tie_keys
 from dpindex.integrations.database import Database, Neighbours, open_database
 from dpindex.integrations.publication import Publication
@@ -29,6 +40,10 @@ _FETCHED_BYTES = 1 << 24
 _MAX_GROUP = 1024
 _SPARE = 16
 """Rows beyond those that are wanted: so many may have the score of the last one."""
+STREAMED_ROWS = 1 << 20
+_ALL = 1 << 62
+_ASKED_IDS = 1 << 16
+"""Ids that one condition names."""
 _MORE = 4
 """So many times as many rows are asked for where more have that score."""
 
@@ -79,7 +94,6 @@ class PublishedIndex(Searchable):
         no_rows: Table = None
         if publication.schema is not None:
             no_rows = publication.schema.empty_table()
-        self._column_types = column_types(publication.text_ids, publication.schema)
         self._no_payload = Payload(no_rows)
         self.payload_columns: Final = self._no_payload.columns
         database.open(self._layout)
@@ -151,7 +165,7 @@ class PublishedIndex(Searchable):
 
     def _conditions(self, ids: list[Any]) -> Iterator[str]:
         """Conditions that hold together for rows of these ids, each for not too many."""
-        for block in row_blocks(len(ids), self.database.max_found):
+        for block in row_blocks(len(ids), min(_ASKED_IDS, self.database.max_found)):
             yield self._among(ids[block])
 
     def add_codes(self, codes: Codes, ids: Any, *, payload: Any = None) -> None:
@@ -187,7 +201,7 @@ class PublishedIndex(Searchable):
             field="rerank",
         )
 
-    def _find(self, queries: Queries, count: int, selection: str | None) -> Found:
+    def _find(self, queries: Queries | GuidedQueries, count: int, selection: str | None) -> Found:
         most = self.database.max_found
         if count > most:
             raise InputError(f"k and candidates must be at most {most} here, not {count}.")
@@ -200,14 +214,19 @@ class PublishedIndex(Searchable):
         rows = ids if self._publication.ids_are_rows else None
         return Found(ids, rows, self._publication.rows, scores)
 
-    def _neighbours(self, queries: Queries, k: int, where: str | None) -> Neighbours:
+    def _neighbours(
+        self, queries: Queries | GuidedQueries, k: int, where: str | None
+    ) -> Neighbours:
         """Return ids and scores of each query's neighbours, best first."""
         publication = self._publication
-        items = self._decoder.query_items(queries)
+        if isinstance(queries, GuidedQueries):
+            items: AnyArray = queries.worth
+            queries = queries.queries
+        else:
+            items = self._decoder.query_items(queries)
         if self._decoder.by_symbol:
             rows_of_symbol = publication.rows / items.shape[1]
-            tie_order = tie_keys if publication.ids_are_rows else None
-            return nearest_symbols(self.database, items, k, where, rows_of_symbol, tie_order)
+            return nearest_symbols(self.database, items, k, where, rows_of_symbol, self._tie_order)
         if self._decoder.by_hamming and queries.is_private:
             length = self.spec.code_length
             found = self._searched(items, k, where)
@@ -219,6 +238,87 @@ class PublishedIndex(Searchable):
         asked, units = publication.asked(items)
         found = self._searched(asked, k, where)
         return [(ids, size * scores) for (ids, scores), size in zip(found, units, strict=True)]
+
+    @property
+    def _column_types(self) -> Mapping[str, Any]:
+        return column_types(self._publication.text_ids, self._publication.schema)
+
+    @property
+    def _tie_order(self) -> Callable[[AnyArray], AnyArray] | None:
+        """What orders the rows of a symbol as in the index; None where ids are not its rows."""
+        return tie_keys if self._publication.ids_are_rows else None
+
+    def _symbol_counts(self) -> Longs | None:
+        known = self.database.code_counts()
+        if known is None:
+            return None
+        counts = np.zeros(len(self.spec.codewords), np.int64)
+        counts[[*known]] = [*known.values()]
+        return counts
+
+    def stream(
+        self,
+        Q: Vectors | Codes,
+        query: QueryMode | None = None,
+        *,
+        candidates: int | str | None = None,
+        filter: Filter = None,
+        allow_unprotected: bool = False,
+    ) -> Iterator[tuple[AnyArray, Doubles]]:
+        """The candidates of one query, however many: ids and scores in blocks, best first.
+
+        Of a collection of symbols. Memory is that of a block, of a million rows or of one symbol.
+        Candidates are those of the index; of equal ones any comes first.
+
+        Parameters
+        ----------
+        Q, query, candidates, filter, allow_unprotected
+            As for :meth:`to_lookup`.
+
+        Raises
+        ------
+        InputError
+            As :meth:`to_lookup`, and of a database that does not count its codes.
+
+        >>> import dpindex as dpi
+        >>> index = dpi.open("codes.parquet")  # doctest: +SKIP
+        >>> for ids, scores in index.stream(query, "private", candidates="5%"):  # doctest: +SKIP
+        ...     rerank(ids)
+        """
+        lookup = self.to_lookup(
+            Q, query, candidates=candidates, filter=filter, allow_unprotected=allow_unprotected
+        )
+        counts = self._symbol_counts()
+        if counts is None:
+            raise InputError(f"{self.database.title} does not count codes; search instead.")
+        return self._streamed(lookup, counts)
+
+    def _streamed(self, lookup: Lookup, counts: Longs) -> Iterator[tuple[AnyArray, Doubles]]:
+        sizes = counts[lookup.codes]
+        blocks = (np.cumsum(sizes) - sizes) // STREAMED_ROWS
+        ranks = np.zeros(len(counts), np.uint16)  # which are sorted by radix
+        left = lookup.count
+        for places in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(blocks)) + 1):
+            ranks[lookup.codes[places]] = places
+            condition = self.database.is_in("code", lookup.codes[places].tolist())
+            if lookup.condition is not None:
+                condition += f" and ({lookup.condition.said(self.database)})"
+            rows = self.database.select(condition, _ALL)
+            rank = ranks[rows["code"].to_numpy()]
+            names = self._layout.id_array(rows["id"].to_numpy())
+            if len(names) > left:
+                last = np.partition(rank, left)[left]
+                rest = np.flatnonzero(rank == last)
+                keys = names[rest] if self._tie_order is None else self._tie_order(names[rest])
+                room = left - np.count_nonzero(rank < last)
+                rest = rest[np.argsort(keys, kind="stable")[:room]]
+                kept = np.concatenate([np.flatnonzero(rank < last), rest])
+                names, rank = names[kept], rank[kept]
+            order = np.argsort(rank, kind="stable")
+            yield names[order], lookup.scores[rank[order]]
+            left -= len(names)
+            if left == 0:
+                return
 
     def _searched(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
         """Return ids and scores as the database finds them; of equal scores the lowest ids.
@@ -258,7 +358,7 @@ class PublishedIndex(Searchable):
 
         payload = [*self.payload_columns]
         row_bytes = max(1, self._layout.code_bytes)
-        size = min(self.database.max_found, _FETCHED_BYTES // row_bytes)
+        size = min(_ASKED_IDS, self.database.max_found, _FETCHED_BYTES // row_bytes)
         parts = []
         for block in row_blocks(len(names), size):
             condition = self._among(names[block].tolist())
@@ -349,7 +449,7 @@ def nearest_symbols(
     tie_order : callable, optional
         From ids that are row numbers to what orders the rows of a symbol; default the ids.
     """
-    ids: dict[int, list[Any]] = {}
+    ids: dict[int, AnyArray] = {}
     room = database.max_found / 2  # symbols have more rows, and fewer, than on average
     per_request = min(room / max(rows_of_symbol, 1e-9), _MAX_GROUP)
 
@@ -369,13 +469,13 @@ def nearest_symbols(
             read(symbols[:middle])
             read(symbols[middle:])
             return
-        names = database.layout.id_array(rows["id"].to_pylist())
+        names = database.layout.id_array(rows["id"].to_numpy())
+        codes = rows["code"].to_numpy()
         keys = names if tie_order is None else tie_order(names)
-        order = np.lexsort((names, keys))
-        ids.update({symbol: [] for symbol in symbols})
-        in_order = zip(rows["code"].to_numpy()[order].tolist(), names[order].tolist(), strict=True)
-        for symbol, name in in_order:
-            ids[symbol].append(name)
+        order = np.lexsort((names, keys, codes))
+        every = np.sort(symbols)
+        cuts = np.searchsorted(codes[order], every[1:])
+        ids.update(zip(every.tolist(), np.split(names[order], cuts), strict=True))
 
     found = []
     likely = math.ceil(count / max(rows_of_symbol, 1))  # as many as are likely to have the rows
@@ -383,16 +483,15 @@ def nearest_symbols(
     nearest = np.unique(orders[:, :likely])
     read_new(nearest.tolist())
     for scores, order in zip(similarities, orders.tolist(), strict=True):
-        names: list[Any] = []
-        values: list[float] = []
+        near = [database.layout.id_array([])]
+        sizes: list[int] = []
         start = 0
-        while start < len(order) and len(names) < count:
+        while start < len(order) and sum(sizes) < count:
             symbols = order[start : start + max(likely, start)]  # twice as many, each time
             start += len(symbols)
             read_new(symbols)
-            for symbol in symbols:
-                names += ids[symbol]
-                values += [float(scores[symbol])] * len(ids[symbol])
-        nearest_ids = np.array(names[:count])
-        found.append((nearest_ids, np.array(values[:count], np.float64)))
+            near += [ids[symbol] for symbol in symbols]
+            sizes += [len(ids[symbol]) for symbol in symbols]
+        values = np.repeat(scores[order[: len(sizes)]].astype(np.float64), sizes)
+        found.append((np.concatenate(near)[:count], values[:count]))
     return found
