@@ -23,7 +23,7 @@ from dpindex.mechanism.noise.base import Law
 
 LAYERS = (
     ("dpindex.__main__", "dpindex"),  # the face names what lies below, and nothing imports it
-    ("dpindex.cli",),
+    ("dpindex.cli", "dpindex.testing"),
     ("dpindex.integrations",),
     ("dpindex.study", "dpindex.audit"),
     ("dpindex.index", "dpindex.race", "dpindex.device"),
@@ -215,8 +215,9 @@ def test_private_names_of_the_package_are_used_by_the_oracle_alone():
 
 
 def test_nothing_imports_an_integration_but_the_face_and_the_commands():
+    above = ("dpindex.integrations", "dpindex.cli", "dpindex.testing")
     for module, targets in arrows().items():
-        if not module.startswith(("dpindex.integrations", "dpindex.cli")) and module != "dpindex":
+        if not module.startswith(above) and module != "dpindex":
             used = [name for name in targets if name.startswith("dpindex.integrations")]
             assert used == [], module
 
@@ -336,6 +337,16 @@ def test_a_searcher_never_loads_the_secret_stream(tmp_path):
     command = [sys.executable, "-c", SEARCH, str(tmp_path / "index")]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_only_contracts_for_extensions_need_pytest():
+    """And nothing of the package imports them."""
+    for module, path in modules().items():
+        if not module.startswith("dpindex.testing"):
+            assert not re.search(r"^\s*(import|from) pytest", path.read_text(), re.MULTILINE), (
+                module
+            )
+            assert not [name for name in arrows()[module] if name.startswith("dpindex.testing")]
 
 
 def test_the_face_shows_the_public_names_and_nothing_else():

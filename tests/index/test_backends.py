@@ -1,4 +1,4 @@
-"""Every search backend keeps the same promises: NumPy's answers, every place filled, honest recall.
+"""Every search backend keeps its contract, and what an index makes of them.
 
 Random numbers are seeded and Faiss trains from a fixed seed, so each test passes always or never.
 """
@@ -8,7 +8,7 @@ import pytest
 from helpers.made_datasets import low_rank
 
 from dpindex import InputError, PrivateIndex, Spec, attribute
-from dpindex.base.arrays import matrix_product, unit
+from dpindex.base.arrays import matrix_product
 from dpindex.decode.designed import DesignedDecoder
 from dpindex.decode.kinds import DECODERS, decoder_of
 from dpindex.decode.symbols import SymbolDecoder
@@ -17,9 +17,9 @@ from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.ranking import BACKENDS, few_threads
 from dpindex.index.symbol_lists import SymbolLists
+from dpindex.testing.backend import BackendCase, SearchBackendContract
 
 WIDTH = 24
-METRICS = ["cosine", "ip", "l2"]
 LOSSY = [
     "f16",
     "int8",
@@ -37,65 +37,40 @@ LOSSY = [
     "HNSW16",
     "ROT12,HNSW16,SQ8",
 ]
-VECTORS = [(FaissVectors, metric, "f32") for metric in METRICS]
-EXACT = [*VECTORS, (FaissSigns, "cosine", "f32")]
+VECTORS = [(FaissVectors, metric, "f32") for metric in ("cosine", "ip", "l2")]
 ALL = [
-    *EXACT,
+    *VECTORS,
+    (FaissSigns, "cosine", "f32"),
     *((FaissVectors, "cosine", index_type) for index_type in LOSSY),
     *((FaissVectors, m, t) for m in ("ip", "l2") for t in ("SQ4", "IVF16,PQ12x4fs", "HNSW16")),
 ]
-every_case = pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            case,
-            marks=[pytest.mark.slow] if case[2].startswith(("OPQ", "PQ8")) else [],
-            id="-".join(case[1:]),
-        )
-        for case in ALL
-    ],
-)
+ROUGH = ("PQ", "SQ4", "SQ6", "ROT")
+"""Parts of the names of index types that may find less than nine of ten."""
 
 
-class Contract:
-    """A backend of a case, its items, and what NumPy finds for a query."""
+def case_of(kind, metric, index_type):
+    return BackendCase(
+        kind(WIDTH, metric, index_type),
+        metric,
+        signs=kind is FaissSigns,
+        in_any_order="HNSW" not in index_type,
+        least_recall=0.0 if any(word in index_type for word in ROUGH) else 0.9,
+    )
 
-    def __init__(self, case, rows=1500, seed=0):
-        self.signs = case[0] is FaissSigns
-        self.case, self.metric = case, case[1]
-        self.backend = case[0](WIDTH, case[1], case[2])
-        self.vectors = self._vectors(rows, seed)
-        self.backend.begin(self.items(self.vectors)[::2])
 
-    def _vectors(self, rows, seed):
-        """Points near a plane of few dimensions, as denoised codes are; or signs."""
-        rng = np.random.default_rng(seed)
-        base = low_rank(rows, dim=WIDTH, seed=seed) - 0.4
-        return np.sign(base + rng.normal(0, 0.2, base.shape)) if self.signs else base
+def param(case):
+    marks = [pytest.mark.slow] if case[2].startswith(("OPQ", "PQ8")) else []
+    return pytest.param(case, marks=marks, id="-".join(case[1:]))
 
-    def items(self, vectors):
-        if self.signs:
-            return np.packbits(vectors > 0, axis=1, bitorder="little")
-        return vectors.astype(np.float32)
 
-    def filled(self):
-        self.backend.add(self.items(self.vectors))
-        self.backend.finish()
-        return self.backend
+class TestEachBackend(SearchBackendContract):
+    @pytest.fixture(params=map(param, ALL))
+    def case(self, request):
+        return case_of(*request.param)
 
-    def queries(self, nq=40):
-        """Like the items, and one of zeros."""
-        asked = self._vectors(nq, seed=9)
-        return asked if self.signs else np.vstack([asked, np.zeros((1, WIDTH))])
 
-    def truth(self, queries):
-        """Scores of all items, shape (nq, n)."""
-        x, y = self.vectors.astype(np.float64), queries.astype(np.float64)
-        if self.metric == "l2":
-            return -((y[:, None] - x) ** 2).sum(axis=2)
-        if self.metric == "cosine" and not self.signs:
-            x, y = unit(x).astype(np.float64), unit(y).astype(np.float64)
-        return y @ x.T
+pytest.mark.slow(SearchBackendContract.test_recall_is_what_queries_see)
+pytest.mark.slow(SearchBackendContract.test_added_in_pieces_with_searches_between)
 
 
 def test_every_backend_is_judged_here():
@@ -103,111 +78,19 @@ def test_every_backend_is_judged_here():
     assert {*BACKENDS.values()} == {SymbolLists, *(case[0] for case in ALL)}
 
 
-@pytest.mark.parametrize("case", EXACT)
-@pytest.mark.parametrize("found", [1, 10, 1500])
-def test_exact_search_is_numpys(case, found):
-    contract = Contract(case)
-    backend, queries = contract.filled(), contract.queries()
-    truth = contract.truth(queries)
-    wanted = -np.sort(-truth, axis=1)[:, :found]
-    for asked in (contract.items(queries), queries):
-        scores, rows = backend.search(asked, found)
-        assert scores.dtype == np.float64
-        np.testing.assert_allclose(scores, wanted, atol=1e-5)
-        # The rows are those scores' rows: among ties any order will do.
-        np.testing.assert_allclose(np.take_along_axis(truth, rows, axis=1), scores, atol=1e-5)
-    assert backend.exact
-    assert backend.recall is None
-    assert not backend.needs_retraining(10**9)
-
-
-@pytest.mark.parametrize("case", VECTORS)
+@pytest.mark.parametrize("made", VECTORS)
 @pytest.mark.parametrize("size", [1e-6, 1e6])
-def test_the_size_of_vectors_does_not_matter(case, size):
-    contract = Contract(case)
-    contract.vectors = contract.vectors * size
-    contract.vectors[5] = 0
-    contract.backend.begin(contract.items(contract.vectors[:50]))
-    queries = contract.queries() * size
-    truth = contract.truth(queries)
-    scores, rows = contract.filled().search(queries, 1500)
+def test_the_size_of_vectors_does_not_matter(made, size):
+    case = case_of(*made)
+    vectors = case.vectors(1500) * size
+    vectors[5] = 0
+    queries = case.queries() * size
+    truth = case.truth(vectors, queries)
+    scores, rows = case.fill(vectors).search(queries, 1500)
     scale = np.abs(truth).max()
     np.testing.assert_allclose(scores / scale, -np.sort(-truth, axis=1) / scale, atol=2e-6)
     found = np.take_along_axis(truth, rows, axis=1)
     np.testing.assert_allclose(found / scale, scores / scale, atol=2e-6)
-
-
-@every_case
-def test_every_place_is_filled(case):
-    """However many are wanted and whatever is asked, every row stands once, best first."""
-    contract = Contract(case)
-    backend, queries = contract.filled(), contract.queries()
-    for wanted in (1, 700, len(backend)):
-        for asked in (contract.items(queries), queries):
-            scores, rows = backend.search(asked, wanted)
-            assert scores.shape == rows.shape == (len(queries), wanted)
-            assert np.isfinite(scores).all()
-            assert (np.diff(scores, axis=1) <= 1e-6).all()
-            assert (rows >= 0).all()
-            assert np.diff(np.sort(rows, axis=1), axis=1).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", [case for case in ALL if case[2] != "f32"])
-def test_recall_is_what_queries_see(case, capfd):
-    """Of two hundred new queries, as often as measured on a hundred items, within 0.06."""
-    contract = Contract(case, rows=4000)
-    backend, queries = contract.filled(), contract.queries(200)[:-1]
-    true = np.argsort(-contract.truth(queries), axis=1)[:, :10]
-    rows = backend.search(contract.items(queries), 10)[1]
-    seen = np.mean([np.isin(a, b).mean() for a, b in zip(true, rows, strict=True)])
-    assert not backend.exact
-    assert backend.recall is not None
-    assert seen == pytest.approx(backend.recall, abs=0.06)
-    if not any(word in case[2] for word in ("PQ", "SQ4", "SQ6", "ROT")):
-        assert backend.recall > 0.9
-    assert capfd.readouterr() == ("", "")  # Faiss does not talk
-
-
-@pytest.mark.slow
-@every_case
-def test_added_in_pieces_with_searches_between(case):
-    whole, pieces = Contract(case), Contract(case)
-    whole.filled()
-    for start in range(0, 1500, 400):
-        pieces.backend.add(pieces.items(pieces.vectors[start : start + 400]))
-        pieces.backend.finish()
-        assert len(pieces.backend) == min(1500, start + 400)
-        pieces.backend.search(pieces.queries(), 5)
-    ours, theirs = (c.backend.search(c.queries(), 50)[0] for c in (whole, pieces))
-    if "HNSW" not in case[2]:  # a graph's links depend on the order in which threads add
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
-    assert pieces.backend.recall == pytest.approx(whole.backend.recall, abs=0.02)
-
-
-@every_case
-def test_beginning_anew_forgets_everything(case):
-    contract = Contract(case)
-    backend = contract.filled()
-    contract.vectors = contract._vectors(600, seed=4)
-    backend.begin(contract.items(contract.vectors))
-    assert len(backend) == 0
-    contract.filled()
-    assert len(backend) == 600
-    rows = backend.search(contract.queries(), 600)[1]
-    assert np.array_equal(np.sort(rows, axis=1), np.tile(np.arange(600), (len(rows), 1)))
-
-
-@every_case
-def test_equal_items_have_equal_scores(case):
-    contract = Contract(case)
-    crowd = np.arange(700, 740)
-    contract.vectors[crowd] = contract.vectors[700]
-    backend, queries = contract.filled(), contract.queries()
-    for asked in (contract.items(queries), queries):
-        scores, rows = backend.search(asked, len(backend))
-        of_rows = np.take_along_axis(scores, np.argsort(rows, axis=1), axis=1)
-        assert np.ptp(of_rows[:, crowd], axis=1).max() <= 1e-5
 
 
 @pytest.mark.parametrize("index_type", ["int8", "SQ4", "PQ8", "f16", "HNSW16"])
@@ -222,13 +105,13 @@ def test_what_was_fitted_to_few_is_fitted_again(index_type, monkeypatch):
 
 
 def test_one_item_alone():
-    for case in ALL:
-        if "PQ" in case[2] or "IVF" in case[2]:
+    for made in ALL:
+        if "PQ" in made[2] or "IVF" in made[2]:
             continue
-        contract = Contract(case, rows=1)
-        scores, rows = contract.filled().search(contract.queries(), 1)
+        case = case_of(*made)
+        scores, rows = case.fill(case.vectors(1)).search(case.queries(), 1)
         assert rows.tolist() == [[0]] * len(scores)
-        assert contract.backend.recall in (None, 1.0)
+        assert case.backend.recall in (None, 1.0)
 
 
 # What an index makes of its backends, whichever they are.

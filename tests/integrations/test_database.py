@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from database_contract import DatabaseContract
 from helpers.lite import LITE, PLACES, address
 from helpers.toy_database import MADE, Toy
 
 import dpindex as dpi
 from dpindex.integrations.database import PLACES as ADAPTERS
 from dpindex.integrations.database import open_database
+from dpindex.testing.database import DatabaseContract
 
 
 class TestEachDatabase(DatabaseContract):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from database_contract import rows_of
 from helpers.lite import LITE
 
 import dpindex as dpi
@@ -11,6 +10,7 @@ from dpindex.base.files import pack, unpack
 from dpindex.integrations.database import Layout
 from dpindex.integrations.lance import Lance
 from dpindex.integrations.publication import WHOLE, Documents
+from dpindex.testing.database import rows_of
 
 pa = pytest.importorskip("pyarrow")
 lancedb = pytest.importorskip("lancedb")

@@ -4,7 +4,6 @@ import warnings
 from types import SimpleNamespace
 
 import pytest
-from database_contract import rows_of
 from helpers.lite import LITE
 
 from dpindex import InputError
@@ -12,6 +11,7 @@ from dpindex.base.errors import StorageError
 from dpindex.integrations import milvus
 from dpindex.integrations.database import Layout
 from dpindex.integrations.milvus import Milvus
+from dpindex.testing.database import rows_of
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("milvus_lite")

@@ -8,19 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.release_contract import (
-    DIM,
-    IDS,
-    ROWS,
-    SPEC,
-    VECTORS,
-    Case,
-    ReleaseContract,
-    check_whole,
-    in_child,
-    kill,
-    watched,
-)
+from helpers.release_faults import ReleaseFaults
 from helpers.releases import dataset_of
 
 import dpindex as dpi
@@ -30,6 +18,18 @@ from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
 from dpindex.storage.release import Terms, release
 from dpindex.storage.targets import CodesFile, IndexOptions, IndexTarget, build_index
+from dpindex.testing.release import (
+    DIM,
+    IDS,
+    ROWS,
+    SPEC,
+    VECTORS,
+    Case,
+    check_whole,
+    in_child,
+    kill,
+    watched,
+)
 
 SKETCH = SketchSpec(dim=DIM, rows=5, width=7, hash=PStable(1.0), epsilon=1.0)
 LAW = SKETCH.law
@@ -59,7 +59,6 @@ class UncountedFolder(BuiltFolder):
     """Without a ledger nothing is counted, but no token is drawn twice."""
 
     counts = False
-    like_another = True
 
     def terms(self, allow_rerelease: bool) -> Terms:
         return Terms()
@@ -68,9 +67,7 @@ class UncountedFolder(BuiltFolder):
 class Stored(BuiltFolder):
     """A folder that is reached as a bucket: see the fixture."""
 
-    like_another = True
     keeps_threads = True
-    keeps_names = False  # what a real bucket takes is durable; a folder in its place is not
 
     def prepare(self) -> None:
         self.place.mkdir()
@@ -92,8 +89,6 @@ class Stored(BuiltFolder):
 
 
 class WrittenCodes(Case):
-    like_another = True
-
     def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
         terms = Terms(self.ledger, allow_rerelease)
         release(dataset(vectors), CodesFile(self.place, SPEC), terms)
@@ -109,8 +104,6 @@ class WrittenCodes(Case):
 
 
 class Sketch(Case):
-    like_another = True
-
     def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
         build_sketch(dataset(vectors), self.place, SKETCH, Terms(self.ledger, allow_rerelease))
 
@@ -153,8 +146,6 @@ class Grown(Case):
 class Replaced(Grown):
     """Vectors that take the place of others, with a ledger that does not know these."""
 
-    like_another = True
-
     def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
         with dpi.PrivateIndex.changing(self.place, _busy) as index:
             if IDS[0] not in index:
@@ -166,7 +157,6 @@ class GrownAlone(Grown):
     """Vectors that are added by a command without a ledger: they are known again by their tags."""
 
     counts = False
-    like_another = True
     ends_with = (0, 2)
 
     def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
@@ -199,7 +189,7 @@ def _busy() -> None:
     raise InputError("another process writes; this one does not wait.")
 
 
-class TestBuiltFolder(ReleaseContract):
+class TestBuiltFolder(ReleaseFaults):
     case = BuiltFolder
 
     def test_h1_a_finished_index_holds_codes_and_nothing_of_the_release(
@@ -211,39 +201,46 @@ class TestBuiltFolder(ReleaseContract):
         assert files == {".lock", "manifest.json", "segments", "ids"}
 
 
-class TestUncountedFolder(ReleaseContract):
+class TestUncountedFolder(ReleaseFaults):
     case = UncountedFolder
+    like_another = True
 
 
-class TestWrittenCodes(ReleaseContract):
+class TestWrittenCodes(ReleaseFaults):
     case = WrittenCodes
+    like_another = True
 
 
-class TestSketch(ReleaseContract):
+class TestSketch(ReleaseFaults):
     case = Sketch
+    like_another = True
 
 
-class TestGrown(ReleaseContract):
+class TestGrown(ReleaseFaults):
     case = Grown
 
 
-class TestReplaced(ReleaseContract):
+class TestReplaced(ReleaseFaults):
     case = Replaced
+    like_another = True
 
 
-class TestGrownAlone(ReleaseContract):
+class TestGrownAlone(ReleaseFaults):
     case = GrownAlone
+    like_another = True
 
 
-class TestSaved(ReleaseContract):
+class TestSaved(ReleaseFaults):
     case = Saved
     # A save is no release: the first to end wins.
     test_f1_of_two_drivers_one_leads = None
     test_f1_another_driver_runs_at_every_system_call = None
 
 
-class TestStored(ReleaseContract):
+class TestStored(ReleaseFaults):
     case = Stored
+    like_another = True
+    keeps_names = False  # what a real bucket takes is durable; a folder in its place is not
 
     @pytest.fixture(autouse=True)
     def _folders_as_buckets(self, monkeypatch: pytest.MonkeyPatch) -> None:

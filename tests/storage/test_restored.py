@@ -6,7 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from helpers.release_contract import name_folder
+from helpers.release_faults import name_folder
 from helpers.releases import build
 
 import dpindex as dpi

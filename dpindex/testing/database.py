@@ -1,12 +1,4 @@
-"""What a database adapter must do: subclass :class:`DatabaseContract` and give it a database.
-
-class TestMine(DatabaseContract):
-    @pytest.fixture
-    def database(self, tmp_path):
-        made = Mine(str(tmp_path), "books")
-        yield made
-        made.close()
-"""
+"""What the adapter of a vector database must do."""
 
 from __future__ import annotations
 
@@ -15,13 +7,12 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dpindex import InputError
 from dpindex.integrations.database import Database, Layout
 from dpindex.integrations.publication import Documents
-
-pa = pytest.importorskip("pyarrow")
 
 
 def rows_of(database: Database, ids: Any, payload: Any = None, size: float = 1.0) -> Any:
@@ -36,7 +27,18 @@ def rows_of(database: Database, ids: Any, payload: Any = None, size: float = 1.0
 
 
 class DatabaseContract:
-    """Rows and documents come back as they were given, and are found by the metric."""
+    """Rows and documents come back as they were given, and are found by the metric.
+
+    Subclass it in a test file, with a fixture ``database`` that gives an open, empty one and closes
+    it afterwards::
+
+        class TestMine(DatabaseContract):
+            @pytest.fixture
+            def database(self, tmp_path):
+                made = Mine(str(tmp_path), "books")
+                yield made
+                made.close()
+    """
 
     text_ids: ClassVar[list[str]] = [
         *("plain", "a'b", 'a"b', "a\\b", "a%27b", "tab\t", "snow ☃", " "),

@@ -1,9 +1,9 @@
 """The contract of a release: whatever goes wrong, whenever, there is one release for one booking.
 
 Whoever writes a target subclasses :class:`Case` (how to release into it, what is published there)
-and :class:`ReleaseContract` (``case`` is that class), as ``storage/contract_targets.py`` does, and
-runs the tests in a process of their own: they fork, and a child of a process that has used the
-threads of a search library hangs.
+and :class:`ReleaseContract` (``case`` is that class), and runs the tests
+in a process of their own: they fork, and a child of a process that has used the threads of a search
+library hangs.
 
 A fault is survived when running the same release again makes everything whole: every vector is
 there once, what was drawn and kept is what is published, the ledger counts each id once, and
@@ -20,7 +20,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,12 +27,7 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.accounting import ledger
 from dpindex.base.errors import InputError
-from dpindex.base.files import pack, unpack
-from dpindex.storage.journal import RELEASE_MARK, identity
-from helpers import faults
-from helpers.system_calls import NOT_STOPPED, SUPPORTED, Stopped, stopped_at
 
 ROWS, DIM = 24, 8
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (ROWS, DIM))
@@ -63,18 +57,11 @@ class Case(ABC):
     counts: ClassVar[bool] = True
     """Whether the ledger is told."""
 
-    keeps_names: ClassVar[bool] = True
-    """Whether what is published is synchronized, so that a loss of power leaves it."""
-
     keeps_threads: ClassVar[bool] = False
     """Whether a library keeps threads once it was used, after which no child can use it."""
 
     ends_with: ClassVar[tuple[int, ...]] = (0, 2)
     """How the same command ends after it was published: again, or refused."""
-
-    like_another: ClassVar[bool] = False
-    """Whether its steps are those of another target: fewer calls have a fault, and each call gets
-    one of interruptions, errors of the disk and other drivers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -173,27 +160,6 @@ def staged(folder: Path) -> set[bytes]:
     return {path.read_bytes() for path in files if path.suffix == ".codes" or path.name == "sketch"}
 
 
-def name_folder(mark: Path) -> None:
-    """Let the mark of a release name the lock beside it: a copy is taken for the original.
-
-    That it is not, without this, is what ``test_a_copy_is_refused`` holds.
-    """
-    header, arrays = unpack(mark.read_bytes(), RELEASE_MARK)
-    header["lock"] = identity(mark.with_name("lock"))
-    mark.write_bytes(pack(RELEASE_MARK, header, arrays))
-
-
-def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Return mode and content of whatever is in a folder."""
-    return {
-        str(path.relative_to(folder)): (
-            path.stat().st_mode,
-            path.read_bytes() if path.is_file() else b"",
-        )
-        for path in folder.rglob("*")
-    }
-
-
 def run_again(case: Case) -> int:
     """Run the same release again; returns 0, or 2 where it was refused, as a command ends."""
     if case.keeps_threads:
@@ -226,6 +192,10 @@ class ReleaseContract:
 
     case: type[Case]
 
+    def steps(self) -> range:
+        """Changes of a name at which there is a fault, until an attempt ends without one."""
+        return range(1, 10_000)
+
     def made(self, folder: Path) -> Case:
         folder.mkdir(exist_ok=True)
         case = self.case(folder)
@@ -238,7 +208,7 @@ class ReleaseContract:
         fault: Callable[[], object],
     ) -> Iterator[tuple[int, Case]]:
         """Give what is left by a fault at steps of the plan, until an attempt ends without one."""
-        for at in faults.plan():
+        for at in self.steps():
             folder = tmp_path / str(at)
             case = self.made(folder)
 
@@ -277,99 +247,6 @@ class ReleaseContract:
         else:  # it was published, and perhaps not tidied up
             assert case.published() == before
         check_tidy(case)
-
-    def each_stop(
-        self, tmp_path: Path, then: Callable[[Case, Stopped], object], third: int
-    ) -> Iterator[tuple[int, Case, int]]:
-        """Stop an attempt at calls of the plan; give what is left when it ended, and its code.
-
-        Where the target is like another, at the first, second or last call of three.
-        """
-        if not SUPPORTED:
-            pytest.skip("traces system calls of Linux on x86-64")
-        calls = faults.plan(third, 3) if self.case.like_another else faults.plan()
-        for at in calls:
-            case = self.made(tmp_path / str(at))
-            code = stopped_at((at,), partial(then, case), partial(ended, case.run))
-            if code >= NOT_STOPPED:
-                assert code == NOT_STOPPED
-                check_whole(case)
-                return
-            yield at, case, code
-            shutil.rmtree(case.folder)
-
-    def each_kill(self, tmp_path: Path) -> Iterator[tuple[int, Case]]:
-        """Give what kills leave: one attempt, and a copy at each system call.
-
-        Where the target is like another, at those of the plan.
-        """
-        if not SUPPORTED:
-            pytest.skip("traces system calls of Linux on x86-64")
-        folder = tmp_path / "case"
-        case = self.made(folder)
-
-        def keep(one: Stopped) -> None:
-            shutil.copytree(folder, tmp_path / str(one.number))
-
-        stops = faults.plan() if self.case.like_another else range(1, 10_000)
-        assert stopped_at(stops, keep, partial(ended, case.run)) == 0
-        check_whole(case)
-        before: dict[str, tuple[int, bytes]] = {}
-        for at in stops:
-            if not (tmp_path / str(at)).exists():
-                return
-            shutil.rmtree(folder)
-            os.rename(tmp_path / str(at), folder)
-            left = contents(folder)
-            if left == before:  # locks and files that are opened leave nothing
-                continue
-            before = left
-            for mark in folder.rglob(RELEASE_MARK):
-                name_folder(mark)
-            yield at, self.case(folder)
-
-    def test_f2_killed_at_every_system_call_and_run_again(self, tmp_path: Path) -> None:
-        """Then the target is moved away, and the same command runs once more."""
-        for at, case in self.each_kill(tmp_path):
-            self.check_survived(case, at)
-            self.check_one_release(case, at)
-
-    def test_f2_killed_at_every_system_call_and_moved_away(self, tmp_path: Path) -> None:
-        """What was published is moved away before the same command runs again."""
-        for at, case in self.each_kill(tmp_path):
-            self.check_one_release(case, at)
-
-    def test_interrupted_at_every_system_call(self, tmp_path: Path) -> None:
-        for at, case, code in self.each_stop(tmp_path, lambda _, one: one.interrupt(), 1):
-            assert code in (0, 2, INTERRUPTED), f"step {at}"
-            self.check_survived(case, at)
-
-    def test_every_system_call_may_fail(self, tmp_path: Path) -> None:
-        """The disk has an error once."""
-        for at, case, code in self.each_stop(tmp_path, lambda _, one: one.fail(), 2):
-            assert code in (0, 2), f"step {at}"
-            self.check_survived(case, at)
-
-    def test_f1_another_driver_runs_at_every_system_call(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The first is stopped while the second runs to its end, and goes on then."""
-        monkeypatch.setattr(ledger, "BUSY_SECONDS", 0.2)
-
-        ends: list[int] = []
-
-        def second(case: Case, one: Stopped) -> None:
-            ends.append(run_again(case))
-
-        for at, case, code in self.each_stop(tmp_path, second, 3):
-            codes = {code, ends[-1]}
-            assert codes <= {0, 2}, f"step {at}"
-            assert 0 in codes, f"step {at}"
-            published = case.published()
-            assert published is not None
-            assert run_again(case) in case.ends_with, f"step {at}"
-            assert case.published() == published, f"step {at}: a second release"
-            check_tidy(case)
 
     def check_one_release(self, case: Case, at: int) -> None:
         """The same command publishes equal rows, or nothing, once the target is moved away."""
@@ -452,127 +329,3 @@ class ReleaseContract:
         case.run(allow_rerelease=True)
         assert case.published() not in (None, first)
         assert case.releases() == [(ROWS, 2)]
-
-    @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="reads /proc")
-    @pytest.mark.parametrize(
-        "order", ["all", "none", "first", "second", "all but the first", "all but the second"]
-    )
-    def test_power_is_lost_at_any_change_of_a_name(self, tmp_path: Path, order: str) -> None:
-        for at in faults.plan():
-            folder = tmp_path / str(at)
-            case = self.made(folder)
-            if not case.keeps_names:
-                pytest.skip("nothing synchronizes the names of what is published")
-            disk = LostPower(folder, at, GOES_BACK[order])
-
-            def attempt(disk: LostPower = disk, case: Case = case) -> None:
-                disk.lead(case.run)
-
-            code = in_child(attempt)
-            if code == 0:
-                check_whole(case)
-                return
-            assert code == 9
-            self.check_survived(case, at)
-            shutil.rmtree(folder)
-
-
-class LostPower:
-    """A disk that keeps of every folder the names that it had when it was last synchronized.
-
-    At change number ``at`` of a name the power fails: of the folders that changed since they were
-    synchronized, those that ``goes_back`` chooses by their order go back, the others keep what is
-    new. Contents of files are kept, as each is synchronized before it gets its name. A folder that
-    is renamed is in one of both places. The ledger's database keeps a journal of its own.
-    """
-
-    def __init__(self, root: Path, at: int, goes_back: Callable[[int], bool]) -> None:
-        self._root = root
-        self._left = at
-        self._goes_back = goes_back
-        self._moved: list[tuple[Path, Path]] = []
-        self._kept = {folder: self._names(folder) for folder in self._folders()}
-
-    def lead(self, action: Callable[[], object]) -> None:
-        """Do something on this disk; the process ends with it."""
-        for name in NAMES:
-            setattr(os, name, self._watched(name, getattr(os, name)))
-        action()
-
-    def _folders(self) -> list[Path]:
-        return [Path(folder) for folder, _, _ in os.walk(self._root)]
-
-    def _names(self, folder: Path) -> dict[str, bytes | None]:
-        """Files by name with their contents; folders with None."""
-        names: dict[str, bytes | None] = {}
-        for entry in folder.iterdir():
-            if entry.is_dir():
-                names[entry.name] = None
-            elif not entry.name.startswith("ledger"):
-                names[entry.name] = entry.read_bytes()
-        return names
-
-    def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def watched_call(*arguments: Any, **options: Any) -> Any:
-            self._left -= 1
-            if self._left == 0:
-                self._fail()
-            source = Path()
-            if name == "rename":
-                source = _whole_path(arguments[0], options.get("src_dir_fd"))
-            done = call(*arguments, **options)
-            if name == "rename" and Path(arguments[1]).is_dir():
-                self._moved.append((source, Path(arguments[1])))
-                self._kept |= {folder: self._names(folder) for folder in self._folders()}
-            if name == "fsync":
-                folder = Path(os.readlink(f"/proc/self/fd/{arguments[0]}"))
-                if folder.is_dir() and folder.is_relative_to(self._root):
-                    self._kept[folder] = self._names(folder)
-                    self._moved = [move for move in self._moved if move[1].parent != folder]
-            return done
-
-        return watched_call
-
-    def _fail(self) -> None:
-        for source, place in list(self._moved):  # going back is a rename too
-            if self._goes_back(0):
-                os.renames(place, source)
-        changed = [one for one in self._folders() if self._kept.get(one, {}) != self._names(one)]
-        for number, folder in enumerate(changed):
-            if self._goes_back(number) and folder.exists():
-                self._revert(folder)
-        os._exit(9)
-
-    def _revert(self, folder: Path) -> None:
-        kept = self._kept.get(folder, {})
-        for name in self._names(folder).keys() - kept.keys():
-            place = folder / name
-            if place.is_dir():
-                shutil.rmtree(place)
-            else:
-                place.unlink()
-        for name, content in kept.items():
-            if content is None:
-                (folder / name).mkdir(exist_ok=True)
-            else:
-                (folder / name).write_bytes(content)
-                (folder / name).chmod(0o600)  # which the mark of a release has
-        if RELEASE_MARK in kept and "lock" in kept:
-            name_folder(folder / RELEASE_MARK)  # a disk gives the lock itself back
-
-
-def _whole_path(name: Any, folder: int | None) -> Path:
-    """Return a path that is resolved from the descriptor of a folder."""
-    if folder is None:
-        return Path(name)
-    return Path(os.readlink(f"/proc/self/fd/{folder}")) / name
-
-
-GOES_BACK: dict[str, Callable[[int], bool]] = {
-    "all": lambda number: True,
-    "none": lambda number: False,
-    "first": lambda number: number == 0,
-    "second": lambda number: number == 1,
-    "all but the first": lambda number: number != 0,
-    "all but the second": lambda number: number != 1,
-}
