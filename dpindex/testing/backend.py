@@ -72,7 +72,8 @@ class BackendCase:
     def truth(self, vectors: Doubles, queries: Doubles) -> Doubles:
         """Scores of all vectors, shape (nq, n)."""
         if self.metric == "l2":
-            return -((queries[:, None] - vectors) ** 2).sum(axis=2)
+            squares: Doubles = ((queries[:, None] - vectors) ** 2).sum(axis=2)
+            return -squares
         if self.metric == "cosine" and not self.signs:
             vectors = unit(vectors).astype(np.float64)
             queries = unit(queries).astype(np.float64)
