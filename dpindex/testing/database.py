@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpindex import InputError
+from dpindex.base.errors import InputError
 from dpindex.integrations.database import Database, Layout
 from dpindex.integrations.publication import Documents
 

@@ -26,13 +26,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-import dpindex as dpi
+from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import InputError
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy.adjacency import attribute
 
 ROWS, DIM = 24, 8
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (ROWS, DIM))
 IDS = [f"person-{row}" for row in range(ROWS)]
-SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=8, epsilon=2.0, adjacency=dpi.attribute(1.0))
+SPEC = Spec("dp-oporp-staircase", dim=DIM, k=8, epsilon=2.0, adjacency=attribute(1.0))
 STEPS = SPEC.grid
 """Worked out before the forks: each of thousands of children would do it again."""
 
@@ -66,7 +68,7 @@ class Case(ABC):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.place = folder / "target"
-        self.ledger = dpi.Ledger(folder / "private" / "ledger")
+        self.ledger = Ledger(folder / "private" / "ledger")
         self.ledger.path.parent.mkdir(parents=True, exist_ok=True)
 
     def prepare(self) -> None:  # noqa: B027

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from database_contract import rows_of
 from helpers.faulty_s3 import moto_server
 from helpers.lite import LITE
 
@@ -16,6 +15,7 @@ import dpindex as dpi
 from dpindex import InputError
 from dpindex.integrations import parquet
 from dpindex.integrations.database import Layout, open_database
+from dpindex.testing.database import rows_of
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
