@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Longs, Rows, Table, Vectors, row_blocks
+from dpindex.base.arrays import AnyArray, Longs, Table, Vectors, row_blocks
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, StorageError, import_extra
 from dpindex.base.files import AnyPath
@@ -30,9 +30,8 @@ from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import learned
 from dpindex.index.backends import unfilled
 from dpindex.index.filters import Filter, Selection, column_types, kept_rows
-from dpindex.index.hits import TOO_NOISY, Estimates, Hits, not_stated, sure
+from dpindex.index.hits import Hits
 from dpindex.index.ranking import Ranking
-from dpindex.index.reranking import direction
 from dpindex.index.search import (
     BATCH_QUERIES,
     Found,
@@ -693,50 +692,8 @@ class PrivateIndex(Searchable):
             rows = kept_rows(filter_, store)
         hits: list[Hits] = []
         for block in row_blocks(len(queries), BATCH_QUERIES):
-            hits += self._compared(queries[block], threshold, store, rows)
+            hits += self._reached(queries[block], threshold, store, rows)
         return hits
-
-    def _compared(
-        self,
-        queries: Queries,
-        threshold: float,
-        store: CodeStore,
-        rows: Rows,
-    ) -> list[Hits]:
-        """Compare queries with the codes of rows, a block at a time."""
-        sign = direction(self.metric)
-        parts = []
-        reason = self.unstated
-        for part in row_blocks(max(1, len(rows)), self._block_rows(2 * len(queries))):
-            block = rows[part]
-            codes = store.take(block)
-            estimate = self._decoder.estimates(codes, queries, 1)
-            if self._posterior is None:
-                posterior = not_stated(estimate)
-                compared = estimate[0]
-            else:
-                posterior = sure(self._posterior.estimates(codes, queries, 1), each=True)
-                compared = posterior[0]
-                if np.isnan(compared).any():
-                    reason = TOO_NOISY
-            places = np.nonzero(sign * compared >= sign * threshold)
-            query, column = places
-            reached = [values[places] for values in (*posterior, *estimate)]
-            parts.append((query, block[column], *reached))
-        query, near, *estimates = map(np.concatenate, zip(*parts, strict=True))
-        similarity, _, unbiased, _ = estimates
-        scores = sign * (unbiased if self._posterior is None else similarity)
-        every = Hits(
-            store.ids.take(near),
-            scores,
-            Estimates.of(*estimates),
-            np.zeros(len(near), np.bool_),
-            store.payload.take(near),
-            reason,
-        )
-        order = np.lexsort((near, -scores, query))
-        cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
-        return [every.take(places) for places in np.split(order, cuts)]
 
     def save(self, path: AnyPath, *, allow_unprotected: bool = False) -> None:
         """Write the index as a directory, all or nothing.

@@ -20,12 +20,13 @@ from dpindex.decode.guided import MOST, GuidedQueries, Worth, guide_of, worth_of
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import unstated
 from dpindex.index.filters import Filter, condition_of, one_filter
-from dpindex.index.hits import Estimates, Hits, sure
+from dpindex.index.hits import TOO_NOISY, Estimates, Hits, not_stated, sure
 from dpindex.index.lookup import Lookup
 from dpindex.index.originals import Candidates, Rerank
-from dpindex.index.reranking import Reranking, new_reranking, wanted, with_exact, within
+from dpindex.index.reranking import Reranking, direction, new_reranking, wanted, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
 from dpindex.mechanism.spec import Projector, Spec
+from dpindex.storage.code_store import CodeStore
 from dpindex.storage.manifest import Settings
 
 if TYPE_CHECKING:
@@ -448,6 +449,44 @@ class Searchable(ABC):
     def _block_rows(self, queries: int) -> int:
         """Codes that are compared with so many queries together: an estimate takes 40 numbers."""
         return max(1, ESTIMATED_NUMBERS // (self.spec.code_length + 40 * queries))
+
+    def _reached(
+        self, queries: Queries, threshold: float, store: CodeStore, rows: Rows
+    ) -> list[Hits]:
+        """Return hits of each query among rows of a store; memory is that of a block of them."""
+        sign = direction(self.metric)
+        parts = []
+        reason = self.unstated
+        for part in row_blocks(max(1, len(rows)), self._block_rows(2 * len(queries))):
+            block = rows[part]
+            codes = store.take(block)
+            estimate = self._decoder.estimates(codes, queries, 1)
+            if self._posterior is None:
+                posterior = not_stated(estimate)
+                compared = estimate[0]
+            else:
+                posterior = sure(self._posterior.estimates(codes, queries, 1), each=True)
+                compared = posterior[0]
+                if np.isnan(compared).any():
+                    reason = TOO_NOISY
+            places = np.nonzero(sign * compared >= sign * threshold)
+            query, column = places
+            reached = [values[places] for values in (*posterior, *estimate)]
+            parts.append((query, block[column], *reached))
+        query, near, *estimates = map(np.concatenate, zip(*parts, strict=True))
+        similarity, _, unbiased, _ = estimates
+        scores = sign * (unbiased if self._posterior is None else similarity)
+        every = Hits(
+            store.ids.take(near),
+            scores,
+            Estimates.of(*estimates),
+            np.zeros(len(near), np.bool_),
+            store.payload.take(near),
+            reason,
+        )
+        order = np.lexsort((near, -scores, query))
+        cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
+        return [every.take(places) for places in np.split(order, cuts)]
 
     def _check_codes(self, codes: Codes) -> None:
         """Raise InputError unless these are codes of the index's own spec."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -290,6 +289,7 @@ class Ids:
         self._room = added
         self._count = len(added)
         self._ascend = _ascend(added)  # as the default ids do
+        self._by_id: dict[Any, int] | None = None
 
     def handed_over(self) -> Ids:
         """Return a copy to which ids may be added while these stay as they are.
@@ -298,7 +298,7 @@ class Ids:
         may be added to these any more, nor to a second copy.
         """
         ids = copy(self)
-        vars(self).pop("_rows_by_id", None)
+        self._by_id = None
         return ids
 
     @property
@@ -330,11 +330,13 @@ class Ids:
             return self._room.dtype.kind
         return self.stored.kind
 
-    @cached_property
+    @property
     def _rows_by_id(self) -> dict[Any, int]:
         """Rows of added ids, made when first needed: numbers that ascend do without."""
-        rows = range(self.stored.count, len(self))
-        return dict(zip(self.added.tolist(), rows, strict=True))
+        if self._by_id is None:
+            rows = range(self.stored.count, len(self))
+            self._by_id = dict(zip(self.added.tolist(), rows, strict=True))
+        return self._by_id
 
     def _rows_of(self, ids: AnyArray) -> Rows:
         """Return the row of each id, −1 for one that is not there."""
@@ -416,7 +418,8 @@ class Ids:
             check_id_lengths(np.concatenate(lengths))
         self._room = appended(self._room, count, ids)
         # Made again, should anything go wrong half-way.
-        rows_by_id = vars(self).pop("_rows_by_id", None)
+        rows_by_id = self._by_id
+        self._by_id = None
         if self._ascend:
             last = max(0, count - 1)
             self._ascend = _ascend(self._room[last:end])
@@ -424,7 +427,7 @@ class Ids:
         if rows_by_id is not None:
             rows = range(self.stored.count + count, len(self))
             rows_by_id.update(zip(ids.tolist(), rows, strict=True))
-            self._rows_by_id = rows_by_id
+            self._by_id = rows_by_id
 
     def rows(self, ids: Any, *, missing: bool = False) -> Rows:
         """Return the rows of ids, ascending.
