@@ -248,7 +248,9 @@ def publish(
     private_only: Annotated[
         bool, "Signs for private queries only, in a 33rd of the space."
     ] = False,
-    graph: Annotated[bool, "Let LanceDB search signs by a graph, which misses some."] = False,
+    graph: Annotated[
+        bool, "LanceDB, PostgreSQL: search signs by a graph, which misses some."
+    ] = False,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Write an index to a vector database.

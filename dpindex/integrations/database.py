@@ -142,8 +142,6 @@ class Database(ABC, Language):
     column_name: ClassVar[re.Pattern[bytes]]
     """The pattern of names that a payload column may have, matched as a whole, in UTF-8."""
 
-    has_graphs: ClassVar[bool] = False
-    """Whether :meth:`make_graph` builds one."""
     files: str | None = None
     """The path of a database in files of this machine; None where a server keeps it."""
     layout: Layout
@@ -198,8 +196,14 @@ class Database(ABC, Language):
     def make(self, layout: Layout) -> None:
         """Make the collection, whose columns may have their names."""
 
+    def check_graph(self) -> None:
+        """Raise InputError where :meth:`make_graph` cannot build one."""
+        raise InputError(
+            f"{self.title} scans bits here; LanceDB and PostgreSQL can have a graph of them."
+        )
+
     def make_graph(self) -> None:
-        """Build a graph over the bits of the rows that are there; later ones are scanned."""
+        """Build a graph over the bits of the rows that are there; later ones are found too."""
         raise NotImplementedError
 
     @abstractmethod

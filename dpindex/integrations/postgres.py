@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Singles, Table
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, Table
 from dpindex.base.errors import BusyError, InputError, StorageError, import_extra, one_line
 from dpindex.integrations.database import Database, Layout, Neighbours, arrow, json_texts
 
@@ -20,6 +20,13 @@ _TEXT = 'text collate "C"'
 """Strings in the order of code points, as elsewhere."""
 _SCORES = {"ip": "-(vector <#> {})", "l2": "-vector_l2_squared_distance(vector, {})"}
 """pgvector's operators are distances: of an inner product, its negative."""
+_HAS_GRAPHS = """
+    select coalesce(max(string_to_array(extversion, '.')::int[]) >= '{0,8}', false)
+    from pg_extension where extname = 'vector'
+"""
+_MOST_EFFORT = 1000
+"""Nodes that pgvector visits at most before it begins anew: where more are wanted, a scan is as
+fast, and exact."""
 _LEASE = """
     select {}(hashtextextended('dpindex collector ' || n.nspname || '.' || c.relname, 0))
     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%s)
@@ -111,6 +118,24 @@ class Postgres(Database):
             if not layout.code_bytes:
                 self._run(f"create index on {self._table} (code)")
 
+    def check_graph(self) -> None:
+        with suppress(self._psycopg.Error):  # what is missing is said below
+            self._run("create extension if not exists vector")
+        if not self.has_graphs():
+            raise InputError(
+                f"{self.place}: a graph needs the extension pgvector 0.8 or later in this "
+                f"database; let its administrator run CREATE EXTENSION vector, or ALTER EXTENSION "
+                f"vector UPDATE."
+            )
+
+    def has_graphs(self) -> bool:
+        """Whether the extension of the database has graphs that go on past deleted rows."""
+        return bool(self._rows(_HAS_GRAPHS)[0][0])
+
+    def make_graph(self) -> None:
+        with self._asking():
+            self._run(f"create index on {self._table} using hnsw (code bit_hamming_ops)")
+
     def _columns(self, layout: Layout) -> dict[str, str]:
         """Names of columns with their types in SQL; InputError for what PostgreSQL cannot keep."""
         types = arrow().types
@@ -181,6 +206,10 @@ class Postgres(Database):
 
     def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
         among = f"where {where or 'true'}"
+        effort = max(self.effort, 2 * count)
+        by_graph = queries.dtype == np.uint8 and self.effort and not where
+        if by_graph and effort <= _MOST_EFFORT:
+            return self._near(queries, count, effort)
         found = []
         for query in queries:
             score = self._score(query)
@@ -188,10 +217,25 @@ class Postgres(Database):
                 f"select id, {score} as score from {self._table} {among} "
                 f"order by score desc, id limit {count}"
             )
-            ids = self.layout.id_array([id for id, _ in rows])
-            scores = np.array([score for _, score in rows], np.float64)
-            found.append((ids, scores))
+            found.append(self._hits(rows))
         return found
+
+    def _near(self, queries: Bytes | Singles, count: int, effort: int) -> Neighbours:
+        """What a search of so many nodes of the graph finds, and of more past deleted rows."""
+        with self._asking(), self._connection.transaction():
+            self._run(f"set local hnsw.ef_search = {effort}")
+            self._run("set local hnsw.iterative_scan = strict_order")
+            self._run("set local enable_seqscan = off")  # the recall that is stated is the graph's
+            found = []
+            for query in queries:
+                distance = f"code <~> X'{query.tobytes().hex()}'"
+                near = f"select id, -({distance}) from {self._table} order by {distance}"
+                found.append(self._hits(self._rows(f"{near} limit {count}")))
+        return found
+
+    def _hits(self, rows: list[tuple[Any, ...]]) -> tuple[AnyArray, Doubles]:
+        ids = self.layout.id_array([id for id, _ in rows])
+        return ids, np.array([score for _, score in rows], np.float64)
 
     def _score(self, query: AnyArray) -> str:
         """The score of a row for one query, in SQL."""

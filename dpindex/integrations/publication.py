@@ -70,7 +70,7 @@ CHUNK_BYTES = 1 << 20
 _ROW_BYTES = 256
 _PROBES = 100
 _NEIGHBOURS = 10
-_EFFORTS = (64, 128, 256, 512, 1024)
+_EFFORTS = (64, 128, 256, 512, 1000)
 _WANTED_RECALL = 0.98
 _LEAST_ROWS = 1000
 _MOST_UNLIKE = 0.3
@@ -421,8 +421,9 @@ def publish(
     exact_queries : bool
         Whether signs are kept as vectors too, 32 times as large, to rank by exact queries.
     graph : bool
-        Whether LanceDB builds a graph over signs (HNSW), by which private queries without a filter
-        are answered. It misses some neighbours: :attr:`PublishedIndex.index_recall` says how many.
+        Whether LanceDB or PostgreSQL builds a graph over signs (HNSW), by which private queries
+        without a filter are answered. It misses some neighbours:
+        :attr:`PublishedIndex.index_recall` says how many.
     allow_unprotected : bool
         Publish the exact codes of a ``none-*`` baseline.
     progress : callable, optional
@@ -499,8 +500,7 @@ def _write(
 
 def _check_graph(publication: Publication, query_spec: Spec, database: Database) -> None:
     """Refuse a graph where there is none, and where it cannot pay."""
-    if not database.has_graphs:
-        raise InputError(f"{database.title} scans bits here; LanceDB can have a graph of them.")
+    database.check_graph()
     if not publication.decoder.by_hamming:
         raise InputError("a graph is for signs that private queries are compared with.")
     if publication.rows < _LEAST_ROWS:

@@ -1,0 +1,93 @@
+"""Graphs of bits in LanceDB and PostgreSQL: they find what they state, or are refused."""
+
+import numpy as np
+import pytest
+from helpers.lite import LITE, PLACES, address
+
+import dpindex as dpi
+from dpindex import InputError
+from dpindex.integrations.postgres import Postgres
+
+pytestmark = [*LITE]
+WITH_GRAPHS = pytest.mark.parametrize("place", PLACES[1:])
+
+
+def _signs(epsilon, rows):
+    adjacency = dpi.attribute(1.0)
+    spec = dpi.Spec("dp-signoporp-rr", dim=64, k=64, epsilon=epsilon, adjacency=adjacency)
+    privatizer = dpi.Privatizer(spec)
+    index = dpi.PrivateIndex(spec)
+    vectors = np.random.default_rng(0).uniform(-1, 1, (rows, 64))
+    index.add_codes(privatizer.privatize(vectors))
+    return index
+
+
+@WITH_GRAPHS
+def test_a_graph_finds_as_many_neighbours_as_it_states(tmp_path, place):
+    uri = address(tmp_path, place)
+    index = _signs(8.0, 3000)
+    dpi.publish(index, uri, "graph", graph=True)
+    dpi.publish(index, uri, "scan")
+    graph, scan = dpi.open(uri, "graph"), dpi.open(uri, "scan")
+    assert scan.index_recall is None
+    assert (graph.index_recall or 0) > 0.9
+    assert len(graph) == 3000
+    queries = np.random.default_rng(1).uniform(-1, 1, (20, 64))
+    exact = graph.search(queries, 10, query="exact")
+    np.testing.assert_array_equal(exact.ids, scan.search(queries, 10, query="exact").ids)
+    asked = index.codes.take(np.arange(0, 3000, 60)).stored
+    near = graph.database.search(asked, 10, None)
+    scanned = scan.database.search(asked, 10, None)
+    pairs = zip(near, scanned, strict=True)
+    shares = [np.mean(found >= best[-1]) for (_, found), (_, best) in pairs]
+    assert np.mean(shares) > 0.9
+    for where in ("id < 9", "id = 2999"):  # among few rows all are found
+        ids = [np.sort(found) for found, _ in graph.database.search(asked, 9, where)]
+        expected = [np.sort(found) for found, _ in scan.database.search(asked, 9, where)]
+        np.testing.assert_array_equal(ids, expected)
+    graph.remove([7])
+    graph.add_codes(index.codes.take(slice(7, 8)), [5000])
+    ((ids, scores),) = graph.database.search(index.codes.take(slice(7, 8)).stored, 1, None)
+    assert ids.tolist() == [5000]
+    assert scores.tolist() == [0]
+
+
+@WITH_GRAPHS
+def test_as_many_rows_are_found_as_there_are(tmp_path, place):
+    """Also where most nodes of the graph are removed, and where more are wanted than it visits."""
+    uri = address(tmp_path, place)
+    index = _signs(8.0, 1500)
+    dpi.publish(index, uri, "graph", graph=True)
+    graph = dpi.open(uri, "graph")
+    asked = index.codes.take(slice(5)).stored
+    for rows in (1500, 30):
+        graph.remove(np.arange(rows, len(graph)))
+        for count in (1, 20, 600, 2000):
+            found = graph.database.search(asked, count, None)
+            assert [len(ids) for ids, _ in found] == [min(count, rows)] * 5
+            for ids, scores in found:
+                assert len(np.unique(ids)) == len(ids)
+                assert np.all(np.diff(scores) <= 0)
+
+
+@WITH_GRAPHS
+def test_a_graph_that_cannot_pay_is_refused_before_anything_is_written(tmp_path, place):
+    uri = address(tmp_path, place)
+    for epsilon, rows, words in ((1.0, 1000, "cannot pay here: flips make 39%"), (8.0, 999, "999")):
+        with pytest.raises(InputError, match=words):
+            dpi.publish(_signs(epsilon, rows), uri, "graph", graph=True)
+        with pytest.raises(InputError, match="no published index"):
+            dpi.open(uri, "graph")
+
+
+@pytest.mark.parametrize("place", PLACES[:1])
+def test_milvus_scans(tmp_path, place):
+    with pytest.raises(InputError, match="Milvus scans bits here"):
+        dpi.publish(_signs(8.0, 1000), address(tmp_path, place), "graph", graph=True)
+
+
+@pytest.mark.parametrize("place", PLACES[2:])
+def test_an_old_pgvector_is_named(tmp_path, place, monkeypatch):
+    monkeypatch.setattr(Postgres, "has_graphs", lambda self: False)
+    with pytest.raises(InputError, match=r"needs the extension pgvector 0\.8 or later"):
+        dpi.publish(_signs(8.0, 1000), address(tmp_path, place), "graph", graph=True)
