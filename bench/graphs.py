@@ -1,6 +1,6 @@
-"""Graphs of bits in a database against a scan of the same codes, by how many bits flips make unlike.
+"""Graphs of bits in a database against a scan of the same codes, by the share of unlike bits.
 
-    python bench/graphs.py FOLDER.lance|postgresql://… [--rows 50000] [--csv bench/engines/graphs.csv]
+    python bench/graphs.py FOLDER.lance|postgresql://… [--rows 50000] [--csv FILE]
 
 "unlike" is the share of signs that differ between a private query and the code of the same vector,
 "recall" what the published index states, and the times are of one query, in milliseconds.
@@ -20,17 +20,17 @@ from engines import vectors
 import dpindex as dpi
 from dpindex.decode.sign_agreement import unlike_signs
 
-DIM, BITS, K, QUERIES = 128, 256, 10, 100
+DIM, BITS, K, QUERIES = 128, 128, 10, 100
 UNLIKE = (0.02, 0.1, 0.2, 0.25, 0.29)
 
 
 def spec_with(unlike: float) -> dpi.Spec:
     """Signs of which flips make so many unlike."""
-    low, high = 0.01, 400.0
+    low, high = 0.01, 64.0
     for _ in range(60):
         epsilon = (low * high) ** 0.5
         spec = dpi.Spec(
-            "dp-signrp-rr", DIM, k=BITS, epsilon=epsilon, norm=1.0, adjacency=dpi.attribute(1.0)
+            "dp-signoporp-rr", DIM, k=BITS, epsilon=epsilon, adjacency=dpi.attribute(1.0)
         )
         low, high = (epsilon, high) if unlike_signs(spec, spec) > unlike else (low, epsilon)
     return spec
