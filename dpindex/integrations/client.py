@@ -274,8 +274,13 @@ class Client:
         Raises
         ------
         InputError
-            If nothing answers there.
+            If nothing answers there, and for vectors in place of codes, which are not sent.
         """
+        if not isinstance(body, bytes | None):
+            raise InputError(
+                f"what is sent is the bytes of codes, of dpindex.device.privatize or "
+                f"codes.to_bytes(), not {type(body).__name__}; nothing was sent."
+            )
         all_headers = {"Content-Type": "application/octet-stream", **(headers or {})}
         request = Request(self._url + path, body, all_headers)
         if self._token is not None:

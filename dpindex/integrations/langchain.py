@@ -601,7 +601,7 @@ def _refuse(options: Mapping[str, Any]) -> None:
 
 def _names(ids: Any) -> list[Any]:
     """Return ids as strings, also a single one and those of NumPy; None where there is none."""
-    if isinstance(ids, str | int | np.integer | uuid.UUID):
+    if isinstance(ids, str | bytes | int | np.integer | uuid.UUID):
         ids = [ids]
     return [one if one is None else str(one) for one in ids]
 

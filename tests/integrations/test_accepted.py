@@ -1,6 +1,7 @@
 """The file of what a collector accepted: codes and keys are there again, once, or nothing is."""
 
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -21,10 +22,8 @@ def submission(start, count=3, receipt=None):
 
 
 def read(path):
-    accepted = Accepted(path)
-    found = [(one.ids.item(), one.codes.stored[0].tolist()) for one in accepted.codes()]
-    accepted.close()
-    return found
+    with closing(Accepted(path)) as accepted:
+        return [(one.ids.item(), one.codes.stored[0].tolist()) for one in accepted.codes()]
 
 
 @pytest.fixture

@@ -147,3 +147,13 @@ def test_refusals_and_silence(server):
         client(server).spec()
     with pytest.raises(dpi.InputError, match="does not answer"):
         Client("http://127.0.0.1:1").spec()
+
+
+def test_vectors_in_place_of_codes_are_not_sent(server):
+    vectors = np.zeros((1, 4))
+    for given in (vectors, memoryview(vectors)):
+        with pytest.raises(dpi.InputError, match="nothing was sent"):
+            client(server).submit(given, ["anna"])
+        with pytest.raises(dpi.InputError, match="nothing was sent"):
+            client(server).search(given)
+    assert server.asked == []
