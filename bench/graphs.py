@@ -3,7 +3,8 @@
     python bench/graphs.py FOLDER.lance|postgresql://… [--rows 50000] [--csv FILE]
 
 "unlike" is the share of signs that differ between a private query and the code of the same vector,
-"recall" what the published index states, and the times are of one query, in milliseconds.
+"recall" what the published index states, and the times are of one query, in milliseconds of
+processors, of the server's too.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from engines import vectors
 
 import dpindex as dpi
 from dpindex.decode.sign_agreement import unlike_signs
 
 DIM, BITS, K, QUERIES = 128, 128, 10, 100
-UNLIKE = (0.02, 0.1, 0.2, 0.25, 0.29)
+UNLIKE = (0.02, 0.1, 0.2, 0.29)
 
 
 def spec_with(unlike: float) -> dpi.Spec:
@@ -34,6 +36,12 @@ def spec_with(unlike: float) -> dpi.Spec:
         )
         low, high = (epsilon, high) if unlike_signs(spec, spec) > unlike else (low, epsilon)
     return spec
+
+
+def processor_seconds() -> float:
+    """Of this process, and of all servers of PostgreSQL on this machine."""
+    servers = [one for one in psutil.process_iter(["name"]) if one.info["name"] == "postgres"]
+    return time.process_time() + sum(sum(one.cpu_times()[:2]) for one in servers)
 
 
 def main() -> None:
@@ -59,13 +67,12 @@ def main() -> None:
             took = time.perf_counter() - start
             served = dpi.open(options.uri, name)
             served.database.search(asked, K, None)
-            times = []
+            start = processor_seconds()
             for query in asked:
-                start = time.perf_counter()
                 served.database.search(query[None], K, None)
-                times.append(time.perf_counter() - start)
+            each = (processor_seconds() - start) / QUERIES
             kind = "graph" if graph else "scan"
-            facts |= {f"{kind} ms": 1e3 * float(np.median(times)), f"{kind} publish s": took}
+            facts |= {f"{kind} ms": 1e3 * each, f"{kind} publish s": took}
             if graph:
                 facts |= {"recall": served.index_recall, "effort": served.database.effort}
             served.close()
