@@ -232,3 +232,28 @@ def test_texts_are_left_out_whatever_their_column_is_called(model, tmp_path, cal
         assert sorted(table.column_names) == ["id", "key", "text", "vector"]
         assert set(table["text"].to_pylist()) == {"kept"}
         assert b"cats" not in (tmp_path / "made" / f"{name}.parquet").read_bytes()
+
+
+def test_a_question_is_asked_as_text_and_answered_with_texts(run, model, tmp_path):
+    """The texts are those of the holder's file; the index has ids alone."""
+    write(tmp_path, "csv")
+    embed = ("embed", "texts.csv", "--model", "model", "--to", "made")
+    assert run(*embed)[0] == 0
+    terms = ("--method", "record-cap", "--record", "--epsilon", 8, "--id-column", "id")
+    assert run("build", "made/vectors.parquet", "my-index", *terms)[0] == 0
+    rerank = ("--rerank", "made/vectors.parquet", "--rerank-ids", "made/vectors.parquet:id")
+    asked = ("query", "my-index", "--text", "cats and cats", "--model", "model", *rerank)
+    code, said, error = run(*asked, "--candidates", 240, "--show-from", "texts.csv:text", "-k", 3)
+    assert code == 0, error
+    (best,) = (line for line in said.splitlines() if line.split()[1:2] == ["1"])
+    assert "1.000 exact" in best
+    assert "cats and" in best
+    hits = json.loads(run(*asked, "--show-from", "texts.csv:text", "-k", 1, "--json")[1])
+    text = {row["id"]: row["text"] for row in ROWS}
+    assert hits["payload_text"][0][0] == text[hits["ids"][0][0]]
+    both = ("query", "my-index", "made/vectors.parquet", "--text", "cats")
+    fails(run(*both), "QUERIES, or one question with --text")
+    fails(run("query", "my-index"), "QUERIES, or one question with --text")
+    fails(run("query", "my-index", "made/vectors.parquet", "--model", "model"), "--model is for")
+    fails(run("query", "my-index", "--text", "zzz", "--model", "model"), "no word")
+    fails(run(*asked, "--show-from", "texts.csv:body"), "no column 'body'")

@@ -394,3 +394,26 @@ def test_more_candidates_never_find_less():
     assert curve.candidates[-1] == 200
     assert found == sorted(found)
     assert found[0] == curve.points[0].mean["recall@10"]
+
+
+def test_a_curve_prints_as_a_table_and_is_a_frame():
+    spec = Spec("dp-oporp-staircase", dim=DIM, epsilon=4.0, adjacency=attribute(1.0))
+    curve = curve_of(BASE, QUERIES, [spec, PLAIN], runs=2, neighbours=20)
+    said = str(curve)
+    assert "recall@10 of the true 10" in said
+    for point in curve.points:
+        assert f"{point.mean['recall@10']:.2f}" in said
+    pandas = pytest.importorskip("pandas")
+    frame = curve.to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert len(frame) == len(curve.runs) == 8
+    assert set(frame["query"]) == {"private", "exact"}
+
+
+@pytest.mark.slow
+def test_a_report_shows_the_examples_that_were_measured(tmp_path):
+    specs = spec_grid(DIM, ["dp-oporp-staircase"], [2, 8], adjacency=attribute(1.0)).specs
+    for count, shown in ((3, True), (0, False)):
+        curves = evaluate(BASE, QUERIES, specs, runs=1, neighbours=20, examples=count)
+        page = write_report(tmp_path / str(count), curves).read_text(encoding="utf-8")
+        assert ('"sheet":{' in page) == shown
