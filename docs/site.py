@@ -30,7 +30,7 @@ h1, h2, h3, h4 { overflow-wrap: anywhere; }
 [data-bs-theme=light] [role=main] a, [data-bs-theme=light] footer a,
 [data-bs-theme=light] .bs-sidebar .nav > li > a { color: #0b5fa5; }
 [data-bs-theme=light] .bs-sidebar .nav > li > a.active { color: #083f6e; }
-[data-bs-theme=light] .navbar { background-color: #0b5fa5 !important; }
+[data-bs-theme=light] .navbar { background: #0b5fa5 !important; }
 @media (max-width: 575px) {
   .table { font-size: 0.75rem; }
   .table > * > * > * { padding: 0.2rem; }
