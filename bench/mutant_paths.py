@@ -30,7 +30,6 @@ from mutant_list import (
     instead,
     numbers,
     outcomes,
-    parameters,
     seeded,
     then,
 )
@@ -45,6 +44,7 @@ from dpindex.index.private_index import PrivateIndex
 from dpindex.index.search import QueryMaker
 from dpindex.integrations.client import Client
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
@@ -743,7 +743,7 @@ RELEASES = [
            instead(Settings, "query_spec", lambda p: property(lambda s: p.fget(s) if
                    s.query_epsilon is None else s.spec.with_epsilon(4 * s.query_epsilon)))),
     Mutant("queries", "queries of a budget of their own get the collection's law", KEEPS,
-           instead(parameters.Parameters, "with_epsilon", law_of_the_collection)),
+           instead(Parameters, "with_epsilon", law_of_the_collection)),
     Mutant("queries", "a single private query asked exactly", PATHS,
            instead(QueryMaker, "__call__", asked_exactly(lambda q: np.ndim(q) == 1))),
     Mutant("queries", "sparse private queries are exact", PATHS,
