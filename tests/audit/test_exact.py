@@ -64,7 +64,8 @@ def test_exp_below_is_below_and_tight(x):
 def test_the_lemma_on_unbounded_tables_agrees_with_all_pairs(width, inner):
     table = geometric_table(mpmath.mpf("0.7"), width, inner, 0)
     shift = 2 * width + 1
-    half, period = 1 << 63, table.period
+    half = 1 << 63
+    period = table.period
     side = table.masses[len(table.masses) // 2 : -1]
 
     def chance(z):
@@ -157,7 +158,8 @@ def test_what_is_not_covered_is_listed_with_its_reason():
 @pytest.mark.parametrize(("dim", "ratio"), [(1, 0.3), (48, 0.02), (784, 0.1), (5000, 0.4)])
 def test_the_chance_of_a_change_is_bounded_closely(dim, ratio):
     """Against the integral that the law is calibrated by, which conditions on the other normal."""
-    found, other = change_chance(dim, ratio), change_probability(dim, ratio)
+    found = change_chance(dim, ratio)
+    other = change_probability(dim, ratio)
     assert other - 2e-9 <= found <= other * (1 + 3e-5) + 1e-8
 
 
@@ -191,7 +193,9 @@ def test_signs_that_can_change_are_counted(norm):
 
 def test_steps_of_a_law_in_two_digits_agree_with_all_pairs():
     source = TwoDigitLaplace(mpmath.mpf("0.01"), 0)
-    base, high, low = 1 << source.digit, source.high, source.low
+    base = 1 << source.digit
+    high = source.high
+    low = source.low
     side = high.masses[len(high.masses) // 2 : -1]
 
     def chance(z):
@@ -237,7 +241,8 @@ def test_distance_of_a_table_to_the_rounded_normal():
     table = gaussian_table(3.0, 1.0, 1e-6, 1, 0)
     deviation = Fraction(3)
     assert distance_to_rounded(table, deviation) < Fraction(len(table.masses), 1 << table.bits)
-    masses, moved = list(table.masses), 1 << (table.bits - 20)
+    masses = list(table.masses)
+    moved = 1 << (table.bits - 20)
     masses[len(masses) // 2] -= 2 * moved
     masses[len(masses) // 2 - 1] += moved
     masses[len(masses) // 2 + 1] += moved

@@ -45,7 +45,8 @@ def test_many_rows_leave_each_count_little():
 
 
 def test_on_the_command_line(tmp_path):
-    path, merged = tmp_path / "s.race", tmp_path / "m.race"
+    path = tmp_path / "s.race"
+    merged = tmp_path / "m.race"
     x = np.random.default_rng(0).normal(size=(50, 3))
     a, b = (RaceSketch(PURE).fit(x).release() for _ in range(2))
     a.save(path)

@@ -59,7 +59,8 @@ from dpindex.race import PStable, RaceSketch, SketchSpec
 ROOT = Path(__file__).parents[2]
 METHODS = import_module("dpindex.mechanism.method_table")  # the package's `methods` is the function
 
-DIM, K = 48, 16
+DIM = 48
+K = 16
 RATIO = "law: ratio of neighbouring cells"
 LEVELS = "law: ratio of neighbouring levels"
 HOCKEY = "law: hockey-stick divergence"
@@ -79,7 +80,8 @@ SYMBOLS_ALONE = "a record and its opposite, each coordinate by itself"
 WITHIN = "a record and its opposite, each coordinate by itself"
 MOVES = "sensitivity: what one record moves"
 RELEASE = "release: noise on every count, and the promise that goes with it"
-POOLED, ALONE = "across zero, pool", "across zero, each coordinate by itself"
+POOLED = "across zero, pool"
+ALONE = "across zero, each coordinate by itself"
 
 
 def staircase(epsilon=1.0):

@@ -174,7 +174,8 @@ def additive(change):
 
 def ledger_told_too_late(patch):
     run = ReleaseRun
-    book, draw = run.book, run.draw
+    book = run.book
+    draw = run.draw
     told_later = []
     patch.setattr(run, "book", lambda run, *told: told_later.append(told))
 

@@ -117,7 +117,8 @@ def test_a_statement_of_two_promises_gives_both_epsilons(tmp_path):
 def test_what_labels_can_be_inferred_does_not_rest_on_the_public_ones():
     """Public vectors are mostly cats, private ones dogs: who always answers dog is right."""
     rng = np.random.default_rng(0)
-    base, public = rng.normal(size=(400, 8)), rng.normal(size=(300, 8))
+    base = rng.normal(size=(400, 8))
+    public = rng.normal(size=(300, 8))
     names = np.array(["cat", "dog"])
     labels = Labels(names[(np.arange(400) % 10 > 0) * 1], names[(np.arange(300) % 10 == 0) * 1])
     spec = dpi.Spec("record-cap", 8, epsilon=0.5, adjacency=dpi.record())
@@ -198,7 +199,8 @@ def neighbours(spec):
 def test_no_guess_between_neighbours_is_as_often_right_as_stated(row):
     """By the likelihoods of 6000 codes; five deviations of a share of them are 0.033."""
     spec = spec_of(row, uniform)
-    pair, rows = neighbours(spec), 3000
+    pair = neighbours(spec)
+    rows = 3000
     privatizer = dpi.Privatizer(spec)
     logs = (
         decoder_of(spec)
@@ -221,7 +223,8 @@ def test_no_guess_between_groups_is_as_often_right_as_stated():
             continue
         pair = neighbours(spec)
         pair[:, :3] = pair[:, :1]
-        privatizer, rows = dpi.Privatizer(spec), 2000
+        privatizer = dpi.Privatizer(spec)
+        rows = 2000
         if spec.guarantee.weakness:
             with pytest.raises(dpi.InputError, match="says nothing about"):
                 spec.guarantee.group(3)
@@ -289,7 +292,8 @@ def test_figures_of_attacks_hold_for_vectors_that_were_kept_back(row, recipe):
     the code says, written out once more.
     """
     spec = spec_of(row, recipe)
-    public, kept = recipe(1200, 1), recipe(1200, 2)
+    public = recipe(1200, 1)
+    kept = recipe(1200, 2)
     stated = AttackFigures.of(Trial(spec, public))
     trial = Trial(spec, kept)
     share = trial.linkage().share
@@ -336,9 +340,11 @@ def test_e1_linkage_of_records_that_were_kept_back_is_below_what_info_states(
 @pytest.mark.parametrize("hash", [PStable(1.0), SRP(4), PairedSRP(4)], ids=str)
 def test_errors_of_counts_of_a_sketch_hold(hash, recipe):
     """Against kernel sums of the records themselves, over 40 sketches."""
-    records, asked = recipe(800, 1), recipe(40, 4)
+    records = recipe(800, 1)
+    asked = recipe(40, 4)
     true = kernel_sum(hash, records, asked)
-    held, bounded = [], []
+    held = []
+    bounded = []
     for seed in range(40):
         spec = SketchSpec(dim=DIM, rows=200, width=100, hash=hash, epsilon=5.0, seed=seed)
         sketch = RaceSketch(spec).fit(records).release()
@@ -403,7 +409,8 @@ def test_e2_errors_of_hits_hold_or_are_not_stated(row, recipe):
     spec = spec_of(row, recipe)
     if not fixed:
         spec = replace(spec, k=16)
-    base, asked = recipe(1500, 1), recipe(80, 4)
+    base = recipe(1500, 1)
+    asked = recipe(80, 4)
     if row.name in OF_DECLARED_NORM:  # else they state nothing
         base, asked = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (base, asked))
         spec = replace(spec, norm=1.0)
@@ -431,7 +438,8 @@ def test_e2_errors_of_signs_of_few_attributes_hold(method, k, seed, recipe):
 
     The projection is drawn once, so all hits of an index may be off together.
     """
-    base, asked = recipe(1500, 10 * seed + 1), recipe(80, 10 * seed + 4)
+    base = recipe(1500, 10 * seed + 1)
+    asked = recipe(80, 10 * seed + 4)
     spec = dpi.Spec(
         method, DIM, k, 3.0, bounds=(0.0, 1.0), seed=seed, adjacency=dpi.attribute(1.0)
     )  # fmt: skip

@@ -71,7 +71,8 @@ def test_a_fault_in_a_file_names_it(tmp_path):
 
 @pytest.mark.slow
 def test_a_mapped_file_stays_as_it_was_when_it_is_replaced_or_deleted(tmp_path):
-    path, other = tmp_path / "a", tmp_path / "b"
+    path = tmp_path / "a"
+    other = tmp_path / "b"
     path.write_bytes(pack("codes", {}, DATA))
     other.write_bytes(b"x" * 10_000)
     _, arrays = unpack(map_file(path, 10_000), "codes")

@@ -56,7 +56,8 @@ def test_pools_are_limited_and_given_back(monkeypatch):
 def test_limits_may_overlap_in_threads(first, limits, kept):
     """While one of two is left its limit holds, and afterwards there is none."""
     np.ones((4, 4)) @ np.ones((4, 4))
-    before, openmp = sizes(), faiss.omp_get_max_threads()
+    before = sizes()
+    openmp = faiss.omp_get_max_threads()
     inside, leave, left, end = ([Event(), Event()] for _ in range(4))
 
     def work(number):
@@ -109,7 +110,9 @@ def test_blocks_of_codes_are_denoised_without_threads_of_blas(
     """They have threads of their own, in the fit and where an index ranks by its result."""
     import faiss  # noqa: F401  # a pool that is loaded later is not limited
 
-    rng, seen, run = np.random.default_rng(0), [], Channel.for_each_block
+    rng = np.random.default_rng(0)
+    seen = []
+    run = Channel.for_each_block
 
     def watched(self, count, action):
         seen.append(sizes())

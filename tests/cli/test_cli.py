@@ -302,7 +302,8 @@ def test_info_and_methods_for_programs(run, files):
     assert facts["guarantee"]["adjacency"] == {"kind": "attribute", "beta": 1.0}
     names = [row["name"] for row in json.loads(run("methods", "--json")[1])]
     assert names == [method.name for method in dpi.methods()]
-    few, every = run("methods")[1], run("methods", "--all")[1]
+    few = run("methods")[1]
+    every = run("methods", "--all")[1]
     assert few.startswith("record-codebook  (symbols")
     assert few.count("Choose it for: ") == every.count("Choose it for: ") == 10
     assert "Li & Li 2023 Alg. 8" in every

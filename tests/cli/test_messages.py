@@ -302,7 +302,8 @@ def test_a_finished_index_is_not_built_elsewhere(run, files):
 
 
 def test_an_index_that_was_changed_since(files):
-    mine, other = PrivateIndex.open(files / "ix"), PrivateIndex.open(files / "ix")
+    mine = PrivateIndex.open(files / "ix")
+    other = PrivateIndex.open(files / "ix")
     other.add(X / 2)
     other.save(files / "ix")
     mine.add(X / 3, ids=range(100, 120))

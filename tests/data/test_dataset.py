@@ -15,7 +15,8 @@ from dpindex.data import open_dataset
 
 def _read(dataset, step=7):
     """All vectors and ids, through parts that travelled."""
-    chunks, ids = [], []
+    chunks = []
+    ids = []
     for part in pickle.loads(pickle.dumps(dataset.parts)):
         with part.vectors() as source:
             assert source.shape == (part.rows, dataset.columns)
@@ -73,7 +74,8 @@ def test_files_of_a_folder_have_one_column_of_vectors(tmp_path):
 
 @pytest.mark.parametrize("kind", ["npy", "csr"])
 def test_ranges_of_an_array_file(tmp_path, kind):
-    x, path = vectors(50), tmp_path / ("x.npy" if kind == "npy" else "x.npz")
+    x = vectors(50)
+    path = tmp_path / ("x.npy" if kind == "npy" else "x.npz")
     if kind == "npy":
         np.save(path, x)
     else:
@@ -88,7 +90,8 @@ def test_ranges_of_an_array_file(tmp_path, kind):
 @pytest.mark.parametrize("kind", ["npy", "csr"])
 def test_one_pass_over_a_file(tmp_path, kind):
     """Parts of this process read the file once, and begin anew for earlier rows."""
-    x, path = vectors(50), tmp_path / ("x.npy" if kind == "npy" else "x.npz")
+    x = vectors(50)
+    path = tmp_path / ("x.npy" if kind == "npy" else "x.npz")
     if kind == "npy":
         np.save(path, x)
     else:

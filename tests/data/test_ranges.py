@@ -234,7 +234,8 @@ def table(rows, seed=1):
 
 def test_finding_38_2_an_index_keeps_its_ranges(tmp_path):
     """Queries without them were answered by the column with the largest numbers: .005 for .95."""
-    rows, queries = table(300), table(20, 2)
+    rows = table(300)
+    queries = table(20, 2)
     index = PrivateIndex(plain_spec(ranges=TABLE), metric="l2")
     index.add(rows)
     index.save(tmp_path / "index")

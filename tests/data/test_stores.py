@@ -110,7 +110,8 @@ def test_of_many_attempts_one_is_seen(journal):
 
 def test_the_end_of_a_release_stops_whoever_still_runs(tmp_path, monkeypatch):
     """An attempt that was stopped just before its file got its name can never give it one."""
-    journal, link = journal_at(tmp_path), os.link
+    journal = journal_at(tmp_path)
+    link = os.link
     journal.put("segments/0", b"code")
     worker = Journal(journal.folder.path, journal.target)
     worker.token = journal.token
@@ -147,7 +148,8 @@ def test_f1_a_removed_folder_is_not_made_again(tmp_path):
 
 
 def test_a_folder_is_published_by_one_rename(tmp_path):
-    journal, target = journal_at(tmp_path), tmp_path / "index"
+    journal = journal_at(tmp_path)
+    target = tmp_path / "index"
     journal.put("segments/0", b"code")
     target.mkdir()
     (target / "notes.txt").write_text("mine")
@@ -192,7 +194,8 @@ def bucket(tmp_path, monkeypatch):
 @pytest.mark.extra
 def test_an_answer_that_was_lost(bucket, monkeypatch, done):
     """A PUT that failed may have been done: what lies there decides."""
-    put, tries = bucket.put, []
+    put = bucket.put
+    tries = []
 
     def lost(path, data):
         tries.append(data)

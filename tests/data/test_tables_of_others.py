@@ -314,7 +314,8 @@ def test_a_payload_whose_index_holds_the_ids_in_another_order_is_refused():
 
 def test_what_has_its_own_ids_is_joined_by_them():
     pandas = pytest.importorskip("pandas")
-    ids, order = np.array(NAMES), np.array([3, 1, 6, 0, 2, 5, 4])
+    ids = np.array(NAMES)
+    order = np.array([3, 1, 6, 0, 2, 5, 4])
     index = dpi.PrivateIndex(SPEC)
     frame = pandas.DataFrame(
         {"n": order}, index=pandas.Index([NAMES[row] for row in order], name="name")

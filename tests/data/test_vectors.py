@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from dpindex.base.errors import InputError
 from dpindex.data import as_source, open_vectors, read_ids
 
-ROWS, COLUMNS = 23, 5
+ROWS = 23
+COLUMNS = 5
 
 
 def _matrix(dtype="f4"):

@@ -50,8 +50,10 @@ def test_few_codewords_tell_own_topics_from_others():
 @pytest.mark.slow
 def test_the_noise_is_taken_out():
     """Codes with noise and codes without it crowd alike; the codes themselves do not."""
-    words, vectors = topics(600, 1), topics(200_000, 2, last=10)
-    loud, silent = spec(5.0, 3, words), spec(40.0, 3, words)
+    words = topics(600, 1)
+    vectors = topics(200_000, 2, last=10)
+    loud = spec(5.0, 3, words)
+    silent = spec(40.0, 3, words)
     estimates = [
         crowding(dpi.Privatizer(each).privatize(vectors), each.law) for each in (loud, silent)
     ]

@@ -61,7 +61,8 @@ class TestChannel:
         for value in (0.0, 0.3, 1.0):
             x = np.full((60_000, 4), value)
             y = channel.format.decode(made(spec_of_dim(spec, 4), x, 1).stored).astype(np.float64)
-            seen, claimed = y.var(), channel.noise(y.astype(np.float32)).mean()
+            seen = y.var()
+            claimed = channel.noise(y.astype(np.float32)).mean()
             spread = np.sqrt(((y - y.mean()) ** 4).mean() / y.size)
             assert abs(y.mean() - value) < 6 * y.std() / np.sqrt(y.size) + 1e-3
             assert abs(seen - claimed) < 8 * spread
@@ -74,7 +75,8 @@ class TestChannel:
         channel = Channel(spec)
         table = ScoreTable(channel.likelihood, 1.0)
         rng = np.random.default_rng(3)
-        m, v = 0.5, 0.01
+        m = 0.5
+        v = 0.01
         x = m + np.sqrt(v) * rng.normal(size=(100_000, 4))
         inside = (x > 0) & (x < 1)
         x = np.clip(x, 0, 1)
@@ -127,13 +129,15 @@ def test_square_wave_score_by_hand():
     """Window and floor convolved with a normal density, from the definition of Li et al. 2020."""
     spec = spec_of("raw-square-wave", 2.0)
     law = spec.law
-    channel, cell = Channel(spec), 2.0**-7
+    channel = Channel(spec)
+    cell = 2.0**-7
     table = ScoreTable(channel.likelihood, 1.0)
     row = table.row(np.array([0.01]))
     v = float(table.variances[row[0]]) + cell**2 / 12
     chance = law.inside / 2.0**64
     b = (law.half_width + 0.5) * cell
-    high, low = chance / (2 * b), (1 - chance) / (law.cells * cell)
+    high = chance / (2 * b)
+    low = (1 - chance) / (law.cells * cell)
     for u in (-0.4, -0.25, 0.0, 0.1, 0.3):
         edges = norm.pdf(u + b, scale=np.sqrt(v)) - norm.pdf(u - b, scale=np.sqrt(v))
         inside = norm.cdf(u + b, scale=np.sqrt(v)) - norm.cdf(u - b, scale=np.sqrt(v))
@@ -147,7 +151,9 @@ class TestSpectrum:
     def test_spikes_are_unbiased(self):
         """Sample eigenvalues of known spikes map back to them (2 % at 20 000 rows, k/n = 0.02)."""
         rng = np.random.default_rng(0)
-        k, n, strength = 400, 20_000, np.array([20.0, 5.0, 1.0])
+        k = 400
+        n = 20_000
+        strength = np.array([20.0, 5.0, 1.0])
         x = rng.normal(size=(n, k))
         x[:, :3] *= np.sqrt(1 + strength)
         eigenvalues = np.linalg.eigvalsh(x.T @ x / n)[::-1]
@@ -174,7 +180,8 @@ class TestMixture:
         x = np.where(kind[:, None] == 0, 3.0, -3.0) * np.ones(8) + 0.3 * rng.normal(size=(6000, 8))
         z = (x + rng.normal(size=x.shape)).astype(np.float32)
         basis, signal = signal_directions(np.cov(z.T), len(z), 8)
-        single, double = Mixture.gaussian(signal), Mixture.fit(z, 2)
+        single = Mixture.gaussian(signal)
+        double = Mixture.fit(z, 2)
         linear = single.posterior(z @ basis)[0] @ basis.T
         assert error(double.posterior(z)[0], x) < 0.9 * error(linear, x)
         assert double.weight.sum() == pytest.approx(1.0, abs=1e-3)
@@ -283,7 +290,8 @@ class TestFit:
         """Within 5 % of the Wiener filter that knows the vectors' own covariance."""
         x, codes, denoiser = learned(method, epsilon, "linear")
         y = codes.to_float().astype(np.float64)
-        mean, covariance = x.mean(0), np.cov(x.T)
+        mean = x.mean(0)
+        covariance = np.cov(x.T)
         noise = np.diag(((y - x) ** 2).mean(0))
         best = mean + (y - mean) @ np.linalg.solve(covariance + noise, covariance)
         assert error(denoiser(codes), x) < 1.05 * error(best, x)
@@ -390,11 +398,13 @@ class TestRanking:
         x, codes, denoiser = sized
         assert denoiser.error_variance.size == len(SCALES)
         assert np.all(np.diff(denoiser.error_variance) > 0)
-        estimate, ranked = denoiser(codes), denoiser.to_rank(codes)
+        estimate = denoiser(codes)
+        ranked = denoiser.to_rank(codes)
         squares = (estimate.astype(np.float64) ** 2).sum(axis=1)
         ratio = np.linalg.norm(ranked, axis=1) / np.sqrt(squares)
         assert np.abs(ranked - estimate * ratio[:, None]).max() < 1e-6
-        claimed, really = 1 / ratio**2 - squares, ((estimate - x) ** 2).sum(axis=1)
+        claimed = 1 / ratio**2 - squares
+        really = ((estimate - x) ** 2).sum(axis=1)
         assert 0.5 < claimed.mean() / really.mean() < 1.1
         assert np.corrcoef(claimed, really)[0, 1] > 0.5
 
@@ -499,7 +509,8 @@ class TestOnlyCodes:
         monkeypatch.setattr(Privatizer, "privatize", forbidden)
         for name in ("project", "check", "rows"):
             monkeypatch.setattr(Projector, name, forbidden)
-        mine, theirs = index.fit_denoiser(), opened.fit_denoiser()
+        mine = index.fit_denoiser()
+        theirs = opened.fit_denoiser()
         monkeypatch.undo()
         assert np.abs(mine(index.codes) - theirs(index.codes)).max() < 1e-3
 

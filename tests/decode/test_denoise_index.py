@@ -38,7 +38,8 @@ def precision(hits, base, queries):
 def test_finds_more(query, metric):
     """More true neighbours at the same epsilon; nothing about the codes changes."""
     index, base = filled(metric=metric)
-    before, codes = index.search(base[:200], query=query), index.codes
+    before = index.search(base[:200], query=query)
+    codes = index.codes
     assert index.denoiser is None
     denoiser = index.fit_denoiser()
     after = index.search(base[:200], query=query)
@@ -76,7 +77,8 @@ def test_similarities_are_those_of_the_codes():
     index.fit_denoiser()
     ranked = index.search(base[:5], k=2000)
     for i in range(5):
-        mine, theirs = np.argsort(ranked.ids[i]), np.argsort(plain.ids[i])
+        mine = np.argsort(ranked.ids[i])
+        theirs = np.argsort(plain.ids[i])
         assert ranked.unbiased[i, mine] == pytest.approx(plain.unbiased[i, theirs], abs=2e-5)
         errors = ranked.unbiased_stderr[i, mine], plain.unbiased_stderr[i, theirs]
         assert errors[0] == pytest.approx(errors[1], abs=2e-5)
@@ -124,7 +126,8 @@ def test_signs():
     ten = slice(None), slice(10)
     before, after = (precision(_Ids(hits.ids[ten]), base, base[:40]) for hits in (plain, ranked))
     assert after > before + 0.05
-    mine, theirs = np.argsort(ranked.ids[0]), np.argsort(plain.ids[0])
+    mine = np.argsort(ranked.ids[0])
+    theirs = np.argsort(plain.ids[0])
     assert ranked.unbiased[0, mine] == pytest.approx(plain.unbiased[0, theirs], abs=1e-6)
     assert index.search(base[:2], query="private").ids.shape == (2, 10)
 
@@ -166,7 +169,8 @@ class TestOnDisk:
         opened = PrivateIndex.open(tmp_path / "index")
         assert opened.denoiser is not None
         assert (opened.denoiser.kind, opened.denoiser.error) == ("score", denoiser.error)
-        mine, theirs = index.search(base[:20]), opened.search(base[:20])
+        mine = index.search(base[:20])
+        theirs = opened.search(base[:20])
         assert np.array_equal(mine.ids, theirs.ids)
         assert mine.scores == pytest.approx(theirs.scores, abs=1e-6)
 

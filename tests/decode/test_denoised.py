@@ -42,7 +42,8 @@ def _truth(base, asked, ids):
 @pytest.mark.parametrize("epsilon", [3.0, 6.0])
 def test_the_ten_best_are_stated_as_they_are(epsilon, mode):
     index = _index(epsilon, 6000, query_epsilon=2.0 if mode == "cheaper" else None)
-    base, asked = _rows(6000, 1), _rows(200, 2)
+    base = _rows(6000, 1)
+    asked = _rows(200, 2)
     query = "exact" if mode == "exact" else "private"
     hits = index.search(asked, k=10, query=query)
     truth = _truth(base, asked, hits.ids)
@@ -60,7 +61,8 @@ def test_found_or_all_the_same_is_stated():
     assert index.denoiser is not None
     assert index.calibration is not None
     learned = DenoisedPosterior(index.denoiser, index.calibration)
-    spec, asked = index.spec, _rows(3, 2)
+    spec = index.spec
+    asked = _rows(3, 2)
     codes = Privatizer(spec).privatize(asked)
     for queries in (
         ExactQueries(Privatizer(spec).project(asked), spec),

@@ -19,7 +19,9 @@ def drawn(count):
     return MEAN + RNG.normal(size=(count, 5)) @ CAUSES + 0.02 * RNG.normal(size=(count, DIM))
 
 
-PUBLIC, BASE, QUERIES = drawn(600), drawn(3000), drawn(20)
+PUBLIC = drawn(600)
+BASE = drawn(3000)
+QUERIES = drawn(20)
 
 
 def index_of(method, epsilon, metric="cosine"):

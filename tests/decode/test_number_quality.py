@@ -30,7 +30,8 @@ def test_inner_product_variance_of_theorems_3_8_to_3_10(name):
 
     Its standard error is 1.2 % or so; seeds and words are fixed, so it passes always or never.
     """
-    dim, k = 16, 16 if name == "raw-gaussian" else 8
+    dim = 16
+    k = 16 if name == "raw-gaussian" else 8
     rng = np.random.default_rng(1)
     u, v = rng.uniform(-1, 1, (2, dim))
     v = 0.7 * u + 0.3 * v
@@ -42,7 +43,8 @@ def test_inner_product_variance_of_theorems_3_8_to_3_10(name):
         "delta": 1e-6,
     }
     spec = dpi.Spec(name, **common)
-    law, step = spec.law, spec.step
+    law = spec.law
+    step = spec.step
     rows = spec.grid.round(np.stack([u, v]))
     draws = 1 if name == "raw-gaussian" else DRAWS
     exact = np.stack(
@@ -54,7 +56,10 @@ def test_inner_product_variance_of_theorems_3_8_to_3_10(name):
     products = (decoded[:, 0] * decoded[:, 1]).sum(axis=1)
     sigma = optimal_sigma(8.0, 1e-6)
     # After the scale 1/√k of the dense map the sensitivity is β, and σ the same for all three.
-    uu, vv, uv, both = u @ u, v @ v, u @ v, float((u**2 * v**2).sum())
+    uu = u @ u
+    vv = v @ v
+    uv = u @ v
+    both = float((u**2 * v**2).sum())
     variance = sigma**2 * (uu + vv) + k * sigma**4
     if name != "raw-gaussian":
         variance += (
@@ -85,7 +90,8 @@ def test_distances_are_unbiased_with_honest_errors(row, variant, known_noise):
     not have mean 0: the two are related.) Words are seeded, so it passes always or never.
     """
     rng = np.random.default_rng(0)
-    dim, high = 48, 1.0 if "attribute" in row.adjacencies else 0.3
+    dim = 48
+    high = 1.0 if "attribute" in row.adjacencies else 0.3
     changes = {"dim": dim, "epsilon": 6.0, "variant": variant}
     changes["k"] = dim if row.family.keeps_all else 24
     if variant.entries == "very-sparse":
@@ -93,7 +99,8 @@ def test_distances_are_unbiased_with_honest_errors(row, variant, known_noise):
     errors = {"exact": [], "private": []}
     claimed = {"exact": [], "private": []}
     for seed in range(10):
-        x, q = rng.uniform(0, high, (60, dim)), rng.uniform(0, high, (5, dim))
+        x = rng.uniform(0, high, (60, dim))
+        q = rng.uniform(0, high, (5, dim))
         index = PrivateIndex(dpi.Spec(**{**needed(row), **changes, "seed": seed}), metric="l2")
         index.add(x)
         for mode, found in errors.items():
@@ -116,7 +123,9 @@ def test_private_sparse_jl_distance_variance(name, delta):
     difference of the two, and z the difference of the vectors:
     ``Var = Var‖Sz‖² + 8σ²‖z‖² + k(2m₄ + 2σ⁴)``, ``Var‖Sz‖² = (2/k)(‖z‖⁴ − Σz_i⁴)``.
     """
-    dim, k, s = 16, 8, 2
+    dim = 16
+    k = 8
+    s = 2
     rng = np.random.default_rng(4)
     u, v = rng.uniform(-1, 1, (2, dim))
     spec = dpi.Spec(
@@ -128,7 +137,8 @@ def test_private_sparse_jl_distance_variance(name, delta):
         variant=dpi.Blocks(s),
         adjacency=dpi.attribute(1.0),
     )
-    law, step = spec.law, spec.step
+    law = spec.law
+    step = spec.step
     rows = spec.grid.round(np.stack([u, v]))
     exact = np.stack(
         [spec.method_row.family.make(_seeded(spec, i)).apply(rows) for i in range(DRAWS)]

@@ -157,7 +157,8 @@ def sides(spec, base, asked, kind):
 )
 def test_observations_follow_their_law(facts, shortest, kind):
     """300 000 pairs: standardised by their law they have mean 0, and at most a variance of 1."""
-    base, asked = clustered(3000, 1), clustered(100, 2)
+    base = clustered(3000, 1)
+    asked = clustered(100, 2)
     spec = spec_of(8.0, **facts)
     lengths = np.random.default_rng(3).uniform(shortest, 1.0, (3000, 1))
     codes, queries = sides(spec, lengths * base, asked * lengths[:100], kind)
@@ -166,7 +167,8 @@ def test_observations_follow_their_law(facts, shortest, kind):
     assert calibration is not None
     decoder = kind.posterior(calibration)
     assert isinstance(decoder, TablePosterior)
-    x, y = decoder.decode(codes), decoder.decode_queries(queries)
+    x = decoder.decode(codes)
+    y = decoder.decode_queries(queries)
     private = isinstance(queries, PrivateQueries)
     expected, variance = decoder.law(queries.spec if private else None)
     truth = asked @ base.T
@@ -203,7 +205,8 @@ def holds(hits, truth):
     ],
 )
 def test_the_ten_best_are_covered(facts, epsilon, mode):
-    base, asked = clustered(8000, 1), clustered(200, 2)
+    base = clustered(8000, 1)
+    asked = clustered(200, 2)
     index = dpi.PrivateIndex(spec_of(epsilon, **facts))
     index.add(base)
     index.calibrate()
@@ -231,7 +234,8 @@ def active(count, seed):
 )
 def test_errors_hold_where_norms_differ(method, epsilon, k, mode):
     """The hostile reader's E2: 16 to 64 of 100 held where 95 were stated."""
-    base, asked = active(4000, 1), active(200, 2)
+    base = active(4000, 1)
+    asked = active(200, 2)
     spec = dpi.Spec(
         method, 100, k=k, epsilon=epsilon, scale=10.0, bounds=(0.0, 1.0),
         adjacency=dpi.attribute(1.0),
@@ -392,7 +396,8 @@ def test_few_codes_state_no_similarity_and_say_how_many_would(rows, facts, tmp_p
 @pytest.mark.parametrize("metric", ["ip", "l2"])
 def test_what_no_calibration_holds_for_is_not_stated(metric):
     """Errors that counted the choice of the best held in 0 to 90 of 100 cases, for 95 stated."""
-    base, asked = clustered(1000, 1), clustered(20, 2)
+    base = clustered(1000, 1)
+    asked = clustered(20, 2)
     index = dpi.PrivateIndex(spec_of(8.0, **FLOATS), metric=metric)
     index.add(base)
     assert index.calibrate() is None

@@ -17,7 +17,8 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 
 ESTIMATORS = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}
-NQ, COUNT = 5, 12
+NQ = 5
+COUNT = 12
 
 
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -54,12 +55,11 @@ def test_numbers(metric, norm, kind):
     spec = Spec(
         method="dp-oporp-staircase", dim=32, k=16, epsilon=4.0, norm=norm, adjacency=attribute(1.0)
     )
-    codes, queries = (
-        Privatizer(spec, allow_unprotected=True).privatize(_vectors(300, 0, norm)),
-        _queries(kind, spec, norm),
-    )
+    codes = Privatizer(spec, allow_unprotected=True).privatize(_vectors(300, 0, norm))
+    queries = _queries(kind, spec, norm)
     rows = np.random.default_rng(2).integers(0, 300, (NQ, COUNT))
-    x, y = codes.to_float().astype(np.float64)[rows], _decoded(queries)
+    x = codes.to_float().astype(np.float64)[rows]
+    y = _decoded(queries)
     noise = [s.law.moments.in_units(s.step) for s in (spec, queries.spec)]
     stored = NoisyVectorStats(x.sum(axis=2), (x**2).sum(axis=2), 16, noise[0], norm)
     side = NoisyVectorStats.of(y[:, None], norm=norm)
@@ -94,10 +94,8 @@ def test_all_pairs_and_found_pairs_agree(method, metric, kind):
     spec = Spec(method=method, dim=32, k=16, epsilon=4.0, adjacency=attribute(1.0))
     if metric not in spec.format.metrics:
         return
-    codes, queries = (
-        Privatizer(spec, allow_unprotected=True).privatize(_vectors(300)),
-        _queries(kind, spec),
-    )
+    codes = Privatizer(spec, allow_unprotected=True).privatize(_vectors(300))
+    queries = _queries(kind, spec)
     rows = np.random.default_rng(2).integers(0, 300, (NQ, COUNT))
     similarity = decoder_of(spec, metric)
     every = similarity.estimates(codes, queries, 1)
@@ -123,7 +121,8 @@ def test_flips_that_depend_on_size_need_declared_norms(method, kind):
 
 # What an index states under index types that lose something.
 
-ROWS, DIM = 10_000, 48
+ROWS = 10_000
+DIM = 48
 LOSSY = ["f32", "SQ4", "SQ8", "PQ8", "IVF16,PQ8"]
 
 
@@ -196,14 +195,17 @@ def test_ranges_are_read_off_the_codes_too(metric):
     ranked = index.search(asked, k=3000)
     for row, hits in enumerate(index.range_search(asked, threshold)):
         sign = -1 if metric == "l2" else 1
-        compared, all_compared = hits.unbiased, ranked.unbiased[row]
+        compared = hits.unbiased
+        all_compared = ranked.unbiased[row]
         if metric == "cosine":
-            compared, all_compared = hits.similarity, ranked.similarity[row]
+            compared = hits.similarity
+            all_compared = ranked.similarity[row]
         assert (np.diff(sign * compared) <= 0).all()
         np.testing.assert_array_equal(hits.scores, sign * compared)
         near = sign * all_compared >= sign * threshold
         assert 0 < near.sum() < 3000
-        ours, theirs = np.argsort(hits.ids), np.argsort(ranked.ids[row][near])
+        ours = np.argsort(hits.ids)
+        theirs = np.argsort(ranked.ids[row][near])
         for name in ("ids", "similarity", "unbiased", "unbiased_stderr"):
             wanted = getattr(ranked, name)[row][near][theirs]
             np.testing.assert_allclose(getattr(hits, name)[ours], wanted, rtol=1e-9)

@@ -31,7 +31,8 @@ def test_estimates_are_calibrated(epsilon, private):
     """Of other vectors of the same kind: no bias worth mention, and errors as large as said."""
     book = Codebook(_public(600, 1))
     spec = Spec("record-codebook", DIM, epsilon=epsilon, adjacency=record(), codebook=book)
-    x, q = _public(1500, 2), _public(300, 3)
+    x = _public(1500, 2)
+    q = _public(300, 3)
     privatizer = Privatizer(spec)
     codes = privatizer.privatize(x)
     queries = ExactQueries(Projector(spec).project(q), spec)

@@ -19,7 +19,8 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 TEXT = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
-TUTORIAL, PICTURES = "docs/tutorial.md", "docs/pictures.md"
+TUTORIAL = "docs/tutorial.md"
+PICTURES = "docs/pictures.md"
 
 
 OTHER_TOOLS = ("curl ", "pip ", "python ", "ruff ")

@@ -19,7 +19,8 @@ from dpindex import Codebook, Dense, PrivateIndex, Privatizer, Spec, attribute, 
 from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
-ROWS, DIM = 120, 24
+ROWS = 120
+DIM = 24
 CODEWORDS = 1 + np.sin(np.arange(30 * DIM).reshape(30, DIM) * 0.9)
 SPECS = {
     "bits": Spec(

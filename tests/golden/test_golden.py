@@ -58,7 +58,8 @@ def _files(folder):
 
 @every_index
 def test_an_index_opens_and_answers(name, number, tmp_path):
-    place, facts = tmp_path / name, FACTS[number][name]
+    place = tmp_path / name
+    facts = FACTS[number][name]
     shutil.copytree(FORMATS[number] / name, place)
     index = PrivateIndex.open(place)
     assert len(index) == make.ROWS
@@ -85,7 +86,8 @@ def test_an_index_opens_and_answers(name, number, tmp_path):
 
 @every_index
 def test_codes_and_specs_are_read(name, number):
-    folder, facts = FORMATS[number], FACTS[number][name]
+    folder = FORMATS[number]
+    facts = FACTS[number][name]
     spec = Spec.read(folder / f"{name}.json")
     assert spec == make.SPECS[name]
     assert spec.to_json() + "\n" == (folder / f"{name}.json").read_text()
@@ -149,7 +151,8 @@ def test_every_width_is_there(number):
 
 @every_format
 def test_a_sketch_opens_and_answers(number):
-    facts, path = FACTS[number]["race"], FORMATS[number] / "race.sketch"
+    facts = FACTS[number]["race"]
+    path = FORMATS[number] / "race.sketch"
     data = path.read_bytes()
     assert hashlib.sha256(data).hexdigest() == facts["file"]
     sketch = RaceSketch.open(path)
@@ -158,7 +161,8 @@ def test_a_sketch_opens_and_answers(number):
     assert sketch.count(make.vectors()[:4]) == pytest.approx(facts["count"], abs=1e-3)
     again = RaceSketch.from_bytes(sketch.to_bytes())
     assert (again.counts == sketch.counts).all()
-    stored, written = unpack(data, "sketch"), unpack(sketch.to_bytes(), "sketch")
+    stored = unpack(data, "sketch")
+    written = unpack(sketch.to_bytes(), "sketch")
     assert stored[0]["spec"].pop("as_published", False) is False  # no longer written
     assert stored[0] == written[0]
     assert (stored[1]["counts"] == written[1]["counts"]).all()

@@ -91,7 +91,8 @@ def inline_code(text: str) -> list[str]:
 
 def run_python(code: str, folder: Path) -> str:
     """Run code by itself in ``folder`` and return its output. Warnings are errors."""
-    before, printed = Path.cwd(), StringIO()
+    before = Path.cwd()
+    printed = StringIO()
     os.chdir(folder)
     try:
         with catch_warnings(), redirect_stdout(printed):

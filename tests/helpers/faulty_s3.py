@@ -89,7 +89,8 @@ class _Handler(BaseHTTPRequestHandler):
         connection = http.client.HTTPConnection(*self.server.backend)
         connection.request(self.command, self.path, body, dict(self.headers))
         response = connection.getresponse()
-        data, headers = response.read(), response.getheaders()
+        data = response.read()
+        headers = response.getheaders()
         connection.close()
         return response.status, headers, data
 

@@ -89,7 +89,9 @@ def watched(view: Any) -> Iterator[Counter[str]]:
     """
     seen: dict[tuple[str, Any], str] = {}
     claims: set[tuple[str, Any]] = set()
-    ended, faults, looks = threading.Event(), list[BaseException](), Counter[str]()
+    ended = threading.Event()
+    faults = list[BaseException]()
+    looks = Counter[str]()
 
     def look() -> None:
         for name, stamp in view.stamps().items():

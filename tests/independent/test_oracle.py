@@ -261,7 +261,9 @@ def demand_tasks(spec, x, rows, threads, patch):
     privatizer.stream = recorder
     codes = privatizer.privatize(x, threads=threads)
     judge = oracle_for(spec)
-    table, left, wanted = exact(x), list(recorder.streams), []
+    table = exact(x)
+    left = list(recorder.streams)
+    wanted = []
     for start in range(0, len(table), rows):
         stored = np.ascontiguousarray(codes.stored[start : start + rows])
         for stream in left:
@@ -303,7 +305,8 @@ def demand_index(spec, x, patch):
         index.add(x[3:])
         found = index.search(x[:2], k=4, query="private")
     one, two, last = recorder.streams
-    judge, asked = oracle_for(spec), oracle_for(index.query_spec)
+    judge = oracle_for(spec)
+    asked = oracle_for(index.query_spec)
     wanted = judge.codes(exact(x[:3]), replay(one)) + judge.codes(exact(x[3:]), replay(two))
     if np.asarray(index.codes.stored).tolist() != unpacked(judge, wanted):
         raise DisagreementError("the index keeps other codes")
@@ -414,9 +417,12 @@ def test_tasks_of_one_thread_share_its_stream(method, monkeypatch):
     """As they do with the stream that ships: words are read on, task after task."""
     spec = Case(method).spec
     monkeypatch.setattr(dpindex.mechanism.privatizer, "block_rows", lambda spec, sparse: 3)
-    x, words, judge = vectors(spec, 11), Words(3, edges=True), oracle_for(spec)
+    x = vectors(spec, 11)
+    words = Words(3, edges=True)
+    judge = oracle_for(spec)
     wanted = [row for i in range(0, 11, 3) for row in judge.codes(exact(x[i : i + 3]), words)]
-    privatizer, stream = dpi.Privatizer(spec, allow_unprotected=True), Dealt(words.dealt)
+    privatizer = dpi.Privatizer(spec, allow_unprotected=True)
+    stream = Dealt(words.dealt)
     privatizer.stream = lambda: stream
     demand(privatizer.privatize(x, threads=1), judge, wanted)
     assert stream.spent
@@ -444,7 +450,8 @@ def test_the_smallest_blocks(method, layout, monkeypatch):
 )
 def test_codes_of_every_width(each, kind):
     spec = each.spec
-    words, x = Words(2), vectors(spec)
+    words = Words(2)
+    x = vectors(spec)
     assert oracle_for(spec).stored(oracle_for(spec).codes(exact(x), words))[0] == kind
     demand_released(spec, x, Words(2))
 
@@ -769,9 +776,12 @@ def heavier_matrix(patch, spec):
     patch.setattr(Designed, "apply", lambda self, x: np.rint(1.05 * apply(self, x)))
 
 
-ADDITIVE, GAUSSIAN, SIGNS = case("dp-oporp-staircase"), case("dp-oporp"), case("dp-signoporp-rr")
+ADDITIVE = case("dp-oporp-staircase")
+GAUSSIAN = case("dp-oporp")
+SIGNS = case("dp-signoporp-rr")
 WAVE = case("raw-square-wave")
-CAP, BOOK = case("record-cap"), case("record-codebook")
+CAP = case("record-cap")
+BOOK = case("record-codebook")
 PRIVATIZE = (dpi.Privatizer, "privatize")
 
 WEAKNESSES = {

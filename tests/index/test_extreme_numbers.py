@@ -43,7 +43,8 @@ def test_rows_of_any_size_have_norm_1_and_rows_of_zeros_stay(kind):
 
 def given_twice(values, form):
     """A matrix of two rows, of which the first has two values at one place."""
-    rows, columns = [0, 0, 1], [1, 1, 2]
+    rows = [0, 0, 1]
+    columns = [1, 1, 2]
     if form == "coo":
         return sparse.coo_matrix((values, (rows, columns)), shape=(2, 3))
     if form == "csr":

@@ -126,7 +126,8 @@ def test_the_rounding_bound_holds(k):
 @pytest.mark.parametrize("k", [1, 7, 64, 100, 512])
 @pytest.mark.parametrize("n", [1, 50, 5000])
 def test_private_queries_are_searched_by_hamming_distance(k, n):
-    signs, asked = _signs(n, k), _signs(9, k, seed=1)
+    signs = _signs(n, k)
+    asked = _signs(9, k, seed=1)
     count = min(20, n)
     scores, rows = _bits(signs).search(BitCodes.from_signs(asked > 0, MARK).stored, count)
     truth = asked @ signs.T

@@ -18,7 +18,8 @@ YEARS = [2018, 2019, None, 2021, 2022, 2023]
 
 
 def _store(ids):
-    store, format_ = CodeStore(SignFormat(8, bytes(16))), SignFormat(8, bytes(16))
+    store = CodeStore(SignFormat(8, bytes(16)))
+    format_ = SignFormat(8, bytes(16))
     codes = format_.codes(np.zeros((6, 1), np.uint8))
     words = ["en", "de", "en", None, "it's", "fr"]
     flags = [True, False, None, True, False, True]
@@ -27,7 +28,8 @@ def _store(ids):
     return store
 
 
-NUMBERS, NAMES = _store(range(10, 16)), _store(list("abcdef"))
+NUMBERS = _store(range(10, 16))
+NAMES = _store(list("abcdef"))
 
 
 @folded(

@@ -86,7 +86,8 @@ def test_an_index_is_a_dictionary_of_codes(index):
 
 
 def test_a_replacement_is_a_second_release(index, tmp_path):
-    ledger, names = dpi.Ledger(tmp_path / "ledger"), index.ids.tolist()
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    names = index.ids.tolist()
     before = index.codes.stored.copy()
     index.save(tmp_path / "i")  # a ledger counts releases that last
     payload = {"t&": ["x", "y"], "score": [1, 2]}

@@ -42,7 +42,8 @@ def test_rotation_keeps_cosines():
     flat = PrivateIndex(index.spec)
     flat.add_codes(index.codes)
     flat.fit_denoiser("linear")
-    mine, theirs = index.search(base[:40]), flat.search(base[:40])
+    mine = index.search(base[:40])
+    theirs = flat.search(base[:40])
     assert mine.scores == pytest.approx(theirs.scores, abs=0.01)
 
 

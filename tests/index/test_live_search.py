@@ -67,7 +67,8 @@ def test_a_search_ends_although_a_code_comes_whenever_it_has_all(index, monkeypa
 
 
 def test_a_search_does_not_wait_for_an_addition_that_takes_long(index):
-    is_under_way, may_end = threading.Event(), threading.Event()
+    is_under_way = threading.Event()
+    may_end = threading.Event()
 
     def report(*_):
         is_under_way.set()

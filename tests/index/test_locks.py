@@ -58,7 +58,8 @@ def _watched(monkeypatch):
 
 
 def test_searches_are_inside_together():
-    door, log = Door(), list[str]()
+    door = Door()
+    log = list[str]()
     with door.passed(lambda: True, list):
         _thread(door, log, "other").join(SOON)
         assert log == ["other"]
@@ -80,7 +81,8 @@ def test_who_prepares_is_alone_and_nobody_overtakes(monkeypatch):
 
 
 def test_an_exception_lets_the_next_in():
-    door, log = Door(), list[str]()
+    door = Door()
+    log = list[str]()
 
     def fail():
         raise KeyboardInterrupt
@@ -95,7 +97,8 @@ def test_an_exception_lets_the_next_in():
 
 
 def test_who_gives_up_waiting_leaves_the_queue(monkeypatch):
-    door, log = Door(), list[str]()
+    door = Door()
+    log = list[str]()
 
     def interrupted(condition):
         raise KeyboardInterrupt

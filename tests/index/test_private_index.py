@@ -31,7 +31,8 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 
 DIM = 24
 METHODS = [method.name for method in dpi.methods()]
-FLOAT, BITS = "dp-oporp-staircase", "dp-signoporp-rr"
+FLOAT = "dp-oporp-staircase"
+BITS = "dp-signoporp-rr"
 
 
 @cache
@@ -97,7 +98,8 @@ def test_the_unprotected_are_not_saved_by_accident(method, tmp_path):
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m.startswith("none-")])
 def test_finding_8_a_query_without_noise_is_not_called_private(method):
-    index, queries = _filled(method), _vectors(2)
+    index = _filled(method)
+    queries = _vectors(2)
     for search in (index.search, partial(index.range_search, threshold=0.5)):
         with pytest.raises(InputError, match="protects nothing"):
             search(queries, query="private")
@@ -294,13 +296,15 @@ def test_one_vector_may_come_as_a_row():
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [FLOAT, BITS])
 def test_added_in_pieces_with_searches_between(method):
-    index, whole = PrivateIndex(_spec(method)), PrivateIndex(_spec(method))
+    index = PrivateIndex(_spec(method))
+    whole = PrivateIndex(_spec(method))
     codes = Privatizer(index.spec).privatize(_vectors(90))
     for start in range(0, 90, 7):
         index.add_codes(codes.take(slice(start, start + 7)))
         assert index.search(_vectors(1)).ids.shape[1] == min(10, len(index))
     whole.add_codes(codes)
-    ours, theirs = index.search(_vectors(5), k=90), whole.search(_vectors(5), k=90)
+    ours = index.search(_vectors(5), k=90)
+    theirs = whole.search(_vectors(5), k=90)
     np.testing.assert_array_equal(ours.scores, theirs.scores)
     np.testing.assert_array_equal(ours.similarity, theirs.similarity)
 
@@ -417,7 +421,8 @@ def test_searches_and_changes_from_many_threads_agree():
 )
 def test_ctrl_c_in_a_search_leaves_the_index_usable(method, part, step, call, monkeypatch):
     index = _filled(method)
-    plain, calls = getattr(part, step), [0]
+    plain = getattr(part, step)
+    calls = [0]
 
     def interrupted(*arguments):
         calls[0] += 1
@@ -440,7 +445,8 @@ def test_ctrl_c_in_a_search_leaves_the_index_usable(method, part, step, call, mo
 def test_ctrl_c_between_blocks_does_not_shift_rows(index_type, after, monkeypatch):
     index = _filled("none-oporp", metric="l2", index_type=index_type)
     monkeypatch.setattr("dpindex.storage.code_store.STORED_NUMBERS", 20 * index.codes.k)
-    plain, calls = FaissVectors.add, [0]
+    plain = FaissVectors.add
+    calls = [0]
 
     def interrupted(self, items):
         calls[0] += 1
@@ -617,7 +623,8 @@ def test_range_search_takes_the_memory_of_a_block(method):
 def test_codes_of_any_width_are_kept():
     """Integers are widened when they have to be, and no sooner."""
     format_ = NumberFormat(2, bytes(16), 1.0, 0.0)
-    store, wanted = CodeStore(format_), []
+    store = CodeStore(format_)
+    wanted = []
     for number, value in enumerate([3, 300, -4, 70_000, 5, 2**31 - 1] * 3):
         rows = np.full((number + 1, 2), value, dtype=np.int32)
         store.append(format_.codes(rows), store.ids.check(None, number + 1))
@@ -695,7 +702,8 @@ def _equal(plain, mapped):
 @pytest.mark.usefixtures("_all_mapped")
 def test_mapped_integers_of_several_widths(tmp_path):
     index = PrivateIndex(_spec("none-oporp"))
-    format_, values = index.spec.format, [3, 300, 70_000]
+    format_ = index.spec.format
+    values = [3, 300, 70_000]
     for value in values:
         rows = np.full((4, format_.width), value, dtype=np.int32)
         index.add_codes(format_.codes(rows))

@@ -17,7 +17,10 @@ from dpindex.decode.base import exact_similarities
 from dpindex.index import originals
 from dpindex.index.originals import Candidates, Originals
 
-N, NQ, DIM, K = 600, 9, 24, 5
+N = 600
+NQ = 9
+DIM = 24
+K = 5
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (N, DIM))
 X[17] = 0.0

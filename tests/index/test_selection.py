@@ -8,7 +8,8 @@ import dpindex as dpi
 from dpindex.index import filters as selection
 from dpindex.index.faiss_vectors import FaissVectors
 
-N, DIM = 800, 16
+N = 800
+DIM = 16
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 4)) @ RNG.normal(size=(4, DIM))
 X /= np.linalg.norm(X, axis=1)[:, None]
@@ -66,7 +67,8 @@ def made_of_two_parts(case):
 def test_as_left_out_of_a_full_ranking(index, mode, share):
     mask = np.random.default_rng(1).random(N) < share
     asked = Q if mode == "exact" else dpi.Privatizer(index.spec).privatize(Q)
-    full, found = index.search(asked, k=N), index.search(asked, k=7, filter=mask)
+    full = index.search(asked, k=N)
+    found = index.search(asked, k=7, filter=mask)
     assert mask[found.ids].all()
     if index.index_recall is not None and index.index_type != "OPQ4,PQ4" and share > 0.1:
         return  # it does not visit everything: what it finds is as good as without a filter

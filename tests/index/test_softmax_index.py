@@ -26,7 +26,8 @@ def spec(**terms):
 @pytest.mark.parametrize("query", ["exact", "private"])
 @pytest.mark.parametrize("record", [None, 9.0])
 def test_neighbours_are_found_and_similarities_are_true(query, record):
-    base, asked = kind(3000, 2), kind(100, 3)
+    base = kind(3000, 2)
+    asked = kind(100, 3)
     index = dpi.PrivateIndex(spec(record_epsilon=record))
     index.add(base)
     hits = index.search(asked, k=50, query=query)

@@ -23,7 +23,8 @@ from dpindex.base.errors import InputError
 from dpindex.integrations.accepted import Accepted, Submission
 from dpindex.integrations.collector import Collector
 
-DIM, OLD = 32, 50
+DIM = 32
+OLD = 50
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(OLD + 10, DIM))
 X /= np.linalg.norm(X, axis=1, keepdims=True)

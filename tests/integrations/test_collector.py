@@ -46,7 +46,8 @@ def done(outcome):
 
 
 def test_what_is_accepted_is_saved_at_the_end(index):
-    one, two = submission("a", "b"), submission("c")
+    one = submission("a", "b")
+    two = submission("c")
     with collecting(index) as collector:
         assert [done(collector.submit(s)) for s in (one, two)] == ["stored", "stored"]
     saved = reopened(index)
@@ -283,7 +284,8 @@ def test_who_does_not_wait_any_more_does_no_harm(index, monkeypatch):
 def test_too_many_that_wait_are_sent_away(index, monkeypatch):
     with collecting(index, max_waiting=2) as collector:
         held = Held(monkeypatch)
-        waiting, refused = [], 0
+        waiting = []
+        refused = 0
         for i in range(20):
             try:
                 waiting.append(collector.submit(submission(f"n{i}")))

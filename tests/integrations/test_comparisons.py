@@ -24,8 +24,11 @@ pytest.importorskip("starlette")
 testclient = pytest.importorskip("starlette.testclient")
 pytestmark = pytest.mark.usefixtures("known_noise")
 
-N, DIM = 60, 16
-SEARCH, RERANK, REACHES = 32 * "b", 32 * "c", 32 * "d"
+N = 60
+DIM = 16
+SEARCH = 32 * "b"
+RERANK = 32 * "c"
+REACHES = 32 * "d"
 JSON = {"content-type": "application/json"}
 X = np.random.default_rng(0).uniform(-1, 1, (N, DIM))
 NAMES = [f"n {i}" for i in range(N)]
@@ -57,7 +60,8 @@ def ask(server, query, ids, token=RERANK):
 def test_similarities_are_those_of_columns_within_their_ranges():
     """An income in dollars would drown an age, in answers though not in codes."""
     names = tuple(f"c{i}" for i in range(DIM))
-    lows, highs = np.full(DIM, -1.0), np.arange(1.0, DIM + 1)
+    lows = np.full(DIM, -1.0)
+    highs = np.arange(1.0, DIM + 1)
     spec = dpi.Spec(
         "raw-staircase", DIM, epsilon=4.0, bounds=(0.0, 1.0), clip=True,
         adjacency=dpi.attribute(1.0), ranges=Ranges(names, lows, highs),
@@ -233,7 +237,8 @@ class Local(Client):
 
 
 def test_a_searcher_reranks_with_the_holder(server):
-    searcher, holder = Local(server, SEARCH), Local(server, RERANK)
+    searcher = Local(server, SEARCH)
+    holder = Local(server, RERANK)
     queries = X[:1] + 0.05
     codes = dpi.Privatizer(SPEC.with_epsilon(6.0)).privatize(queries).to_bytes()
     order = np.argsort(-(queries @ UNIT.T)[0])[:5]

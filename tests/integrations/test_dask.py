@@ -55,11 +55,14 @@ def built(dataset, target, client, **options):
 @pytest.mark.extra
 def test_workers_are_killed(cluster, client, tmp_path):
     """One of two workers, at five random moments: every id once, and no other code was seen."""
-    rows, files = 3200, 32
+    rows = 3200
+    files = 32
     data = write_dataset(tmp_path / "data", rows, files, group=100)
-    ledger, chance = dpi.Ledger(tmp_path / "ledger"), random.Random(13)
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    chance = random.Random(13)
     moments = sorted(chance.sample(range(2 * files - 8), KILLS))
-    done, killed = 0, list[int]()
+    done = 0
+    killed = list[int]()
 
     def kill(*_):
         nonlocal done

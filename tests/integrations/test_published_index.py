@@ -23,7 +23,9 @@ from dpindex.integrations.client import Client
 pytest.importorskip("pyarrow")
 pytestmark = [*LITE, pytest.mark.usefixtures("known_noise")]
 
-N, NQ, DIM = 900, 70, 32
+N = 900
+NQ = 70
+DIM = 32
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 8)) @ RNG.normal(size=(8, DIM)) + 0.3 * RNG.normal(size=(N, DIM))
 X /= np.linalg.norm(X, axis=1, keepdims=True)
@@ -96,7 +98,8 @@ def _same(here, there, ties):
         tied_with_next = same[:, :-1].all(axis=1)
         assert (same | (swapped | tied_with_next)[:, None]).all()
         for name in ("similarity", "stderr", "unbiased", "unbiased_stderr"):
-            expected, found = getattr(here, name), getattr(there, name)
+            expected = getattr(here, name)
+            found = getattr(there, name)
             np.testing.assert_allclose(found[same], expected[same], atol=1e-5)
     rows = np.flatnonzero(same.ravel())
     assert there.payload.schema == here.payload.schema
@@ -130,7 +133,8 @@ def test_hits_are_those_of_the_index(name, made):
 def test_similarities_of_ties_are_those_of_their_codes(name, made):
     index, served = made(name)
     for asked in (Q, dpi.Privatizer(index.query_spec).privatize(Q)):
-        found, all_ = served.search(asked, 10, query="exact"), index.search(asked, N)
+        found = served.search(asked, 10, query="exact")
+        all_ = index.search(asked, N)
         for one, whole in ((found[i], all_[i]) for i in range(len(found))):
             places = [np.flatnonzero(whole.ids == id_)[0] for id_ in one.ids]
             for column in ("scores", "similarity", "stderr", "unbiased", "unbiased_stderr"):
@@ -270,7 +274,8 @@ class TestCollectors(CollectorContract):
 @pytest.mark.parametrize("name", PLACES)
 def test_a_collector_over_http_survives_a_kill(name, tmp_path):
     pytest.importorskip("starlette")
-    index, place = dpi.PrivateIndex(SIGNS), address(tmp_path, name)
+    index = dpi.PrivateIndex(SIGNS)
+    place = address(tmp_path, name)
     index.add(X[:9], [f"old{i}" for i in range(9)])
     dpi.publish(index, place)
     codes = dpi.Privatizer(SIGNS).privatize(X[9:10])

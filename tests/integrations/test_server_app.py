@@ -19,7 +19,9 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 ESTIMATES = ("similarity", "stderr", "unbiased", "unbiased_stderr")
 SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0, adjacency=dpi.attribute(1.0))
 OTHER = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=5.0, adjacency=dpi.attribute(1.0))
-SUBMIT, SEARCH, METRICS = 32 * "a", 32 * "b", 32 * "m"
+SUBMIT = 32 * "a"
+SEARCH = 32 * "b"
+METRICS = 32 * "m"
 CODES = {"content-type": "application/octet-stream"}
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (40, 16))
 
@@ -64,7 +66,8 @@ def make(index):
 def test_a_repetition_has_the_same_key_ids_and_codes(make):
     """Without the secret key whoever guesses ids and codes would be told that they were sent."""
     client = make()
-    first, other = {"idempotency-key": 16 * "k"}, {"idempotency-key": 17 * "k"}
+    first = {"idempotency-key": 16 * "k"}
+    other = {"idempotency-key": 17 * "k"}
     sent = codes(slice(0, 1))
     for ids, keys, body, status in (
         (["a"], first, sent, 201),
@@ -154,7 +157,8 @@ def test_ids_that_are_numbers(make, index):
 
 
 def _wrong_bodies():
-    good, kind = codes(), "content-type"
+    good = codes()
+    kind = "content-type"
     many = codes(np.zeros(max_rows(SPEC) + 1, np.int64))
     return {
         "nothing": (b"", {}, 422),

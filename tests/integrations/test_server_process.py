@@ -21,8 +21,10 @@ uvicorn = pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 SPEC = dpi.Spec("dp-signoporp-rr", dim=64, k=64, epsilon=4.0, adjacency=dpi.attribute(1.0))
-SUBMIT, SEARCH = 32 * "a", 32 * "b"
-CLIENTS, EACH = 8, 250
+SUBMIT = 32 * "a"
+SEARCH = 32 * "b"
+CLIENTS = 8
+EACH = 250
 SECONDS = 600.0
 """Against a hang only."""
 

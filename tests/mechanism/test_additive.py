@@ -62,7 +62,8 @@ def test_mean_is_linear_and_variance_averages_to_the_stated():
     than that of the cells, but for 1/CELL² of the dither, which real positions would not lack."""
     noise = AdditiveNoise(TABLE, 12)
     assert (noise.scale, noise.moments.variance[1:]) == (CELL, (0.0, 0.0))
-    means, variances = [], []
+    means = []
+    variances = []
     for x in range(-CELL, CELL):
         law = _law(x)
         mean = sum(code * p for code, p in law.items())

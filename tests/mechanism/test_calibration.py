@@ -18,7 +18,9 @@ from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.mechanism.papers.gaussian import kenthapadi_sigma
 
-EPSILON, DELTA, DIM = 1.3, 1e-6, 9
+EPSILON = 1.3
+DELTA = 1e-6
+DIM = 9
 ROWS = [
     row
     for row in dpi.methods()
@@ -68,7 +70,8 @@ def _sigma_in_cells(spec):
 def _delta(mu, epsilon):
     """Delta spent by a Gaussian whose shift is mu deviations (Balle & Wang 2018, Thm 8)."""
     with mpmath.workdps(60):
-        m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        m = mpmath.mpf(mu)
+        e = mpmath.mpf(epsilon)
         return float(mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m))
 
 
@@ -124,7 +127,8 @@ def test_ball_noise_covers_the_worst_direction(row):
     directions *= radius / np.linalg.norm(directions, axis=1, keepdims=True)
     base = rng.uniform(-0.4, 0.4, (1, DIM))
     grid = spec.grid
-    start, moved = grid.round(base), grid.round(base + directions)
+    start = grid.round(base)
+    moved = grid.round(base + directions)
     scale = int(spec.law.scale)
     before = spec.projection.apply(start).astype(np.int64)
     after = spec.projection.apply(moved).astype(np.int64)
@@ -191,7 +195,8 @@ def test_sign_methods_share_epsilon_over_the_signs_that_move(name, variant):
     for start in [np.zeros((1, DIM)), *rng.integers(-beta, beta + 1, (200, 1, DIM))]:
         x = spec.projection.apply(start.astype(float))
         y = spec.projection.apply(start + np.concatenate([_unit_changes(spec)]))
-        p, q = chance(x), chance(y)
+        p = chance(x)
+        q = chance(y)
         loss = np.maximum(np.abs(np.log(p / q)), np.abs(np.log((1 - p) / (1 - q))))
         worst = max(worst, float(loss.sum(axis=1).max()))
     assert worst <= EPSILON * (1 + 1e-9)

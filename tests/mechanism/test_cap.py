@@ -80,7 +80,9 @@ def test_the_best_cap_is_the_best_of_all(weights, epsilon):
 
 def _path_chance(law, code, side):
     """The chance of a code by the draws that lead to it, from the exact shares of completions."""
-    weights, chance, agreeing = law.cap.weights, Fraction(1), 0
+    weights = law.cap.weights
+    chance = Fraction(1)
+    agreeing = 0
     for i, kept in enumerate(code):
         counts = agreeing_sums(weights[i + 1 :])
         need = law.cap.threshold - agreeing
@@ -126,7 +128,8 @@ def test_tables_hold_the_exact_shares(weights, epsilon):
 @folded("epsilon", [0.001, 2.0, 12.0])
 def test_moments_agree_with_enumeration(weights, epsilon):
     law = CapResponse(best_cap(weights, epsilon))
-    cap, p = law.cap, law.cap.inside / 2.0**64
+    cap = law.cap
+    p = law.cap.inside / 2.0**64
     kept = np.zeros(len(weights))
     for code, total in _codes(weights):
         chance = p / cap.size if total >= cap.threshold else (1 - p) / cap.others
@@ -197,7 +200,8 @@ def test_ties_of_48_bits_are_decided_by_the_exact_share():
     """A cap of five codes: the first share is 1/5, whose digits never end."""
     law = CapResponse(Cap((2, 1, 1), 2, 5, 1 << 63))
     first, second = law.tables
-    side, share = 1, (int(first[1, 0, 0]) << 32) | int(second[1, 0, 0])
+    side = 1
+    share = (int(first[1, 0, 0]) << 32) | int(second[1, 0, 0])
     counts = agreeing_sums((1, 1))
     need = law.cap.threshold
     stay, move = (sum(counts[max(0, need - own) :]) for own in (0, 2))
@@ -261,7 +265,8 @@ def test_sparse_rows_are_encoded_as_dense_ones():
     x = np.random.default_rng(2).normal(size=(50, 300)) * (np.arange(300) % 7 == 0)
     for projected in (Privatizer(spec).project(x), Privatizer(spec).project(sparse.csr_matrix(x))):
         assert projected.shape == (50, 64)
-    one, other = Privatizer(spec).project(x), Privatizer(spec).project(sparse.csc_matrix(x))
+    one = Privatizer(spec).project(x)
+    other = Privatizer(spec).project(sparse.csc_matrix(x))
     np.testing.assert_allclose(one, other, atol=1e-5)
 
 

@@ -100,7 +100,8 @@ def test_foreign_bytes_are_refused():
 @pytest.mark.parametrize("scale", [1e-38, 1e-30, 1.0, 1e30, 1e37])
 def test_lengths_do_not_matter(scale):
     whole = np.random.default_rng(1).integers(-8, 9, (30, 12)) + np.eye(30, 12)
-    one, other = Codebook(whole), Codebook(whole * scale)
+    one = Codebook(whole)
+    other = Codebook(whole * scale)
     np.testing.assert_allclose(one.vectors, other.vectors, atol=1e-6)
     # Each was rounded to 32 bits by itself.
     np.testing.assert_allclose(one.grid, other.grid, atol=1)

@@ -289,7 +289,9 @@ def test_every_change_of_one_byte_is_refused(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_truncation_and_every_addition_is_refused(name):
     codes = made(name)
-    data, header, body = codes.to_bytes(), header_of(codes), codes.stored.tobytes()
+    data = codes.to_bytes()
+    header = header_of(codes)
+    body = codes.stored.tobytes()
     for length in range(len(data)):
         for broken in (data[:length], data[length + 1 :]):
             with pytest.raises(InputError):

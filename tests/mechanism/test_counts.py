@@ -72,7 +72,8 @@ def test_gaussian_law(epsilon, delta, rows, neighbouring):
     changed = rows * CHANGED[neighbouring]
     table = law.source
     assert isinstance(table, CellTable)
-    masses, bits = table.masses, table.bits
+    masses = table.masses
+    bits = table.bits
     assert masses == masses[::-1]
     assert table.first == -(len(masses) // 2)
     with mpmath.workprec(300):

@@ -120,7 +120,8 @@ def test_inner_products_over_seeds(kind, kurtosis):
 
     Li & Li 2023, Sec. 3, for κ = 1. 6000 fixed seeds, within 6 standard errors each.
     """
-    dim, k = 12, 4
+    dim = 12
+    k = 4
     u, v = np.random.default_rng(0).normal(size=(2, dim))
     products = np.empty(6000)
     for seed in range(len(products)):

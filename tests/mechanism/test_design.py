@@ -331,7 +331,8 @@ def test_f_is_what_its_definition_says(window, rows):
 
 def test_the_decoder_estimates_vectors_as_they_were_before_they_were_clipped():
     """At hardly any noise, the linear estimate of least squares from what was clipped."""
-    public, private = narrow(4000), narrow(400)
+    public = narrow(4000)
+    private = narrow(400)
     made = dpi.design(public, epsilon=50.0, code_length=40, beta=1.0, window=0.5)
     spec = dpi.Spec(
         "dp-designed-laplace", 40, epsilon=50.0, adjacency=dpi.attribute(1.0),

@@ -86,7 +86,8 @@ def test_every_family_of_the_table_is_under_contract():
 @folded(("family", "changes"), SHAPES)
 def test_rows_are_projected_exactly_in_any_layout(family, changes):
     projection = made(family, **changes)
-    dim, k = changes["dim"], changes["k"]
+    dim = changes["dim"]
+    k = changes["k"]
     assert (projection.dim, projection.k) == (dim, k)
     matrix = projection.apply(np.eye(dim))
     assert (matrix == np.rint(matrix)).all()
@@ -141,7 +142,8 @@ def test_a_map_is_a_function_of_its_seed(family, changes):
 def test_scale_and_rms_keep_the_size_of_vectors(family, changes):
     """Coordinates of a unit vector have mean square rms², and k·(scale·rms)² is its norm, 1."""
     projection = made(family, **changes)
-    dim, k = changes["dim"], changes["k"]
+    dim = changes["dim"]
+    k = changes["k"]
     assert k * (projection.scale * projection.rms) ** 2 == pytest.approx(1.0)
     assert 0 <= projection.inner_product_factor <= (4.0 if changes["dim"] < 24 else 1.5) / k
     if dim == 300:

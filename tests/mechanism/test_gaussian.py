@@ -32,7 +32,8 @@ def one_beta(epsilon, delta, code_length):
 
 def _divergence(table, shift, epsilon):
     """Σ_z max(0, P(z) − e^ε P(z − shift)), no less than the true one, from the masses alone."""
-    bound, masses = exp_below(epsilon, _EXP_BITS), table.masses
+    bound = exp_below(epsilon, _EXP_BITS)
+    masses = table.masses
     total = 0
     for z, mass in enumerate(masses):
         other = masses[z - shift] if 0 <= z - shift < len(masses) else 0
@@ -43,13 +44,15 @@ def _divergence(table, shift, epsilon):
 def _excess(sigma, epsilon):
     """Balle & Wang's Φ(1/2σ − εσ) − e^ε Φ(−1/2σ − εσ)."""
     e = mpmath.mpf(epsilon)
-    near, far = 1 / (2 * sigma) - e * sigma, -1 / (2 * sigma) - e * sigma
+    near = 1 / (2 * sigma) - e * sigma
+    far = -1 / (2 * sigma) - e * sigma
     return mpmath.ncdf(near) - mpmath.exp(e) * mpmath.ncdf(far)
 
 
 def _sigma_by_bisection(epsilon, delta):
     with mpmath.workprec(400):
-        low, high = mpmath.mpf("1e-3"), mpmath.mpf(10) ** 5
+        low = mpmath.mpf("1e-3")
+        high = mpmath.mpf(10) ** 5
         for _ in range(120):
             middle = mpmath.sqrt(low * high)
             if _excess(middle, epsilon) > delta:

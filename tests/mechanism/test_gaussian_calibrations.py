@@ -56,7 +56,8 @@ def test_tu_theorem_1(dim, k, delta, epsilon):
 @folded("epsilon", EPSILONS)
 def test_tu_theorem_2(dim, k, delta, epsilon):
     with mpmath.workdps(40):
-        d, e = mpmath.mpf(delta), mpmath.mpf(epsilon)
+        d = mpmath.mpf(delta)
+        e = mpmath.mpf(epsilon)
         spread = mpmath.sqrt(2 * k * mpmath.log(2 / d))
         e1 = (mpmath.sqrt(2 * k * mpmath.log(2 / d) + 8 * k * e) - spread) / (4 * k)
         norm = mpmath.sqrt(2 * mpmath.log(4 * k / d))
@@ -71,7 +72,8 @@ def test_tu_theorem_2(dim, k, delta, epsilon):
 def _spent(sigma, epsilon):
     """Delta of a Gaussian of sensitivity 1 (Balle & Wang 2018, Thm 8)."""
     e = mpmath.mpf(epsilon)
-    near, far = 1 / (2 * sigma) - e * sigma, -1 / (2 * sigma) - e * sigma
+    near = 1 / (2 * sigma) - e * sigma
+    far = -1 / (2 * sigma) - e * sigma
     return mpmath.ncdf(near) - mpmath.exp(e) * mpmath.ncdf(far)
 
 

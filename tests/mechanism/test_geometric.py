@@ -35,7 +35,8 @@ _EXP_BITS = 256
 def _magnitudes(table, count):
     """f(0), f(1), …, f(count − 1) as integers over one common denominator."""
     half = len(table.masses) // 2
-    left, right = table.masses[:half], table.masses[half:]
+    left = table.masses[:half]
+    right = table.masses[half:]
     assert list(reversed(left)) == list(right), "not symmetric about −½"
     assert table.first == -half
     side, tail = list(right[:-1]), 2 * right[-1]  # a restart happens with either sign
@@ -51,7 +52,8 @@ def _magnitudes(table, count):
 
 def _sliding_least(values, reach):
     """The least value within ``reach`` places of each place (a monotone queue; ends cut off)."""
-    least, queue = [], deque[int]()
+    least = []
+    queue = deque[int]()
     for place in range(len(values) + reach):
         if place < len(values):
             while queue and values[queue[-1]] >= values[place]:
@@ -97,7 +99,8 @@ def test_one_unit_moved_from_the_tail_fails(name, epsilon):
     noise = LAWS[name](epsilon)
     table = noise.source
     masses = list(table.masses)
-    middle, taken = len(masses) // 2, masses[0] // 20
+    middle = len(masses) // 2
+    taken = masses[0] // 20
     for end, inner in ((0, middle - 1), (-1, middle)):
         masses[end] -= taken
         masses[inner] += taken

@@ -92,7 +92,8 @@ def test_idp_gaussian_moves_no_further_than_its_noise_is_made_for(
 ):
     """One beta moves each of N coordinates by m cells, with m√N ≤ S/σ: m read off from where the
     sign turns, S from the table's own variance."""
-    law, rows = _individual_gaussian(), 500
+    law = _individual_gaussian()
+    rows = 500
     deviation = math.sqrt(law.table.moments()[0] - 1 / 12)
     monkeypatch.setattr(law, "table", _Falling(rows))
     for size in range(1, 9):
@@ -124,7 +125,8 @@ def test_idp_gaussian_flips_with_the_chance_of_a_normal(inside):
 
 def test_idp_gaussian_five_percent_less_noise_would_be_seen():
     """The mean score Σ(±x) over A tells σ to 1 %: within 2.5 % of what σ promises (seeded)."""
-    law, count = _individual_gaussian(), 1 << 18
+    law = _individual_gaussian()
+    count = 1 << 18
     x = np.full((count, 8), 4096.0)
     z = 1 / (SIGMA * math.sqrt(8))
     advantage = law.perturb(x, Seeded(9)).mean() - 0.5

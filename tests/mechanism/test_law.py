@@ -120,7 +120,8 @@ def test_draws_are_a_function_of_the_words(name):
     """The same words give the same outcomes, in either float type; the input is left alone."""
     spec = SPECS[name]
     x = _grid_points(spec, 500)
-    single, double = x.astype(np.float32), x.astype(np.float64)
+    single = x.astype(np.float32)
+    double = x.astype(np.float64)
     drawn = spec.law.perturb(single, Seeded(1))
     assert drawn.shape == (x.shape[:1] if name in SYMBOLS else x.shape)
     kinds = {"signs": np.bool_, "numbers": np.int32, "symbols": np.int64}
@@ -173,7 +174,8 @@ def test_moments_are_those_of_the_draws(name, share):
     # In units of the deviation, so that one tolerance fits all laws.
     unit = 1.0 / math.sqrt(_at(law.moments.variance_of_x, x))
     moments, estimate, true = law.moments.in_units(unit), estimate * unit, x * unit
-    z, true_z = estimate - moments.centre, true - moments.centre
+    z = estimate - moments.centre
+    true_z = true - moments.centre
     square = moments.weight * (z**2 - moments.variance[0])
     square += 2 * moments.centre * z + moments.centre**2
     # Rounding to cells is averaged over places in a cell: a quarter of a cell squared is allowed.
@@ -198,7 +200,8 @@ def _chances(law, x):
         codes = np.arange(middle - reach, middle + reach + 1)
     u = likelihood.slope * (codes + law.offset) * law.scale + likelihood.shift - x
     # Uniform rounding spreads a code over one cell: the mean of the likelihood over it.
-    edges, half = likelihood.edges, likelihood.slope * law.scale / 2
+    edges = likelihood.edges
+    half = likelihood.slope * law.scale / 2
     steps = np.cumsum(likelihood.jumps)[:-1] * np.diff(edges)
     beyond = np.concatenate([[0.0], np.cumsum(steps)])
     over = np.interp(u + half, edges, beyond) - np.interp(u - half, edges, beyond)
@@ -232,7 +235,8 @@ def test_the_likelihood_is_that_of_the_draws(name, share):
 
     Bound at df + 8·√(2·df) + 30: by chance below 1e-7. A law with 5 % less noise is seen.
     """
-    law, count = law_of(name), 1 << 18
+    law = law_of(name)
+    count = 1 << 18
     x = _place(law, share)
     codes, chances = _chances(law, x)
 
@@ -273,7 +277,8 @@ def test_units_of_moments_and_likelihood_agree(name):
     """In other units every number scales with its power; densities still add up to one."""
     law = law_of(name)
     unit = 0.37
-    there, here = law.moments.in_units(unit), law.moments
+    there = law.moments.in_units(unit)
+    here = law.moments
     x = float(_place(law, 0.31))
     for order, polynomial in ((2, "variance_of_x"), (3, "mixed"), (4, "squared")):
         at = x if order == 2 else x - here.centre
@@ -303,7 +308,8 @@ def test_flips_have_the_stated_chance_at_every_size(name, rms):
     is a few percent off.
     """
     spec = SPECS[name]
-    law, k = spec.law, spec.code_length
+    law = spec.law
+    k = spec.code_length
     rng = np.random.default_rng(5)
     beta = float(1 << (law.grid_bits or 12))  # laws without a grid take any floats
     x = np.rint(rng.standard_normal(((1 << 18) // k, k)) * rms * beta)
@@ -317,7 +323,8 @@ def test_flips_have_the_stated_chance_at_every_size(name, rms):
     groups[x == 0] = -1  # a coin
     for group in np.unique(groups[groups >= 0]):
         inside = groups == group
-        expected, count = stated[inside].mean(), int(inside.sum())
+        expected = stated[inside].mean()
+        count = int(inside.sum())
         slack = 0.02 * expected if individual else 0.0
         # An iDP row's flips hang together through the number of its near signs: k a row.
         error = 6 * math.sqrt(expected * (1 - expected) / count * (k if individual else 1))

@@ -46,7 +46,8 @@ def test_moments_are_those_of_the_law(name, place):
     estimate = (code + law.offset) * law.scale * UNIT
     moments = law.moments.in_units(UNIT)
     true = float(x[0]) * UNIT
-    z, true_z = estimate - moments.centre, true - moments.centre
+    z = estimate - moments.centre
+    true_z = true - moments.centre
     square = moments.weight * (z**2 - moments.variance[0])
     square += 2 * moments.centre * z + moments.centre**2
     # Rounding to cells is averaged over places in a cell: a quarter of a cell squared is allowed.
@@ -86,7 +87,9 @@ def test_additive_noise_has_the_moments_of_its_square():
 @folded("z", [-0.5, 0.0, 0.3])
 def test_a_window_has_the_moments_of_its_mixture(weight, z):
     """Uniform within b of z with chance w, else within a of 0, all over w: by integration."""
-    a, b, centre = 1.0, 0.4, 0.25
+    a = 1.0
+    b = 0.4
+    centre = 0.25
     constant = (weight * b**2 + (1 - weight) * a**2) / (3 * weight**2)
     moments = NoiseMoments.window(weight, centre, a, constant)
     assert moments.reach == pytest.approx(a - b)
@@ -95,7 +98,8 @@ def test_a_window_has_the_moments_of_its_mixture(weight, z):
     code = np.concatenate([z + b * nodes, a * nodes]) / weight
     chance = np.concatenate([weight * weights, (1 - weight) * weights]) / 2
     square = weight * (code**2 - constant) + 2 * centre * code + centre**2
-    mean, true = chance @ code, (z + centre) ** 2
+    mean = chance @ code
+    true = (z + centre) ** 2
     assert mean == pytest.approx(z)
     assert chance @ square == pytest.approx(true)
     assert chance @ (code - z) ** 2 == pytest.approx(_at(moments.variance, z))

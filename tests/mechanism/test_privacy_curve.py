@@ -32,14 +32,18 @@ def digits():
 
 def in_digits(sigma, epsilon):
     """Balle & Wang 2018, Thm 8, by mpmath's own normal law."""
-    half, middle = 1 / (2 * mpmath.mpf(sigma)), mpmath.mpf(epsilon) * sigma
+    half = 1 / (2 * mpmath.mpf(sigma))
+    middle = mpmath.mpf(epsilon) * sigma
     return mpmath.ncdf(half - middle) - mpmath.exp(epsilon) * mpmath.ncdf(-half - middle)
 
 
 def in_balls(sigma, epsilon):
     """The same by Arb: an enclosure, by other people's code in another language."""
-    half, middle, root = 1 / (2 * arb(sigma)), arb(epsilon) * arb(sigma), arb(2).sqrt()
-    near, far = ((middle - half) / root).erfc(), ((middle + half) / root).erfc()
+    half = 1 / (2 * arb(sigma))
+    middle = arb(epsilon) * arb(sigma)
+    root = arb(2).sqrt()
+    near = ((middle - half) / root).erfc()
+    far = ((middle + half) / root).erfc()
     return (near - arb(epsilon).exp() * far) / 2
 
 
@@ -82,7 +86,8 @@ def test_arb_proves_every_sigma(epsilon, delta):
 @folded("delta", DELTAS)
 def test_the_interval_holds_the_ball_of_arb(epsilon, delta):
     sigma = least_sigma(epsilon, delta)
-    interval, ball = delta_interval(sigma, epsilon, delta), in_balls(sigma, epsilon)
+    interval = delta_interval(sigma, epsilon, delta)
+    ball = in_balls(sigma, epsilon)
     with mpmath.workdps(100):
         low, high = (mpmath.mpf(end) for end in (interval.a, interval.b))
         lower, upper = (

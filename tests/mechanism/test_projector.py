@@ -267,7 +267,8 @@ def test_sparse_zeros_must_lie_within_the_bounds():
 
 def test_clip_moves_values_to_the_bounds_but_not_nan():
     x = 3 * uniform(50)
-    clipping, strict = plain(clip=True), plain()
+    clipping = plain(clip=True)
+    strict = plain()
     wanted = strict.project(np.clip(x, -1, 1))
     np.testing.assert_array_equal(clipping.project(x), wanted)
     np.testing.assert_array_equal(clipping.project(sparse.csr_matrix(x)), wanted)

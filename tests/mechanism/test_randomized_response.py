@@ -77,7 +77,8 @@ def test_neighbours_differ_by_at_most_e_to_the_epsilon(name, epsilon):
 @pytest.mark.parametrize("name", LAWS)
 def test_neighbours_one_by_one(name, epsilon):
     """Every pair of integers, on a beta of 8 steps."""
-    law, bound = LAWS[name](epsilon), exp_between(epsilon)[0]
+    law = LAWS[name](epsilon)
+    bound = exp_between(epsilon)[0]
     chances = {x: _plus(law, x, beta=8) for x in range(-250, 251)}
     for x in range(-240, 241):
         assert all(_alike(chances[x], chances[y], bound) for y in range(x - 8, x + 9))
@@ -141,7 +142,8 @@ def test_a_chain_ends_where_rounding_up_would_hold_it(name, epsilon):
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 def test_geometric_flips_less_than_smooth_and_smooth_less_than_rr(epsilon):
-    geometric, smooth = geometric_flips(epsilon).thresholds, smooth_flips(epsilon).thresholds
+    geometric = geometric_flips(epsilon).thresholds
+    smooth = smooth_flips(epsilon).thresholds
     rr = randomized_response(epsilon).thresholds
     assert geometric[0] == smooth[0] == rr[0]
     assert list(geometric) == sorted(geometric, reverse=True)
@@ -216,7 +218,8 @@ def test_draw_flips_has_the_shape_of_its_index():
 @pytest.mark.parametrize("name", LAWS)
 def test_frequencies_with_secret_words(name):
     """2^18 signs at each of six values, within 5.5 standard errors: false alarm 4e-8 each."""
-    law, count = LAWS[name](0.8), 1 << 18
+    law = LAWS[name](0.8)
+    count = 1 << 18
     for x in (0, 3, -4096, 4097, -9000, 50_000):
         signs = law.perturb(np.full((count // 4, 4), x, np.float32), secret_stream())
         chance = _plus(law, x) / ONE
@@ -286,7 +289,8 @@ def test_realised_projections_change_no_more_signs(shape):
     Each column is one with chance at most P₊: the total exceeds its mean by more than 6 deviations
     with probability 1e-9; a single projection exceeds N₊ with probability δ = 1e-6. Seeds fixed.
     """
-    dim, min_norm = 60, 4.0
+    dim = 60
+    min_norm = 4.0
     u = {"flat": np.ones(dim), "one": np.eye(dim)[0], "half": (np.arange(dim) < 8) * 1.0}[shape]
     u = u / np.linalg.norm(u) * min_norm
     total = 0

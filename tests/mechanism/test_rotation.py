@@ -49,7 +49,9 @@ def test_inner_products_are_kept_on_average():
 
 
 def test_it_is_a_function_of_its_seed():
-    one, again, other = _map(20, 64, 5), _map(20, 64, 5), _map(20, 64, 6)
+    one = _map(20, 64, 5)
+    again = _map(20, 64, 5)
+    other = _map(20, 64, 6)
     np.testing.assert_array_equal(one, again)
     assert (one != other).any()
     digest = hashlib.sha256(np.sign(one).astype(np.int8).tobytes()).hexdigest()
@@ -161,7 +163,8 @@ def test_sensitivities_by_brute_force(dim, k):
 def test_inner_products_over_seeds():
     """Unbiased within 6 standard errors, the variance within 15 % of the factor's promise."""
     u, v = np.random.default_rng(0).normal(size=(2, 60))
-    products, promised = np.empty(3000), 0.0
+    products = np.empty(3000)
+    promised = 0.0
     for seed in range(len(products)):
         projection = FastJL(60, 8, seed)
         x, y = projection.apply(np.stack([u, v])) * projection.scale

@@ -95,7 +95,8 @@ def test_no_symbol_tells_neighbours_apart_by_more_than_epsilon(terms):
     largest = Fraction(1)
     with mpmath.workdps(60):
         for one, other in neighbours(made):
-            before, after = words_of(made, one), words_of(made, other)
+            before = words_of(made, one)
+            after = words_of(made, other)
             assert sum(before) == sum(after) == ONE * ONE
             for a, b in zip(before, after, strict=True):
                 largest = max(largest, Fraction(a, b), Fraction(b, a))

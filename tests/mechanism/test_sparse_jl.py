@@ -68,7 +68,9 @@ def test_dense_and_sparse_agree(make, k, dtype):
 
 def test_places_and_signs_are_uniform_and_unrelated_over_blocks():
     """Chi-square over places, and over pairs of places of two blocks; 6 deviations, seed fixed."""
-    dim, k, s = 1 << 16, 24, 3
+    dim = 1 << 16
+    k = 24
+    s = 3
     width = k // s
     unit_vectors = sparse.identity(dim, dtype=np.float32, format="csr")
     entries = SparseJL(dim, k, 0, s).apply_sparse(unit_vectors).reshape(dim, s, width)
@@ -91,7 +93,8 @@ def test_very_sparse_entries(s):
     chance = 1 / s
     assert abs(filled - 20_000 * chance) <= 6 * math.sqrt(20_000 * chance * (1 - chance))
     assert abs(matrix.sum()) < 6 * math.sqrt(filled)
-    sizes, rows = projection.sensitivity, np.count_nonzero(matrix, axis=1)
+    sizes = projection.sensitivity
+    rows = np.count_nonzero(matrix, axis=1)
     assert sizes.count == sizes.l1 == sizes.l2_squared == rows.max()
     assert projection.max_column_l1 == np.count_nonzero(matrix, axis=0).max()
     assert (projection.scale * projection.rms) ** 2 == pytest.approx(1 / 50)

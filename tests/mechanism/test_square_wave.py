@@ -82,7 +82,8 @@ def _mean_and_variance(chances):
 @folded(("low", "high"), INTERVALS)
 def test_decoded_codes_are_unbiased_by_exact_sums(epsilon, low, high):
     law = square_wave(epsilon, low, high)
-    scale, offset = law.scale, law.offset
+    scale = law.scale
+    offset = law.offset
     for x in {low, low + 1, (low + high) // 2, high - 1, high}:
         mean, _ = _mean_and_variance(_law_of_point(law, x))
         assert (float(mean) + offset) * scale == pytest.approx(x, abs=1e-9 * (high - low + scale))
@@ -166,7 +167,8 @@ def test_draw_below_is_exactly_uniform(limit):
     number for each. The edges are where ``word · limit`` passes a multiple of 2^32."""
     fair_words = []
     for result in range(limit):
-        first, last = -(-(result << 32) // limit), ((result + 1 << 32) - 1) // limit
+        first = -(-(result << 32) // limit)
+        last = ((result + 1 << 32) - 1) // limit
         near = [w for w in (first, first + 1, last) if first <= w <= last]
         refused = []
         for word in dict.fromkeys(near):
@@ -244,7 +246,8 @@ def test_codes_stay_in_range(epsilon):
 def test_codes_have_the_law(epsilon, x):
     """Chi-square of 2^18 codes against the exact law; outputs expecting fewer than 20 are pooled.
     Bound at df + 8·√(2·df) + 30: false alarm below 1e-7, with seeded words none."""
-    law, count = square_wave(epsilon, 0, 4096), 1 << 18
+    law = square_wave(epsilon, 0, 4096)
+    count = 1 << 18
     codes = law.perturb(np.full((count // 8, 8), x, np.float32), Seeded(21)).ravel()
     expected = np.array([float(p) for p in _law_of_point(law, x)]) * count
     seen = np.bincount(codes, minlength=len(expected))

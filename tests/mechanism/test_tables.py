@@ -179,7 +179,8 @@ def test_a_tail_keeps_its_sign_and_adds_a_new_magnitude(cell_bits, sign, again):
     tail = _word(7 if sign > 0 else 0)
     offset = 5 & ((1 << cell_bits) - 1)
     # tail, then tail once more (its own sign is not used), then an inner cell with an offset
-    second, third = _word(0), _word(again) | np.uint32(offset)
+    second = _word(0)
+    third = _word(again) | np.uint32(offset)
     fresh = np.array([1 << 62], np.uint64)
     keyed = [tail, fresh, second, fresh, third]
     stream = Scripted(keyed)

@@ -33,8 +33,10 @@ def _law(source):
 def test_two_digits_have_the_law_of_one_rounded_gaussian():
     """σ = 40 with L = 4: every mass within 10^-30 of the rounded N(0, σ²), relatively, near the
     centre, and absolutely everywhere within the tables' precision."""
-    digit, bits = 2, 192
-    fine_sigma, coarse_sigma = 16.0, math.sqrt(40.0**2 - 16.0**2) / 4
+    digit = 2
+    bits = 192
+    fine_sigma = 16.0
+    coarse_sigma = math.sqrt(40.0**2 - 16.0**2) / 4
     source = TwoDigitGaussian(
         discrete_gaussian_table(coarse_sigma, bits),
         gaussian_table(fine_sigma, 60.0, 1e-12, 1000, 0),
@@ -56,7 +58,9 @@ def test_two_digits_have_the_law_of_one_rounded_gaussian():
 def test_divergence_of_the_wide_gaussian():
     """Hockey-stick divergence of the summed masses at the calibrated shift: at most δ, and 5 %
     less noise is seen to fail."""
-    epsilon, delta, shift = 1.0, 1e-6, 6
+    epsilon = 1.0
+    delta = 1e-6
+    shift = 6
     sigma = 4.224678894 * shift
     below = exp_between(1)[0]
     for factor, holds in ((1.0, True), (0.95, False)):
@@ -97,9 +101,11 @@ def test_every_step_of_the_wide_laplace_loses_at_most_the_drop(drop):
     restart of their tail; and no less than 99.9 % of it is used."""
     source = TwoDigitLaplace(mpmath.mpf(drop), 0)
     size = 1 << source.digit
-    table, low = source.high, source.low.masses
+    table = source.high
+    low = source.low.masses
     side = list(table.masses[len(table.masses) // 2 : -1])
-    tail, half = table.masses[-1], 1 << (table.bits - 1)
+    tail = table.masses[-1]
+    half = 1 << (table.bits - 1)
     # Two periods of the high digit, on one scale: the restart multiplies by tail/half.
     high = [mass * half for mass in side] + [mass * tail for mass in side]
     bound = exp_between(drop)[0]
@@ -118,7 +124,8 @@ def test_every_step_of_the_wide_laplace_loses_at_most_the_drop(drop):
 def test_wide_laplace_draws_and_moments():
     noise = laplace_noise(0.5, 4000)
     assert isinstance(noise.source, TwoDigitLaplace)
-    count, scale = 1 << 19, 4000 / 0.5 * 4096
+    count = 1 << 19
+    scale = 4000 / 0.5 * 4096
     draws = noise.source.sample(count, Seeded(5)) + 0.5
     size = np.abs(draws)
     assert abs((draws > 0).mean() - 0.5) < 6 * 0.5 / math.sqrt(count)

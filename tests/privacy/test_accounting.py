@@ -46,7 +46,8 @@ def gaussian_delta(mu, epsilon):
 
 
 def analytic_epsilon(mu, delta):
-    low, high = 0.0, 200.0
+    low = 0.0
+    high = 200.0
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)

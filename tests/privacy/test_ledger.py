@@ -170,7 +170,8 @@ def test_tight_totals(ledger):
 
 def test_ids_are_kept_as_keyed_digests(ledger):
     ledger.record(SPEC, IDS)
-    data, key = ledger.path.read_bytes(), ledger.key_path.read_bytes()
+    data = ledger.path.read_bytes()
+    key = ledger.key_path.read_bytes()
     kept = digests(ledger)
     for name in IDS:
         assert hmac.digest(key, b"id:" + name.encode(), "sha256")[:16] in kept
@@ -319,10 +320,12 @@ def test_a_ledger_that_is_cut_off_is_refused(ledger):
 @given(st.binary(min_size=1, max_size=300), st.integers(0, 1 << 15), st.booleans())
 def test_any_bytes_are_read_or_refused(tmp_path_factory, data, place, ours):
     ledger = Ledger(tmp_path_factory.mktemp("any") / "ledger")
-    whole, before = b"", []
+    whole = b""
+    before = []
     if ours:
         ledger.record(SPEC, ["a", "b"])
-        whole, before = ledger.path.read_bytes(), shown(ledger)
+        whole = ledger.path.read_bytes()
+        before = shown(ledger)
         place %= len(whole)
     ledger.path.write_bytes(whole[:place] + data + whole[place + len(data) :])
     try:

@@ -42,7 +42,8 @@ def test_build_and_query(run):
     assert "epsilon = 4 (pure DP) under records(add-remove)" in built.output
     sketch = RaceSketch.open("s.race")
     assert sketch.spec.seed == 5
-    x, q = np.load("x.npy"), np.load("q.npy")
+    x = np.load("x.npy")
+    q = np.load("q.npy")
     table = run("race", "query", "s.race", "q.npy").output
     assert len(table.splitlines()) == 6
     assert "density" in table

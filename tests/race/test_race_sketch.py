@@ -220,7 +220,8 @@ def test_unbiased(hash, width, options):
     Hashes and noise come from known seeds. With eight columns the uncorrected chance collisions
     would miss by fifty standard errors.
     """
-    x, q = data(2000), data(4, seed=9)
+    x = data(2000)
+    q = data(4, seed=9)
     found = np.array(
         [
             small(rows=30, width=width, hash=hash, seed=seed, epsilon=4.0, **options)
@@ -237,7 +238,8 @@ def test_unbiased(hash, width, options):
 @pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
 def test_standard_error_is_the_spread_over_releases():
-    x, q = data(3000), data(5, seed=9)
+    x = data(3000)
+    q = data(5, seed=9)
     sketches = [small(rows=50, seed=seed).fit(x).release() for seed in range(80)]
     spread = np.std([sketch.count(q) for sketch in sketches], axis=0, ddof=1)
     stated = np.mean([sketch.summary(q)["stderr"] for sketch in sketches], axis=0)
@@ -246,7 +248,8 @@ def test_standard_error_is_the_spread_over_releases():
 
 @pytest.mark.usefixtures("known_noise")
 def test_size_density_and_bound():
-    x, q = data(20_000), data(20, seed=3)
+    x = data(20_000)
+    q = data(20, seed=3)
     sketch = small(rows=100, width=200, epsilon=2.0).fit(x).release()
     truth = kernel_sum(PStable(1.0, 2), x, q)
     # N̂ has a standard deviation of √(2·200·100)/2 = 100.
@@ -311,7 +314,8 @@ def test_rows_of_corollary_1():
     assert optimal_rows(1000, 1.0) == math.ceil(1000 / math.sqrt(2))
     assert optimal_rows(1000, 1.0, "replace") == math.ceil(500 / math.sqrt(2))
     assert optimal_rows(100, 1.0) == 71
-    f, epsilon = 1000.0, 0.5
+    f = 1000.0
+    epsilon = 0.5
 
     def bound(rows):
         return f**2 / rows + 2 * rows / epsilon**2
@@ -342,7 +346,8 @@ def test_bound_of_theorem_4():
 
 
 def test_merging_before_release_spends_the_other():
-    a, b = small().fit(data()), small().fit(data(seed=1))
+    a = small().fit(data())
+    b = small().fit(data(seed=1))
     both = exact(a) + exact(b)
     theirs = secret_counts(b)
     assert a.merge(b) is a
@@ -362,7 +367,8 @@ def test_merging_after_release_composes():
         )
 
     a, b = pair()
-    counts, variance = a.counts + b.counts, a.noise_variance + b.noise_variance
+    counts = a.counts + b.counts
+    variance = a.noise_variance + b.noise_variance
     guarantee = a.merge(b).guarantee
     assert (a.counts == counts).all()
     assert a.noise_variance == variance
@@ -379,7 +385,8 @@ def test_merging_after_release_composes():
 
 @pytest.mark.usefixtures("known_noise")
 def test_merged_answers_stay_unbiased():
-    x, q = data(4000), np.zeros((1, 3))
+    x = data(4000)
+    q = np.zeros((1, 3))
     options = {"epsilon": 8.0, "rows": 400, "width": 100}
     a, b = (small(**options).fit(part).release() for part in (x[:1000], x[1000:]))
     merged = a.merge(b, disjoint=True)
@@ -759,7 +766,8 @@ def test_stable_kernel_against_its_integral(ratio):
 @pytest.mark.slow
 def test_kernel_sum_in_parts():
     rng = np.random.default_rng(2)
-    x, q = rng.normal(size=(5000, 3)), rng.normal(size=(1500, 3))
+    x = rng.normal(size=(5000, 3))
+    q = rng.normal(size=(1500, 3))
     for hash in HASHES:
         assert kernel_sum(hash, x, q) == pytest.approx(hash.kernel(x, q).sum(axis=1))
 
@@ -859,7 +867,8 @@ def test_density_of_skin():
     """
     x = load("skin")["X"].astype(np.float64)
     order = np.random.default_rng(0).permutation(len(x))
-    queries, base = x[order[:1000]], x[order[1000:]]
+    queries = x[order[:1000]]
+    base = x[order[1000:]]
     hash = PStable(20.0, hashes=2)
     sketch = RaceSketch(SketchSpec(3, 1000, 1000, hash, epsilon=1.0)).fit(base).release()
     # The data holds few distinct colours, so the exact sum is quick.
@@ -903,7 +912,8 @@ def test_classes_of_occupancy(rule):
 
     data = load("occupancy")
     train = data["split"] == 0
-    x, y = data["X"] / [2.0, 10.0, 200.0, 500.0, 0.002], data["y"]
+    x = data["X"] / [2.0, 10.0, 200.0, 500.0, 0.002]
+    y = data["y"]
 
     def accuracy(kind):
         model = kind(PStable(2.0, hashes=4), rule=rule, rows=100, width=200, classes=(0, 1))

@@ -414,7 +414,8 @@ def fitted(model, *data):
 )
 def test_pairs_are_kernel_sums(hash, width):
     """Against the exact sum over all pairs, of a collection with itself and with another one."""
-    x, y = normal(800), normal(600, seed=1) + 1.0
+    x = normal(800)
+    y = normal(600, seed=1) + 1.0
     spec = SketchSpec(2, 1000, width, hash, epsilon=20.0)
     mine, theirs = (RaceSketch(spec).fit(part).release() for part in (x, y))
     for estimates, truth in (
@@ -438,7 +439,8 @@ def test_pairs_of_no_records_are_noise_around_zero():
 @pytest.mark.slow
 def test_outliers_that_drown_in_noise():
     """A thousand rows and columns at epsilon 1: what is flagged is chance, and it says so."""
-    x, far = normal(), np.random.default_rng(1).uniform(20, 90, (200, 2))
+    x = normal()
+    far = np.random.default_rng(1).uniform(20, 90, (200, 2))
     model, said = fitted(RaceOutliers(rows=1000, width=1000), x)
     assert len(said) == 1
     assert said[0].startswith("Noise may drown the answers")

@@ -54,7 +54,8 @@ def published_counts_check(spec: SketchSpec) -> Check:
 
 
 def _same(publish: Callable[[AnyArray, Path], object], one: AnyArray, other: AnyArray) -> Check:
-    names, differ = set[str](), set[str]()
+    names = set[str]()
+    differ = set[str]()
     published = [_files(publish, x) for x in (one, other)]
     for files in published:
         names |= set(files)

@@ -69,7 +69,8 @@ def _keeps_replaced(spec: Spec, vectors: Doubles) -> bool:
 def _keeps_second_draw(spec: Spec, vectors: Doubles) -> bool:
     """Whether a journal has codes of an attempt that another was before."""
     encoder = Privatizer(spec)
-    first, second = encoder.privatize(vectors), encoder.privatize(vectors)
+    first = encoder.privatize(vectors)
+    second = encoder.privatize(vectors)
     with TemporaryDirectory(prefix="dpindex-audit-") as name:
         journal = Journal(Path(name) / "private", "no target")
         with journal.held():

@@ -75,7 +75,8 @@ def fewest_codes_check(spec: Spec) -> Check:
     rows = np.random.default_rng(0).normal(size=(_FEWEST, spec.dim))
     codes = Privatizer(spec).privatize(rows)
     one_less = spec.format.codes(codes.stored[1:])
-    few, enough = _published(spec, one_less), _published(spec, codes)
+    few = _published(spec, one_less)
+    enough = _published(spec, codes)
     return Check(
         "path: fewest codes of a shuffle",
         f"{few} of {_FEWEST - 1} and {enough} of {_FEWEST} codes are published",

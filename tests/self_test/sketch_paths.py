@@ -79,7 +79,8 @@ def _merged_promise_check(spec: SketchSpec) -> Check:
         one, other = (RaceSketch(spec).fit(records).release() for _ in range(2))
         return one.merge(other, disjoint=disjoint).guarantee
 
-    together, apart = merged(False), merged(True)
+    together = merged(False)
+    apart = merged(True)
     once = spec.guarantee
     sums = together.epsilon >= 2 * once.epsilon and together.delta >= 2 * once.delta
     largest = apart.epsilon >= once.epsilon and apart.delta >= once.delta
@@ -138,7 +139,8 @@ def _counts_of_each(spec: SketchSpec, records: AnyArray) -> Ints:
 def _typed(records: AnyArray, dtype: type[np.generic]) -> AnyArray:
     """Return records in another type of numbers, those that fit in it."""
     limits: Any = np.finfo(dtype) if issubclass(dtype, np.floating) else np.iinfo(dtype)
-    low, high = float(limits.min), float(limits.max)
+    low = float(limits.min)
+    high = float(limits.max)
     fits = ((records >= low / 2) & (records <= high / 2)).all(axis=1)
     if low == 0:
         return np.asarray(np.clip(np.abs(records), low, high).astype(dtype))

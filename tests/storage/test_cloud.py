@@ -105,7 +105,9 @@ def test_h4_codes_of_the_loser_are_in_no_body_that_anyone_can_read(proxy, tmp_pa
     """Two attempts draw every segment before either is kept: the store hears of one."""
     target = "s3://lake/once"
     dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
-    both, privatize, drawn = threading.Barrier(2), dpi.Privatizer.privatize, list[Codes]()
+    both = threading.Barrier(2)
+    privatize = dpi.Privatizer.privatize
+    drawn = list[Codes]()
 
     def together(*arguments, **options):
         codes = privatize(*arguments, **options)

@@ -56,7 +56,8 @@ def test_processes_add_at_once(index, tmp_path, count, ledger):
         for part in range(count):
             file, *book = "x.npy", "--ids", f"ids{part}.txt", "--ledger", "ledger"
             if not ledger:  # the same vectors would be known again
-                file, book = f"x{part}.npy", []
+                file = f"x{part}.npy"
+                book = []
                 np.save(tmp_path / file, X / (1 + part))
             adding.append(started(tmp_path, "add", "ix", file, *book))
         for process in adding:
@@ -96,7 +97,8 @@ def test_a_second_build_into_a_directory_is_refused_before_it_is_booked(
 ):
     """It is started, with ids of its own, when the first has booked and has drawn no code yet."""
     build = ("build", "x.npy", "new", *STAIRCASE, "--ledger", "ledger")
-    plain, others = Privatizer.privatize, list[str]()
+    plain = Privatizer.privatize
+    others = list[str]()
 
     def privatize(self, *arguments, **options):
         other = started(tmp_path, *build, "--ids", "ids1.txt")
@@ -204,7 +206,8 @@ def test_what_was_added_and_removed_is_booked_again(
 
 
 def test_codes_that_were_booked_and_not_written_are_made_again(tmp_path, monkeypatch):
-    ledger, ids = Ledger(tmp_path / "ledger"), np.arange(10)
+    ledger = Ledger(tmp_path / "ledger")
+    ids = np.arange(10)
 
     def made():
         write_codes(tmp_path / "codes", SPEC, X, ids=ids, ledger=ledger)

@@ -110,7 +110,8 @@ def test_swapped_missing_and_renamed_files_are_noticed(saved, kind):
 
 def test_links_pipes_and_folders_are_not_read(saved, tmp_path):
     for name in ("segments/000000.codes", "ids/000001.ids", "manifest.json"):
-        file, aside = saved / name, tmp_path / "aside"
+        file = saved / name
+        aside = tmp_path / "aside"
         file.rename(aside)
         file.symlink_to(aside)
         _refused(saved)

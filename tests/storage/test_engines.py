@@ -113,7 +113,8 @@ def staged(target, pattern="*.codes"):
 
 
 def test_the_index_is_that_of_a_plain_build(data, tmp_path):
-    ledger, calls = dpi.Ledger(tmp_path / "ledger"), list[Any]()
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    calls = list[Any]()
     with watched(FolderView(tmp_path / "index")):
         outcome = build_index(
             opened(data),
@@ -267,7 +268,9 @@ def test_one_driver_at_a_time(data, tmp_path):
 @pytest.mark.parametrize("after", [False, True])
 def test_a_killed_attempt(data, tmp_path, monkeypatch, after):
     """Before its code had a name it is as if it never was; after that, the code stays."""
-    target, link, kept = tmp_path / "index", os.link, list[bytes]()
+    target = tmp_path / "index"
+    link = os.link
+    kept = list[bytes]()
 
     def dies(source, place, **folders):
         if str(place).endswith("000001.codes"):
@@ -312,7 +315,8 @@ def test_an_attempt_that_outlives_the_build_publishes_nothing(data, tmp_path):
 
 
 def test_the_ledger_knows_every_id_before_a_code_is_there(data, tmp_path):
-    ledger, target = dpi.Ledger(tmp_path / "ledger"), tmp_path / "index"
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    target = tmp_path / "index"
     begun(opened(data), target, SPEC, None, Terms(ledger))
     assert ledger.totals()[0].ids == ROWS
     assert not list(tmp_path.rglob("*.codes"))
@@ -336,7 +340,8 @@ def test_the_ledger_is_told_in_batches(data, tmp_path, monkeypatch):
 
 
 def test_a_build_of_other_input_is_refused(data, tmp_path):
-    target, ledger = tmp_path / "index", dpi.Ledger(tmp_path / "ledger")
+    target = tmp_path / "index"
+    ledger = dpi.Ledger(tmp_path / "ledger")
     begun(opened(data), target)
 
     def refused(match, *arguments, place=target):
@@ -345,7 +350,8 @@ def test_a_build_of_other_input_is_refused(data, tmp_path):
             build_index(dataset, place, spec, *rest)
 
     more = write_dataset(tmp_path / "more", ROWS + 1)
-    same, labels = opened(data), "vectors, ids or payload"
+    same = opened(data)
+    labels = "vectors, ids or payload"
     changed = [
         ("options", same, SPEC.with_epsilon(2.0)),
         ("options", same, Settings(SPEC, "l2")),
@@ -412,7 +418,8 @@ def test_ids_must_be_unique_in_all_files(tmp_path, ids, rows):
 
 def changed_in_place(path, old, new):
     """Change bytes of a file, which keeps its size, its time and its number."""
-    status, content = path.stat(), path.read_bytes()
+    status = path.stat()
+    content = path.read_bytes()
     assert content.count(old) == 1
     assert len(old) == len(new)
     with open(path, "r+b") as file:
@@ -426,14 +433,16 @@ def changed_in_place(path, old, new):
 @pytest.mark.parametrize("in_process", [False, True])
 def test_h7_vectors_that_change_in_place_are_noticed(tmp_path, in_process):
     """By their content: neither size nor time of the file tells."""
-    x, target = vectors(ROWS), tmp_path / "index"
+    x = vectors(ROWS)
+    target = tmp_path / "index"
     path = tmp_path / "x.npy"
     np.save(path, x)
 
     def dataset():
         return opened(path, id_column=None, in_process=in_process)
 
-    row, other = x[70].tobytes(), x[71][::-1].tobytes()
+    row = x[70].tobytes()
+    other = x[71][::-1].tobytes()
 
     def changing(function, shards):
         """After the check, and before the second shard is drawn."""
@@ -455,7 +464,8 @@ def test_h7_vectors_that_change_in_place_are_noticed(tmp_path, in_process):
 
 def test_h7_ids_and_payload_that_change_are_noticed(tmp_path):
     np.save(tmp_path / "x.npy", vectors(ROWS))
-    ids, kinds = np.arange(ROWS), np.arange(ROWS) % 7
+    ids = np.arange(ROWS)
+    kinds = np.arange(ROWS) % 7
     plain = opened(tmp_path / "x.npy", id_column=None)
 
     def dataset():

@@ -78,7 +78,8 @@ def _spec():
 
 
 def test_an_index_adds_nothing_and_writes_nothing_down(tmp_path):
-    index, ledger = PrivateIndex(_spec()), Ledger(tmp_path / "ledger")
+    index = PrivateIndex(_spec())
+    ledger = Ledger(tmp_path / "ledger")
     index.save(tmp_path / "index")
     names = [f"id{i}" for i in range(400)]
     for rows in (PRIVATE, sparse.csr_matrix(PRIVATE), PRIVATE.tolist()):
@@ -239,7 +240,8 @@ def test_command_line_of_a_design(run, tmp_path):
 
 def test_sparse_rows_of_millions_of_attributes_are_compared_with_a_design():
     """Of the attributes that it uses alone: made dense, they would take gigabytes."""
-    count, entries = 300, 40
+    count = 300
+    entries = 40
     rng = np.random.default_rng(4)
     places = rng.integers(0, 500, count * entries) * 4000
     starts = np.arange(count + 1) * entries

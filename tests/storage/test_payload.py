@@ -137,7 +137,8 @@ def test_damaged_and_foreign_bytes_are_refused():
     vectors = pa.BufferOutputStream()
     with pa.ipc.new_stream(vectors, pa.schema([("v", pa.list_(pa.float32()))])) as stream:
         stream.write_table(pa.table({"v": pa.array([[1.0]], pa.list_(pa.float32()))}))
-    compressed, listed = sink.getvalue().to_pybytes(), vectors.getvalue().to_pybytes()
+    compressed = sink.getvalue().to_pybytes()
+    listed = vectors.getvalue().to_pybytes()
     for data in (b"", b"x" * 100, good[:-50], good[:200], compressed, listed, good + good):
         if data == good + good:
             continue

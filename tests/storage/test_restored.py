@@ -14,7 +14,8 @@ from dpindex.base.errors import InputError
 from dpindex.base.files import pack, unpack
 from dpindex.storage.journal import RELEASE_MARK, identity
 
-ROWS, DIM = 24, 8
+ROWS = 24
+DIM = 8
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (ROWS, DIM))
 IDS = [f"person-{row}" for row in range(ROWS)]
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=8, epsilon=2.0, adjacency=dpi.attribute(1.0))

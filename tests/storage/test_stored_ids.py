@@ -82,7 +82,8 @@ def test_ascending_numbers_take_eight_bytes_each():
 )
 def test_ids_added_to_stored_ones(first, then):
     """As if all had been added."""
-    ids, plain = Ids(stored=_stored(first) if first else StoredIds()), Ids()
+    ids = Ids(stored=_stored(first) if first else StoredIds())
+    plain = Ids()
     for values in ([first] if first else []), ([then] if then else []):
         for some in values:
             plain.append(plain.check(some, len(some)))

@@ -71,7 +71,8 @@ def fake(monkeypatch):
 def test_measures_of_scripted_answers(fake):
     """Of the ten best answers 4 are among the true 50 and 1 in the true ten; of a hundred, 30."""
     true = nearest(150)
-    far, near = true[:, 50:], true[:, :50]
+    far = true[:, 50:]
+    near = true[:, :50]
     first = np.concatenate([far[:, :6], near[:, :1], near[:, 10:13]], axis=1)
     fake.answers = np.concatenate([first, near[:, 13:39], far[:, 6:70]], axis=1)
     assert fake.answers.shape[1] == 100

@@ -38,7 +38,8 @@ def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_o
     terms = {key: value for key, value in TERMS.items() if key != "methods"}
     spec = dpi.Spec(DESIGNED, DIM, design=made, **terms)
     population = sample.population_of(spec, 100)
-    others, tried = population.others, population.vectors
+    others = population.others
+    tried = population.vectors
     assert others is not None
     assert len(others) == len(tried) == 300
     assert not {*map(bytes, others)} & {*map(bytes, tried)}
@@ -74,7 +75,8 @@ def test_what_a_design_gives_away_is_measured():
 @pytest.mark.usefixtures("few_queries")
 def test_what_is_promised_of_designs_is_found():
     n = 12_000
-    base, queries = collection(n, 2), collection(300, 3)
+    base = collection(n, 2)
+    queries = collection(300, 3)
     plan = dpi.plan(collection(2000, 1), n=n, candidates=n // 100, **TERMS)
     assert plan.best.method in METHODS[:2]
     truth = ground_truth(base, queries, 50)
@@ -100,7 +102,8 @@ def test_what_is_promised_of_designs_is_found():
 def test_what_is_promised_of_a_softmax_codebook_is_found(record_epsilon):
     """Each vector of the sample plays a record that its own codeword does not hide."""
     n = 8000
-    base, queries = collection(n, 2), collection(300, 3)
+    base = collection(n, 2)
+    queries = collection(300, 3)
     terms = {**TERMS, "methods": ["codebook-softmax"], "record_epsilon": record_epsilon}
     plan = dpi.plan(collection(2000, 1), n=n, candidates=n // 50, **terms)
     assert len(plan.best.guarantee.promises) == (1 if record_epsilon is None else 2)

@@ -46,7 +46,8 @@ def specs():
 
 @pytest.fixture(scope="module")
 def curves():
-    source, asked = as_source(BASE, "base"), as_source(QUERIES, "queries")
+    source = as_source(BASE, "base")
+    asked = as_source(QUERIES, "queries")
     return evaluate(source, asked, specs(), examples=4, runs=2, neighbours=10)
 
 
@@ -58,7 +59,9 @@ def tiles(data):
     """The pictures of a sheet, cut out again: shape (count, height, width) or (…, 3)."""
     sheet = data["sheet"]
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet["src"].partition(",")[2]))))
-    height, width, columns = sheet["height"], sheet["width"], sheet["columns"]
+    height = sheet["height"]
+    width = sheet["width"]
+    columns = sheet["columns"]
     return np.stack(
         [
             pixels[top : top + height, left * width : (left + 1) * width]

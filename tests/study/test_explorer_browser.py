@@ -162,7 +162,8 @@ def test_the_odds_are_an_upper_bound(browser, files):
         assert explorer.page.input_value("#epsilon") == str(position)
         found = re.search(r"at most ([\d.]+) % sure", explorer.text("#odds"))
         assert found
-        sure, true = float(found[1]), 100 / (1 + math.exp(-explorer.epsilon))
+        sure = float(found[1])
+        true = 100 / (1 + math.exp(-explorer.epsilon))
         assert true - 1e-9 <= sure <= min(true + 0.1, 100)
         explorer.press("#epsilon", "ArrowRight")
     explorer.press("#epsilon", "Home")

@@ -41,7 +41,8 @@ def small_blocks(monkeypatch):
 @pytest.mark.parametrize("base_form", [np.asarray, scipy.sparse.csr_matrix])
 @pytest.mark.parametrize("query_form", [np.asarray, scipy.sparse.csr_matrix])
 def test_agrees_with_a_plain_sort(metric, base_form, query_form):
-    base, queries = vectors(40, 6, seed=1), vectors(8, 6, seed=2)
+    base = vectors(40, 6, seed=1)
+    queries = vectors(8, 6, seed=2)
     base[3] = 0
     truth = ground_truth(base_form(base), query_form(queries), 5, metric)
     scores = plain_scores(base, queries, metric)

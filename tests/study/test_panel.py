@@ -58,9 +58,11 @@ def test_half_of_the_ties_are_before_the_true_vector():
 
 
 def test_symbols_rank_candidates_by_their_exact_law():
-    words, candidates = directions(12, 1), directions(40, 2)
+    words = directions(12, 1)
+    candidates = directions(40, 2)
     spec = whole("record-codebook", 3.0, codebook=dpi.Codebook(words), subset=3)
-    symbols, own = np.array([4, 7, 4]), np.array([0, 5, 9])
+    symbols = np.array([4, 7, 4])
+    own = np.array([0, 5, 9])
     codes = spec.format.codes(symbols[:, None].astype(np.uint8))
     cosine = candidates @ words.T
     expected = []
@@ -145,10 +147,12 @@ def test_the_learned_map_leaves_every_pair_out():
 
 
 def test_membership_counts_false_positives():
-    queries, codes = directions(700, 1), directions(40, 2)
+    queries = directions(700, 1)
+    codes = directions(40, 2)
     scores = best_scores(queries, codes)
     assert scores == pytest.approx((queries @ codes.T).max(axis=1), abs=1e-6)
-    members, others = scores[:500], scores[500:]
+    members = scores[:500]
+    others = scores[500:]
     for share in (0.01, 0.1):
         rate = true_positive_rate(members, others, share)
         threshold = np.quantile(others, 1 - share, method="higher")
@@ -193,7 +197,8 @@ def test_the_bound_is_what_the_best_mechanism_reaches():
 
 
 def test_no_attack_on_whole_records_beats_its_bound():
-    base, public = directions(2000, 1), directions(600, 2)
+    base = directions(2000, 1)
+    public = directions(600, 2)
     book = dpi.Codebook(directions(64, 3))
     labels = Labels(np.sign(base[:, 0]), np.sign(public[:, 0]))
     specs = [whole("record-cap", 4.0), whole("record-codebook", 4.0, codebook=book, subset=2)]
@@ -236,7 +241,8 @@ def test_a_planted_leak_is_seen():
 def test_labels_are_told_by_codes_and_by_the_crowd():
     rng = np.random.default_rng(0)
     centres = 3 * directions(4, 7)
-    truth, told = rng.integers(0, 4, 3000), rng.integers(0, 4, 600)
+    truth = rng.integers(0, 4, 3000)
+    told = rng.integers(0, 4, 600)
     base = centres[truth] + directions(3000, 8)
     public = centres[told] + directions(600, 9)
     spec = dpi.Spec(
@@ -257,7 +263,8 @@ def test_labels_are_told_by_codes_and_by_the_crowd():
 
 
 def test_what_cannot_be_attacked_is_refused():
-    base, public = directions(50, 1), directions(120, 2)
+    base = directions(50, 1)
+    public = directions(120, 2)
     spec = [whole("record-cap", 4.0)]
     with pytest.raises(InputError, match="at least 100 public vectors"):
         attack_panel(base, spec, public[:20])

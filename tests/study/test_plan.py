@@ -22,7 +22,8 @@ from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
 from dpindex.study.target import NEIGHBOURS
 
-DIM, N = 24, 6000
+DIM = 24
+N = 6000
 TERMS = {
     "adjacency": dpi.attribute(1.0),
     "n": N, "bounds": (0.0, 1.0), "epsilon": 4.0, "query": "private",
@@ -174,7 +175,8 @@ def wide(rows, seed):
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
 def test_predictions_for_sparse_vectors(tmp_path):
-    base, queries = wide(N, 2), wide(300, 3)
+    base = wide(N, 2)
+    queries = wide(300, 3)
     terms = {
         "adjacency": dpi.attribute(1.0),
         "n": N,
@@ -485,7 +487,8 @@ def test_a_plan_has_a_picture(run, tmp_path):
 def test_curves_go_through_the_recommended_point(sample):
     made = dpi.plan(**TERMS, public=sample, methods=FEW[1:], max_bytes=3, curves=True)
     line = next(line for line in made.curves if made.best in line)
-    first, last = line[0].private, line[-1].private
+    first = line[0].private
+    last = line[-1].private
     assert last.recall_within(100) > first.recall_within(100)
     for line in made.curves:
         assert len({row.method for row in line}) == 1

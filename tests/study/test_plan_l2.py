@@ -26,7 +26,9 @@ def table(rows, seed=0):
 def test_promises_by_distance_are_found(epsilon):
     """Within 0.08: a promise varies by 0.04 and 200 queries by 0.02."""
     rows = table(8200)
-    base, sample, queries = rows[:6000], rows[6000:8000], rows[8000:]
+    base = rows[:6000]
+    sample = rows[6000:8000]
+    queries = rows[8000:]
     outcome = dpi.plan(
         n=6000, epsilon=epsilon, public=sample, metric="l2",
         methods=["raw-staircase"], **TERMS,

@@ -39,7 +39,8 @@ from dpindex.mechanism.noise.moments import Likelihood, NoiseMoments
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
-ROWS, DIM = 600, 16
+ROWS = 600
+DIM = 16
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,11 @@ from dpindex.study.reconstruction import Reconstructor, cosines, highest_cosine
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 DIM = 12
-LOW, HIGH, SCALE = -0.25, 0.75, 10.0
-MEAN, VARIANCE = 0.25, 1 / 12
+LOW = -0.25
+HIGH = 0.75
+SCALE = 10.0
+MEAN = 0.25
+VARIANCE = 1 / 12
 
 
 def public(method, **terms):
@@ -47,7 +50,8 @@ def test_no_other_scaling_of_the_estimate_is_nearer(spec):
     assert estimate.dtype == np.float32
     assert estimate.min() >= LOW * SCALE
     assert estimate.max() <= HIGH * SCALE
-    x, y = (estimate - MEAN * SCALE).ravel(), (truth - MEAN * SCALE).ravel()
+    x = (estimate - MEAN * SCALE).ravel()
+    y = (truth - MEAN * SCALE).ravel()
     slope = (x @ y) / (x @ x)
     deviation = np.sqrt(np.var(y - slope * x) / (x @ x))
     assert abs(slope - 1) < 6 * deviation + 0.01

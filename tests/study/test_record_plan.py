@@ -14,7 +14,8 @@ from dpindex.study.sample import Sample
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
-DIM, N = 24, 6000
+DIM = 24
+N = 6000
 
 
 def collection(rows, seed):

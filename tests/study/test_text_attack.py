@@ -22,7 +22,8 @@ def rows(count, seed):
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
-PUBLIC, BASE = rows(100, 1), rows(300, 2)
+PUBLIC = rows(100, 1)
+BASE = rows(300, 2)
 PUBLIC_TEXTS = [f"topic {i % 10}, text {i}" for i in range(100)]
 TEXTS = [f"<b>private</b> {i % 10}" for i in range(300)]
 
