@@ -184,7 +184,13 @@ def out_of_time(*_: object) -> None:
 
 def import_everything() -> None:
     """So that children import little but their tests."""
-    for name in ("oracle", "specs", "streams", "hypothesis", "dp_accounting.pld", "scipy.stats"):
+    for name in (
+        "independent.oracle",
+        "helpers.specs",
+        "hypothesis",
+        "dp_accounting.pld",
+        "scipy.stats",
+    ):
         importlib.import_module(name)
     for module in pkgutil.walk_packages(dpindex.__path__, "dpindex."):
         if not module.name.endswith("__main__"):
