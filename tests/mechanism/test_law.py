@@ -40,6 +40,7 @@ SPECS |= {
     f"{name}, two digits": _spec(find_method(name), 0.05, dim=70, k=64)
     for name in ("dp-rp-g-opt", "dp-rp-l")
 }
+SPECS |= {f"raw-staircase at {e:g}": _spec(find_method("raw-staircase"), e) for e in (32.0, 45.0)}
 COUNTS = {
     "counts": count_noise(1.0, 0.0, 50, 20, "add-remove"),
     "counts, normal": count_noise(1.0, 1e-6, 50, 20, "add-remove"),

@@ -82,7 +82,8 @@ class AdditiveNoise(NumberLaw):
     def likelihood(self) -> Likelihood:
         values, masses, width = self.source.profile()
         below = np.cumsum(masses)
-        kept = (below > _NEGLIGIBLE) & (below < below[-1] - _NEGLIGIBLE)
+        before = below - masses
+        kept = (below > _NEGLIGIBLE) & (before < below[-1] - _NEGLIGIBLE)
         values = values[kept]
         masses = masses[kept]
         jumps = np.diff(masses, prepend=0.0, append=0.0)
