@@ -15,30 +15,35 @@ observations. The histogram n of a sample has the expectation ``Σ_ρ π(ρ) p(b
 
 (Eilers 2007, penalised composite link model; Efron 2016, "Empirical Bayes deconvolution
 estimates"). P penalises third differences, which a normal density does not have, and weakly any
-departure from a normal density of deviation 0.125. The noisier the pairs, the less they weigh
-against P: where noise hides the shape of the prior it becomes normal, and where noise hides its
-width, too, it becomes that default. Then it is widened by the standard error of its mean.
+departure from a normal density of deviation 0.125. Pairs weigh by the share of their variance that
+cosines of that deviation would have: where noise hides the shape of the prior it becomes normal,
+and where noise hides its width, too, it becomes that default. Then it is widened by the standard
+error of its mean.
 
-*Norms that the codes leave uncertain* are averaged over: what is observed is a cosine times a norm,
-so a large observation speaks for a larger norm than was divided by, as well as for a large cosine.
+*Noise is seen in norms.* The noise of a code along its own vector changes its squared norm, too. By
+regression on that, the part ρ of it that a cosine of ρ observes is known, and only the rest is
+error: of additive noise s², at most ``s²(1 − ρ²)``. What the codes leave open of a norm is averaged
+over: a large observation speaks for a larger norm as well as for a larger cosine.
 
-*What the error contains.* The deviation of the posterior; the error that all cosines share, since
-what vectors have in common is projected once; and a share of the distance to the unbiased estimate.
-The last is there because the prior is that of all queries, and the neighbours of one query may be
-unlike it: the further the prior moves an estimate, the more rests on it.
+*What the error contains.* The deviation of the posterior; what the prior itself may be, as splines
+whose coefficients have the covariance ``H⁻¹(J + P)H⁻¹``, with H the penalised information and J the
+variance of the gradient over vectors, each of which is in many pairs (dyadic-robust variance,
+Fafchamps & Gubert 2007); and a third of the variance by norms, as if any correlation of norms with
+cosines were as likely as any other. Where codes say too little, this is large, and nothing is
+stated.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, row_blocks
+from dpindex.base.arrays import AnyArray, Doubles, Indices, row_blocks
 from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import DamagedError
 from dpindex.base.files import checked_array, pack, unpack
@@ -57,30 +62,19 @@ PAIRED_ROWS = 2048
 _PAIRS_OF = 512
 """Codes all of whose pairs are taken together."""
 
-_HEDGE = 0.25
-"""Share of the distance to the unbiased estimate that counts as error: bench/coverage."""
-
-_NORMS_HEDGE = 0.6
-"""The same where norms come from the codes: what is laid to a norm may be a cosine's."""
-
 _SPLINES = 19
 _DEFAULT_DEVIATION = 0.125
 _SCALE_GROUPS = 16
 _BINS = 96
-_TRUSTED_PAIRS = 3e4
-"""Most pairs that count where norms come from the codes: their laws are known less well."""
+_AT_ONCE = 256
+"""Pairs whose chances are in memory together."""
 
-_VALUES = 256
-_NORMS = 7
-"""Norms that are averaged over."""
+_NORMS = (
+    np.polynomial.hermite_e.hermegauss(7)[0],
+    np.polynomial.hermite_e.hermegauss(7)[1] / math.sqrt(2 * math.pi),
+)
+"""Places and weights of norms that are averaged over."""
 
-_NORMS_SHARE = 0.5
-"""Share of the variance by norms that pairs are taken to have: bench/coverage. With all of it the
-priors of pictures and tables lose their upper end, with none that of counts has too much of it."""
-
-_SCALES = np.geomspace(1e-6, 30.0, 50)
-_LOG_SCALES = np.log(_SCALES)
-_REACH = 4.0
 _LEAST = 1e-30
 _LOG_ENERGIES = np.linspace(-5.0, 5.0, 121)
 
@@ -129,12 +123,16 @@ class Decoded(NamedTuple):
         Scaled so that inner products with the other side observe cosines.
     noise : float64 array, shape (n,)
         Variance of a coordinate's noise that the law leaves out.
+    seen : float64 array, shape (n,)
+        Variance of it along the vector itself that its norm shows: of noise along a direction at a
+        cosine of ρ, ρ² times as much.
     norm_error : float64 array, shape (n,)
         Relative variance of the scale.
     """
 
     vectors: AnyArray
     noise: Doubles
+    seen: Doubles
     norm_error: Doubles
 
     def rows(self, block: slice) -> Decoded:
@@ -145,7 +143,54 @@ class Decoded(NamedTuple):
     def plain(cls, vectors: AnyArray) -> Decoded:
         """Vectors whose errors are all in the law."""
         none = np.zeros(len(vectors))
-        return cls(vectors, none, none)
+        return cls(vectors, none, none, none)
+
+
+class Observations(NamedTuple):
+    """What pairs of vectors show of their cosines: arrays of one shape.
+
+    Attributes
+    ----------
+    z : float64 array
+        Each observes a cosine ρ, under a law and these:
+    noise, seen : float64 arrays
+        The variance is ``noise − seen·ρ²`` above that of the law.
+    norm_error : float64 array
+        Relative variance of the scale of z, of which the logarithm is normal.
+    """
+
+    z: Doubles
+    noise: Doubles
+    seen: Doubles
+    norm_error: Doubles
+
+    @classmethod
+    def of(cls, z: Doubles, x: Decoded, y: Decoded, k: int) -> Observations:
+        """Inner products of two sides whose rows broadcast with them."""
+        noise = x.noise + y.noise + k * x.noise * y.noise
+        rest = (noise, x.seen + y.seen, x.norm_error + y.norm_error)
+        return cls(z, *(np.broadcast_to(part, z.shape) for part in rest))
+
+    def at(self, places: Any) -> Observations:
+        """Some of them, flat."""
+        return Observations(*(part[places] for part in self))
+
+    def scaled(self) -> Iterator[tuple[float, Doubles, Observations]]:
+        """Weights, factors and observations over them: Gauss–Hermite quadrature over the scale."""
+        if not self.norm_error.any():
+            yield 1.0, np.ones_like(self.z), self
+            return
+        deviation = np.sqrt(np.log1p(self.norm_error))
+        for place, weight in zip(*_NORMS, strict=True):
+            factor = np.exp(place * deviation)
+            square = factor**2
+            yield (
+                weight,
+                factor,
+                Observations(
+                    self.z / factor, self.noise / square, self.seen / square, self.norm_error
+                ),
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +215,8 @@ class SimilarityCalibration:
         Of symbols, the chance that no codeword resembles a vector, [0, 1].
     density : float64 array, shape (128,)
         Chances of the cells of :data:`GRID`.
+    doubt : float64 array, shape (19, 20)
+        A root of the covariance of what their logarithm is made of.
     """
 
     rows: int
@@ -180,11 +227,12 @@ class SimilarityCalibration:
     limit: float = 0.0
     energies: Doubles = field(default_factory=lambda: np.empty(0))
     density: Doubles = field(default_factory=lambda: np.full(CELLS, 1 / CELLS))
+    doubt: Doubles = field(default_factory=lambda: np.zeros((_SPLINES, _SPLINES + 1)))
 
     def to_bytes(self) -> bytes:
         """A container of arrays: see :func:`calibration_from_bytes`."""
         facts = {name: getattr(self, name) for name in ("rows", *_NUMBERS)}
-        arrays = {"energies": self.energies, "density": self.density}
+        arrays = {"energies": self.energies, "density": self.density, "doubt": self.doubt}
         return pack("calibration", facts, arrays)
 
     @property
@@ -206,6 +254,7 @@ def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
         rows = whole_number(facts.pop("rows"), "rows", 0, 2**63)
         numbers = {name: finite_number(facts.pop(name), name) for name in _NUMBERS}
         density = checked_array(arrays.pop("density"), "f8", "c", {"c": CELLS})
+        doubt = checked_array(arrays.pop("doubt"), "f8", "sd", {"s": _SPLINES, "d": _SPLINES + 1})
         energies = checked_array(arrays.pop("energies"), "f8", "e", {})
         fits = len(energies) in (0, len(_LOG_ENERGIES))
         if facts or arrays or not fits:
@@ -224,7 +273,7 @@ def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
         raise DamagedError(
             "these bytes are no calibration of this index; calibrate it again."
         ) from None
-    return SimilarityCalibration(rows, **numbers, energies=energies, density=density)
+    return SimilarityCalibration(rows, **numbers, energies=energies, density=density, doubt=doubt)
 
 
 def log_energies(middle: float) -> Doubles:
@@ -313,93 +362,89 @@ def calibrated(
         What is known of the collection without a prior.
     """
     rows, k = sides[0].vectors.shape
-    z: list[Doubles] = []
-    squares: list[Doubles] = []
-    norm_errors: list[Doubles] = []
+    parts = []
+    owners = []
     for block in row_blocks(rows, _PAIRS_OF):
         one, other = (side.rows(block) for side in sides)
         different = ~np.eye(len(one.vectors), dtype=np.bool_)
-        observed = other.vectors @ one.vectors.T
-        noise = own_variance(one.noise, other.noise[:, None], k)
-        z.append(observed[different].astype(np.float64))
-        squares.append(noise[different])
-        of_norms = one.norm_error + other.norm_error[:, None]
-        norm_errors.append(of_norms[different])
-    density = fitted_prior(
-        np.concatenate(z),
-        np.concatenate(squares),
-        np.concatenate(norm_errors),
-        law,
-        known.rows,
-    )
-    return replace(known, density=density)
-
-
-def own_variance(noise: Doubles, query_noise: Doubles, k: int) -> Doubles:
-    """Return s² of pairs: noise along the other side, and noise times noise."""
-    return noise + query_noise + k * noise * query_noise
+        z = (other.vectors @ one.vectors.T).astype(np.float64)
+        column = Decoded(other.vectors, *(part[:, None] for part in other[1:]))
+        parts.append(Observations.of(z, one, column, k).at(different))
+        owners.append(block.start + np.nonzero(different)[0])
+    pairs = Observations(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    density, doubt = fitted_prior(pairs, law, known.rows, np.concatenate(owners))
+    return replace(known, density=density, doubt=doubt)
 
 
 def fitted_prior(
-    z: Doubles,
-    squares: Doubles,
-    norm_error: Doubles,
-    law: ObservationLaw,
-    rows: int,
-) -> Doubles:
-    """Return the chances of the cells of cosines, shape (128,), that explain observations best.
+    pairs: Observations, law: ObservationLaw, rows: int, owners: Indices
+) -> tuple[Doubles, Doubles]:
+    """Return the chances of the cells of cosines that explain observations best, and their doubt.
 
-    One vector in ``rows`` may have any cosine. Parameters as of :meth:`PosteriorTable.__call__`.
+    See :class:`SimilarityCalibration`. One vector in ``rows`` may have any cosine.
+
+    Parameters
+    ----------
+    pairs : Observations
+        Arrays of shape (n,).
+    law : ObservationLaw
+    rows : int
+    owners : int array, shape (n,)
+        The vector, from 0, that each pair has in common with others.
     """
+    z, squares = pairs.z, pairs.noise
     if not len(z):
-        return _with_outliers(_density(_start(0.0)), rows)
+        doubt = np.linalg.inv(np.linalg.cholesky(_PENALTY)).T
+        doubt = np.column_stack([doubt, np.zeros(_SPLINES)])
+        return _with_outliers(_density(_start(0.0)), rows), doubt
     shares = np.arange(1, _SCALE_GROUPS) / _SCALE_GROUPS
     levels = np.unique(np.quantile(squares, shares))
     group = np.searchsorted(levels, squares)
-    counts = []
-    chances = []
+    counts: list[Doubles] = []
+    chances: list[Doubles] = []
+    places = np.empty(len(z), np.intp)
     low = law.expected[0]
     high = law.expected[-1]
     for number in np.unique(group):  # observations of nearly one scale share a histogram
-        mine = group == number
-        of_norms = _NORMS_SHARE * law.expected**2 * norm_error[mine].mean()
-        variance = law.variance + squares[mine].mean() + of_norms
-        deviation = np.sqrt(np.maximum(variance, 1e-6))
-        reach = 5 * deviation.max()
-        first = low - reach
-        last = high + reach
-        edges = np.linspace(first, last, _BINS + 1)
-        inside = np.clip(z[mine], first, last)
-        count, _ = np.histogram(inside, edges)
-        counts.append(count.astype(np.float64))
-        standardised = (edges - law.expected[:, None]) / deviation[:, None]
-        below = scipy.special.ndtr(standardised)
-        below[:, 0] = 0.0  # the outermost bins have no end
-        below[:, -1] = 1.0
-        chance = np.diff(below, axis=1) * mine.mean()
-        chances.append(chance + _LEAST)
+        mine = pairs.at(group == number)
+        typical = Observations(*(np.array([part.mean()]) for part in mine))
+        deviation = np.sqrt(law.variance.max() + typical.noise[0])
+        reach = 5 * max(deviation, 1e-3)
+        edges = np.linspace(low - reach, high + reach, _BINS + 1)
+        place = np.clip(np.searchsorted(edges, mine.z) - 1, 0, _BINS - 1)
+        places[group == number] = place + _BINS * len(counts)
+        counts.append(np.bincount(place, minlength=_BINS).astype(np.float64))
+        chance = np.zeros((CELLS, _BINS))
+        for weight, factor, part in typical.scaled():
+            variance = law.variance + part.noise - part.seen * GRID**2
+            deviation = np.sqrt(np.maximum(variance, 1e-6))[:, None]
+            below = scipy.special.ndtr((edges / factor - law.expected[:, None]) / deviation)
+            below[:, 0] = 0.0  # the outermost bins have no end
+            below[:, -1] = 1.0
+            chance += weight * np.diff(below, axis=1)
+        chances.append(chance * len(mine.z) / len(z) + _LEAST)
     count = np.concatenate(counts)
-    # Pairs weigh by the information that noise leaves of the variance of cosines: more weight would
-    # fit the shape of the noise, which is not quite normal. ``usual`` is a deviation of cosines:
-    # the default one, or a larger one where all noise is that of the law, which is nearly normal.
-    slope = (high - low) / 2
-    noise = (squares.mean() + law.variance.mean()) / slope**2
-    usual = 0.5
-    if squares.any():
-        usual = _DEFAULT_DEVIATION
-        count *= min(1.0, _TRUSTED_PAIRS / len(z))
-    count /= (1 + noise / usual**2) ** 2
     chance = np.concatenate(chances, axis=1)
     start = _start(float(law.inverse(z.mean())))
 
+    slope = (high - low) / 2
+    noise = (squares.mean() + law.variance.mean()) / slope**2
     # The error of the mean of all observations, of which every two are of the same two codes.
     mean_error = math.sqrt(noise * 2 / len(z))
-    prior = _smeared(_explaining(count, chance, start), mean_error)
-    return _with_outliers(prior, rows)
+    # The more pairs weigh, the more of the shape of the noise is fitted, which is not quite normal:
+    # what differs between two weights rests on that, and counts as an error of the prior.
+    share = 1 / (1 + noise / _DEFAULT_DEVIATION**2)
+    more, less = (_explaining(count * share**power, chance, start) for power in (1, 2))
+    density = _density(more)
+    bread = np.linalg.inv(_PENALTY + _information(density, chance, share * count))
+    varying = share**2 * _varying(density, chance, places, owners)
+    doubt = bread @ np.linalg.cholesky(_PENALTY + varying)
+    doubt = np.column_stack([doubt, more - less])
+    return _with_outliers(_smeared(density, mean_error), rows), doubt
 
 
 def _explaining(count: Doubles, chance: Doubles, start: Doubles) -> Doubles:
-    """Return the density that explains counts of observations best, less the penalty for it."""
+    """Return coefficients of the density that explains counts best, less the penalty."""
 
     def objective(coefficients: Doubles) -> tuple[float, Doubles]:
         """The negative penalised log-likelihood, and its gradient."""
@@ -418,7 +463,27 @@ def _explaining(count: Doubles, chance: Doubles, start: Doubles) -> Doubles:
         jac=True,
         method="L-BFGS-B",
     )
-    return _density(found.x)
+    return np.asarray(found.x, np.float64)
+
+
+def _slopes(density: Doubles, chance: Doubles) -> Doubles:
+    """Return how the logarithms of expected counts change with coefficients, (bins, splines)."""
+    change = density[:, None] * (_BASIS - density @ _BASIS)
+    return np.asarray(chance.T @ change / (density @ chance)[:, None])
+
+
+def _information(density: Doubles, chance: Doubles, count: Doubles) -> Doubles:
+    slopes = _slopes(density, chance)
+    return np.asarray((slopes.T * count) @ slopes)
+
+
+def _varying(density: Doubles, chance: Doubles, places: Indices, owners: Indices) -> Doubles:
+    """Return J, shape (splines, splines), of pairs in these places of the counts."""
+    slopes = _slopes(density, chance)
+    numbers = np.bincount(places, minlength=len(slopes))
+    slopes -= numbers @ slopes / len(places)
+    sums = np.stack([np.bincount(owners, slope[places]) for slope in slopes.T])
+    return np.asarray(4.0 * sums @ sums.T, np.float64)
 
 
 def _basis() -> Doubles:
@@ -468,160 +533,42 @@ def _with_outliers(density: Doubles, rows: int) -> Doubles:
     return (density * rows + 1 / CELLS) / (rows + 1)
 
 
-def _between(tables: Sequence[Doubles], row: Doubles, column: Doubles) -> list[Doubles]:
-    """Interpolate tables of one shape linearly between their rows and columns."""
-    # SciPy does so too, in a module whose import is a fifth of a query.
-    rows, columns = tables[0].shape
-    above = np.minimum(row.astype(np.intp), rows - 2)
-    left = np.minimum(column.astype(np.intp), columns - 2)
-    down = row - above
-    right = column - left
-    up = 1 - down
-    place = above * columns + left
-    below = place + columns
-    corners = [
-        (up * (1 - right), place),
-        (up * right, place + 1),
-        (down * (1 - right), below),
-        (down * right, below + 1),
-    ]
-
-    def between(table: Doubles) -> Doubles:
-        parts = [share * np.take(table, corner) for share, corner in corners]
-        return np.asarray(sum(parts), np.float64)
-
-    return [between(table) for table in tables]
+def posterior_cosines(
+    seen: Observations, law: ObservationLaw, known: SimilarityCalibration
+) -> tuple[Doubles, Doubles]:
+    """Return means and errors of the cosines behind observations, of their shape."""
+    mean, error = np.empty((2, seen.z.size))
+    flat = Observations(*(part.ravel() for part in seen))
+    for block in row_blocks(seen.z.size, _AT_ONCE):
+        mean[block], error[block] = _posterior(flat.at(block), law, known)
+    return mean.reshape(seen.z.shape), error.reshape(seen.z.shape)
 
 
-_Tables: TypeAlias = tuple[Doubles, Doubles, Doubles]
-
-
-class PosteriorTable:
-    """Posterior means and errors of cosines under one law.
-
-    Parameters
-    ----------
-    calibration : SimilarityCalibration
-    law : ObservationLaw
-    """
-
-    def __init__(self, calibration: SimilarityCalibration, law: ObservationLaw) -> None:
-        self._law = law
-        self._density = calibration.density
-        self._known: tuple[int, int, _Tables | None] = (len(_SCALES), 0, None)
-
-    def __call__(
-        self, z: Doubles, squares: Doubles, norm_error: Doubles
-    ) -> tuple[Doubles, Doubles]:
-        """Return means and errors of the cosines behind observations, shape (nq, count).
-
-        Parameters
-        ----------
-        z, squares, norm_error : float64 arrays, shape (nq, count)
-            Observations, their s², and the relative variance of the norms that they were divided
-            by.
-        """
-        if norm_error.any():
-            mean, error = self._over_norms(z, squares, norm_error)
-        else:
-            mean, error, _ = self._looked_up(z, squares)
-        share = np.where(norm_error > 0, _NORMS_HEDGE, _HEDGE)
-        hedge = share * (mean - self._plain(z))
-        return mean, np.hypot(error, hedge)
-
-    def _over_norms(
-        self, z: Doubles, squares: Doubles, norm_error: Doubles
-    ) -> tuple[Doubles, Doubles]:
-        """Return means and errors over norms, each as likely as it makes the observation.
-
-        The logarithm of a norm over its divisor is normal; Gauss–Hermite quadrature.
-        """
-        deviation = np.sqrt(np.log1p(norm_error))
-        places, shares = np.polynomial.hermite_e.hermegauss(_NORMS)
-        # Sums over norms in units of the largest chance so far: one norm is in memory at a time.
-        highest = np.full(z.shape, -np.inf)
-        total, first, second = np.zeros((3, *z.shape))
-        for place, share in zip(places, shares, strict=True):
-            factor = np.exp(place * deviation)
-            mean, error, log_chance = self._looked_up(z / factor, squares / factor**2)
-            # The density of the observation is that of the quotient over the factor.
-            log_chance += np.log(share) - place * deviation
-            before = highest
-            highest = np.maximum(before, log_chance)
-            kept = np.exp(before - highest)
-            weight = np.exp(log_chance - highest)
-            total = kept * total + weight
-            first = kept * first + weight * mean
-            second = kept * second + weight * (error**2 + mean**2)
-        mean = first / total
-        return mean, np.sqrt(np.maximum(second / total - mean**2, 0.0))
-
-    def _plain(self, z: Doubles) -> Doubles:
-        """Return the cosines of which observations are the expected ones, on a line beyond ±1."""
-        low, high = self._law.ends
-        beyond = z - np.clip(z, low, high)
-        return self._law.inverse(z) + beyond * 2 / (high - low)
-
-    def _looked_up(self, z: Doubles, squares: Doubles) -> tuple[Doubles, Doubles, Doubles]:
-        """Return means, errors, and the logarithms of the chances of observations."""
-        s = np.maximum(np.sqrt(squares), _SCALES[0])
-        rows = np.arange(len(_SCALES))
-        row = np.interp(np.log(s), _LOG_SCALES, rows)
-        low, high = self._law.ends
-        columns_per_unit = (_VALUES - 1) / (high - low)
-        column = (z / self._reach(s) - low) * columns_per_unit
-        np.clip(column, 0, _VALUES - 1, out=column)
-        first, tables = self._tables_about(row)
-        mean, error, log_chance = _between(tables, row - first, column)
-        return mean, error, log_chance
-
-    def _reach(self, s: Doubles) -> Doubles:
-        """Return how far observations are tabulated, over the range of expected ones."""
-        _, highest = self._law.ends
-        deviation = np.sqrt(s**2 + self._law.variance.max())
-        return np.asarray(1 + _REACH * deviation / highest)
-
-    def _tables_about(self, row: Doubles) -> tuple[int, _Tables]:
-        """Return the first scale of tables that span these rows, and the tables.
-
-        A search needs few scales, and the tables of all take a fifth of it.
-        """
-        first, last, tables = self._known
-        lowest = min(int(row.min(initial=len(_SCALES))), len(_SCALES) - 2)
-        highest = min(int(row.max(initial=0)) + 1, len(_SCALES) - 1)
-        highest = max(highest, lowest + 1)
-        if tables is None or lowest < first or highest > last:
-            first = min(first, lowest)
-            last = max(last, highest)
-            tables = self._new_tables(_SCALES[first : last + 1])
-            self._known = (first, last, tables)
-        return first, tables
-
-    def _new_tables(self, scales: Doubles) -> _Tables:
-        """Return means, deviations and log chances by s and by z over its reach.
-
-        Each has the shape (scales, values).
-        """
-        law = self._law
-        column = np.linspace(*law.ends, _VALUES)
-        z = column * self._reach(scales)[:, None]
-        variance = law.variance + scales[:, None, None] ** 2
-        # A law finer than the grid is widened to it, and what that added is taken off again.
-        cell = np.gradient(law.expected)
-        wide = np.maximum(variance, (0.75 * cell) ** 2)
-        distance = z[..., None] - law.expected
-        log = -(distance**2) / (2 * wide)
-        log -= np.log(wide) / 2
-        log += np.log(self._density)
-        highest = log.max(axis=2, keepdims=True)
-        weight = np.exp(log - highest)
-        total = weight.sum(axis=2, keepdims=True)
-        log_chance = (highest + np.log(total))[..., 0]
-        weight /= total
-        mean = weight @ GRID
-        mean_square = weight @ GRID**2
-        posterior_variance = np.maximum(mean_square - mean**2, 0.0)
-        spread = np.sqrt(posterior_variance)
-        kept = np.sum(weight * (variance / wide), axis=2)
-        plain = law.inverse(z)
-        return plain + (mean - plain) * kept, spread * np.sqrt(kept), log_chance
+def _posterior(
+    seen: Observations, law: ObservationLaw, known: SimilarityCalibration
+) -> tuple[Doubles, Doubles]:
+    # A law finer than the grid is widened to it, and what that added is taken off again.
+    finest = (0.75 * np.gradient(law.expected)) ** 2
+    logs = []
+    shares = []
+    for weight, factor, part in seen.scaled():
+        variance = law.variance + part.noise[:, None] - part.seen[:, None] * GRID**2
+        wide = np.maximum(variance, finest)
+        log = (part.z[:, None] - law.expected) ** 2 / (-2 * wide) - np.log(wide) / 2
+        # The density of the observation is that of the quotient over the factor.
+        logs.append(log + np.log(weight * known.density) - np.log(factor)[:, None])
+        shares.append(np.minimum(variance / wide, 1.0))
+    log = np.array(logs)
+    chance = np.exp(log - log.max(axis=(0, 2))[:, None])
+    chance /= chance.sum(axis=(0, 2))[:, None]
+    kept = np.sum(chance * shares, axis=(0, 2))
+    chance = chance.sum(axis=0)
+    mean = chance @ GRID
+    variance = np.maximum(chance @ GRID**2 - mean**2, 0.0)
+    plain = law.inverse(seen.z)
+    # The mean changes with coefficients by the covariance of the cosine and their splines.
+    slopes = (chance * GRID) @ _BASIS - mean[:, None] * (chance @ _BASIS)
+    doubt = np.sum((slopes @ known.doubt) ** 2, axis=1)
+    # A correlation that is uniform on [−1, 1] has the variance 1/3.
+    doubt += mean**2 * np.log1p(seen.norm_error)
+    return plain + (mean - plain) * kept, np.sqrt((variance + doubt) * kept)

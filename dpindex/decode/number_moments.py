@@ -108,6 +108,13 @@ class NoisyVectorStats:
         return np.maximum(self._sum(self.noise.squared), 0.0)
 
     @cached_property
+    def covariance(self) -> Doubles:
+        """Covariance of ``energy`` and of x̃ along x: ``2σ²‖x‖²`` if additive."""
+        x = (self.noise.centre, 1.0)
+        mixed_times_x = np.convolve(self.noise.mixed, x)
+        return self._sum(tuple(mixed_times_x))
+
+    @cached_property
     def safe_energy(self) -> Doubles:
         """``energy``, at least its own standard deviation for a zero vector."""
         highest_first = self.noise.squared[::-1]
@@ -130,10 +137,7 @@ class NoisyVectorStats:
         (k·fourth/E² + 4/3·σ²/E for additive noise); its Padé form stays bounded.
         """
         energy = self.safe_energy
-        x = (self.noise.centre, 1.0)
-        mixed_times_x = np.convolve(self.noise.mixed, x)
-        covariance = self._sum(tuple(mixed_times_x))
-        unbounded = self.energy_variance - 4 * covariance / 3
+        unbounded = self.energy_variance - 4 * self.covariance / 3
         t = np.maximum(unbounded / energy**2, 0.0)
         correction = (16 + 29 * t) / (16 + 35 * t)
         return np.asarray(correction / np.sqrt(energy))

@@ -98,18 +98,16 @@ class NumberPosterior(TablePosterior):
         )
         norms = np.sqrt(energy)
         with_norms = replace(stats, norm=norms)
-        noise = np.maximum(with_norms.noise_energy, 0.0) / stats.k / energy
-        return Decoded(x / norms[:, None], noise, spread)
-
-    def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
-        """The error that all cosines share, and that of the projection of one query.
-
-        A query is projected once, so errors of all its cosines are correlated, and its best hits
-        are those whose cosines the projection exaggerates most.
-        """
-        deviation = math.sqrt(2 * self.spec.projection.inner_product_factor)
-        shared = self.calibration.mean_cosine * (1 - cosine)
-        return deviation * np.hypot(shared, 1 - cosine**2)
+        # The noise along x is seen in the energy, of which it is a part: by regression.
+        own = np.interp(energy, log_energies(known.energy), variance)
+        along = np.clip(with_norms.covariance, 0.0, own / 2)
+        shift = along / energy * (stats.energy - energy) / own
+        scale = norms * np.clip(1 + shift, 0.5, 2.0)
+        least = stats.k * with_norms.noise.variance[0]
+        noise = np.maximum(with_norms.noise_energy, least) / stats.k / scale**2
+        seen = np.minimum(along**2 / own / energy / scale**2, noise)
+        hidden = 1 - 2 * along / own
+        return Decoded(x / scale[:, None], noise, seen, spread * hidden**2)
 
 
 def _moments(spec: Spec, limit: float) -> NoiseMoments:

@@ -16,10 +16,10 @@ from dpindex.decode.calibration import (
     PAIRED_ROWS,
     Decoded,
     ObservationLaw,
-    PosteriorTable,
+    Observations,
     SimilarityCalibration,
     calibrated,
-    own_variance,
+    posterior_cosines,
 )
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
@@ -30,9 +30,7 @@ class TablePosterior(Posterior):
 
     def __init__(self, spec: Spec, calibration: SimilarityCalibration) -> None:
         super().__init__(spec, calibration)
-        self._table = lru_cache(maxsize=4)(
-            lambda query_spec: PosteriorTable(calibration, self.law(query_spec))
-        )
+        self._law = lru_cache(maxsize=4)(self.law)
 
     @abstractmethod
     def law(self, query_spec: Spec | None) -> ObservationLaw:
@@ -46,9 +44,9 @@ class TablePosterior(Posterior):
     def decode_queries(self, queries: Queries) -> Decoded:
         """The other side."""
 
-    @abstractmethod
     def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
         """Deviation of cosines that the law leaves out, as pairs of codes do not show it."""
+        return np.zeros_like(cosine)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         query_spec = queries.spec if isinstance(queries, PrivateQueries) else None
@@ -59,12 +57,10 @@ class TablePosterior(Posterior):
         columns = y.vectors[:, :, None]
         products = np.matmul(vectors, columns)[..., 0]
         z = products.astype(np.float64)
-        noise = x.noise.reshape(groups, -1)
-        norm_error = x.norm_error.reshape(groups, -1)
-        squares = own_variance(noise, y.noise[:, None], k)
-        table = self._table(query_spec)
-        of_norms = norm_error + y.norm_error[:, None]
-        cosine, error = table(z, *np.broadcast_arrays(squares, of_norms + np.zeros(z.shape)))
+        one = Decoded(vectors, *(part.reshape(groups, -1) for part in x[1:]))
+        other = Decoded(columns, *(part[:, None] for part in y[1:]))
+        seen = Observations.of(z, one, other, k)
+        cosine, error = posterior_cosines(seen, self._law(query_spec), self.calibration)
         return cosine, np.hypot(error, self.hidden_error(cosine, queries))
 
     def with_prior(self, codes: Codes) -> SimilarityCalibration:

@@ -76,7 +76,7 @@ def not_stated(estimate: Estimate) -> Estimate:
     return nothing, nothing
 
 
-MOST_ERROR = 0.2
+MOST_ERROR = 0.15
 """Cosines of larger errors rest on what is usual in the collection, which may not be so here."""
 
 TOO_NOISY = (

@@ -75,7 +75,7 @@ def test_errors_hold_for_what_is_unlike_the_codebook(kind, mode):
     hits = index.search(queries, k=10, query=mode)
     truth = np.einsum("qd,qkd->qk", queries, base[hits.ids])
     stated = np.isfinite(hits.stderr)
-    assert stated.all() or "errors would be above 0.2" in hits.unstated
+    assert stated.all() or "errors would be above 0.15" in hits.unstated
     if not stated.mean() > 0.3:
         return
     error = np.abs(hits.similarity - truth)[stated]

@@ -192,6 +192,9 @@ class SignLaw(Law):
     scale_free: bool = False
     """True if only ratios of magnitudes count, so that no norm need be known."""
 
+    flips_together: bool = False
+    """True if the flips of one code depend on each other."""
+
     @abstractmethod
     def flip_probability(self, x: Floats, rms: float | Doubles) -> Doubles:
         """Chance that the sign of a coordinate of magnitude ``x`` (in betas) comes out flipped.

@@ -153,6 +153,7 @@ class CapResponse(SignLaw):
     grid_bits = 0
     depends_on_size = True
     scale_free = True
+    flips_together = True
 
     def __init__(self, cap: Cap) -> None:
         self.cap = cap
