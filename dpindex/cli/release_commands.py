@@ -213,7 +213,7 @@ def privatize(
 
 
 def add(
-    index: o.IndexPath,
+    index: o.IndexFolder,
     items: Annotated[
         str,
         typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors."),
@@ -292,7 +292,7 @@ def add(
 
 
 def denoise(
-    index: o.IndexPath,
+    index: o.IndexFolder,
     kind: Annotated[o.DenoiserOption, "linear, score, or auto: what suits the codes."] = "auto",
 ) -> None:
     """Learn a denoiser from an index, and keep it there.

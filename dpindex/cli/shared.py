@@ -49,6 +49,11 @@ IndexPath = Annotated[
     typer.Argument(help="Index directory, or s3://, gs:// or az:// URL."),
     Takes(("index",)),
 ]
+IndexFolder = Annotated[
+    str,
+    typer.Argument(help="Index directory: in an object store, nothing is added."),
+    Takes(("index",)),
+]
 RangesFile = Annotated[
     Path | None,
     "--ranges",
