@@ -58,7 +58,7 @@ class SignPosterior(TablePosterior):
 
     @classmethod
     def lacks(cls, spec: Spec) -> str:
-        if spec.sign_law.flips_together:
+        if SignLaw.of(spec.law).flips_together:
             return (
                 f"signs of {spec.method} flip together, and what that does to the best hits is "
                 f"not known; rerank with the original vectors, or read the ranking"

@@ -12,7 +12,6 @@ import hashlib
 import math
 import os
 import secrets
-import warnings
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy.typing as npt
 import scipy
 
 from dpindex.base.arrays import AnyArray, Words, issparse, row_blocks
-from dpindex.base.errors import DamagedError, InputError, QualityWarning
+from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import pack, read_private_file, unpack, write_file, writing
 from dpindex.base.threads import keep_freed_memory
 from dpindex.data.source import Chunk
@@ -146,11 +145,10 @@ class History:
     def refuse_again(self, rows: Tags, named: bool) -> None:
         """Refuse vectors that were released before.
 
-        Some may be equal by chance: a QualityWarning counts them. Of independent vectors of any
-        distribution, contents that occur once here and once before are on average no more than
-        those that occur twice before or twice here: λμ ≤ (λ² + μ²)/2 for the means λ, μ of one
-        content. And at most about 1 in e vectors has a content that was released exactly once:
-        n·p·(1 − p)^(n−1) ≤ (1 − 1/n)^(n−1).
+        Some may be equal by chance. Of independent vectors of any distribution, contents that occur
+        once here and once before are on average no more than those that occur twice before or
+        twice here: λμ ≤ (λ² + μ²)/2 for the means λ, μ of one content. And at most about 1 in e
+        vectors has a content that was released exactly once: n·p·(1 − p)^(n−1) ≤ (1 − 1/n)^(n−1).
 
         Parameters
         ----------
@@ -183,13 +181,6 @@ class History:
                 f"release costs its epsilon again. If that is meant, allow it, with ids and a "
                 f"ledger that counts it.",
                 field="allow_rerelease, ids, ledger",
-            )
-        if once > chance:
-            warnings.warn(
-                f"{once} of these {len(rows)} vectors equal one that was released into this index "
-                f"before, which may be chance; of the same person, each costs its epsilon again",
-                QualityWarning,
-                stacklevel=4,
             )
 
     def to_bytes(self) -> bytes:

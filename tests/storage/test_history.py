@@ -141,8 +141,7 @@ def test_others_are_added_without_a_word(index):
     moved[:, 0] = -moved[:, 0]
     assert added(index, moved) == 1800
     few = np.vstack([VECTORS[:5], np.random.default_rng(3).uniform(-1, 1, (200, DIM))])
-    with pytest.warns(dpi.QualityWarning, match="5 of these 205 vectors equal one"):
-        assert added(index, few) == 2005  # some people are equal
+    assert added(index, few) == 2005  # some people are equal
 
 
 CHANCE = {
@@ -157,7 +156,6 @@ CHANCE = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.* equal one that was released")
 @pytest.mark.parametrize("kind", CHANCE)
 def test_what_is_equal_by_chance_is_added(kind):
     """Other people have the same answers: ten times four batches of 9 to 3000 of them."""
@@ -171,8 +169,7 @@ def test_what_is_equal_by_chance_is_added(kind):
 
 
 def test_a_few_equal_vectors_are_other_peoples_unless_all_came_together(index):
-    with pytest.warns(dpi.QualityWarning, match="5 of these 5 vectors equal one"):
-        assert added(index, VECTORS[:5]) == 605
+    assert added(index, VECTORS[:5]) == 605
     with pytest.raises(InputError, match="5 of these 5"):
         added(index, VECTORS[:5])
     with_one_of_nobody = np.vstack([OTHERS[:4], np.zeros((1, DIM))])
@@ -185,8 +182,7 @@ def test_a_few_equal_vectors_are_other_peoples_unless_all_came_together(index):
 
 def test_ids_say_who_a_few_equal_vectors_are(index):
     """Two people with the same vector are two; a whole file under new ids is the file again."""
-    with pytest.warns(dpi.QualityWarning, match="3 of these 3 vectors equal one"):
-        assert added(index, VECTORS[:3], [7001, 7002, 7003]) == 603
+    assert added(index, VECTORS[:3], [7001, 7002, 7003]) == 603
     with pytest.raises(InputError, match=AGAIN):
         added(index, VECTORS, range(8000, 8600))
 
