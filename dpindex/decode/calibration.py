@@ -25,12 +25,12 @@ regression on that, the part ρ of it that a cosine of ρ observes is known, and
 error: of additive noise s², at most ``s²(1 − ρ²)``. What the codes leave open of a norm is averaged
 over: a large observation speaks for a larger norm as well as for a larger cosine.
 
-*What the error contains.* The deviation of the posterior; what the prior itself may be, as splines
-whose coefficients have the covariance ``H⁻¹(J + P)H⁻¹``, with H the penalised information and J the
-variance of the gradient over vectors, each of which is in many pairs (dyadic-robust variance,
-Fafchamps & Gubert 2007); and a third of the variance by norms, as if any correlation of norms with
-cosines were as likely as any other. Where codes say too little, this is large, and nothing is
-stated.
+*What the error contains.* The deviation of the posterior; the error that all cosines share, since
+what vectors have in common is projected once; the variance by norms once more, since norms may
+depend on cosines; and what the prior itself may be. That is the covariance ``H⁻¹(J + P)H⁻¹`` of θ,
+with H the penalised information and J the variance of the gradient over vectors, each of which is in
+many pairs (dyadic-robust variance, Fafchamps & Gubert 2007), and what θ would change if pairs
+weighed less. Where codes say too little, this is large, and nothing is stated.
 """
 
 from __future__ import annotations
@@ -569,6 +569,6 @@ def _posterior(
     # The mean changes with coefficients by the covariance of the cosine and their splines.
     slopes = (chance * GRID) @ _BASIS - mean[:, None] * (chance @ _BASIS)
     doubt = np.sum((slopes @ known.doubt) ** 2, axis=1)
-    # A correlation that is uniform on [−1, 1] has the variance 1/3.
+    # Norms may depend on cosines, by any correlation.
     doubt += mean**2 * np.log1p(seen.norm_error)
     return plain + (mean - plain) * kept, np.sqrt((variance + doubt) * kept)

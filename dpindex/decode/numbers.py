@@ -109,6 +109,16 @@ class NumberPosterior(TablePosterior):
         hidden = 1 - 2 * along / own
         return Decoded(x / scale[:, None], noise, seen, spread * hidden**2)
 
+    def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
+        """The error that all cosines share, and that of the projection of one query.
+
+        A query is projected once, so errors of all its cosines are correlated, and its best hits
+        are those whose cosines the projection exaggerates most.
+        """
+        deviation = math.sqrt(2 * self.spec.projection.inner_product_factor)
+        shared = self.calibration.mean_cosine * (1 - cosine)
+        return deviation * np.hypot(shared, 1 - cosine**2)
+
 
 def _moments(spec: Spec, limit: float) -> NoiseMoments:
     """Return the moments of the noise, without jumps beyond a limit other than 0."""
