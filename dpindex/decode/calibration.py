@@ -28,8 +28,8 @@ over: a large observation speaks for a larger norm as well as for a larger cosin
 *What the error contains.* The deviation of the posterior; the error that all cosines share, since
 what vectors have in common is projected once; the variance by norms once more, since norms may
 depend on cosines; and what the prior itself may be. That is the covariance ``H⁻¹(J + P)H⁻¹`` of θ,
-with H the penalised information and J the variance of the gradient over vectors, each of which is in
-many pairs (dyadic-robust variance, Fafchamps & Gubert 2007), and what θ would change if pairs
+with H the penalised information and J the variance of the gradient over vectors, each of which is
+in many pairs (dyadic-robust variance, Fafchamps & Gubert 2007), and what θ would change if pairs
 weighed less. Where codes say too little, this is large, and nothing is stated.
 """
 
