@@ -81,7 +81,9 @@ class Milvus(Database):
         if is_server:
             uri = f"{_SCHEMES[scheme]}://{server}"
         else:
-            import_extra("milvus_lite", need, "milvus")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of pkg_resources, which it imports
+                import_extra("milvus_lite", need, "milvus")
             if not _FILE.fullmatch(Path(address).name):
                 raise InputError(
                     f"Milvus Lite takes file names of the letters a to z, digits, '.', '-' and '_' "
