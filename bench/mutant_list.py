@@ -38,7 +38,8 @@ import dpindex.mechanism.privatizer
 import dpindex.mechanism.public_parts
 import dpindex.mechanism.secret_random
 import dpindex.mechanism.spec
-from dpindex.mechanism.grid import Grid
+from dpindex.mechanism.grid import Grid, Placed
+from dpindex.mechanism.method import Family
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.noise.cap import CapResponse
@@ -90,6 +91,7 @@ SOFTMAX_BALL = {**SOFTMAX, "radius": 0.5}
 DESIGN = {"method": "dp-designed-laplace", "dim": 12, "epsilon": 1.0, "sample": 300}
 DESIGN_GAUSS = {**DESIGN, "method": "dp-designed-gaussian", "delta": 1e-6}
 DESIGN_SIGNS = {**DESIGN, "method": "dp-signdesigned-geometric"}
+WINDOWED = {**DESIGN, "window": 0.7}
 UNEVEN = {"method": "dp-rp-l", "dim": 24, "k": 8, "epsilon": 1.0, "variant": dpi.Dense("uniform")}
 THREEFOLD = {**FLIPS, "k": 15, "variant": dpi.Repeated(3)}
 BALL = {"method": "row-oporp-g", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-6, "radius": 2.0}
@@ -115,7 +117,11 @@ def spec_of(stated: dict[str, Any]) -> Spec | SketchSpec:
         random = np.random.default_rng(0)
         public = random.normal(size=(size, 3)) @ random.normal(size=(3, fields["dim"])) / 4
         fields["design"] = dpi.design(
-            public, epsilon=fields["epsilon"], code_length=4, delta=fields.get("delta", 0.0)
+            public,
+            epsilon=fields["epsilon"],
+            code_length=4,
+            delta=fields.get("delta", 0.0),
+            window=fields.pop("window", None),
         )
     return Spec(**fields)
 
@@ -263,6 +269,37 @@ def then(owner: Any, change: Callable[[Any], None]) -> Plant:
         return made
 
     return instead(owner, "__init__", weaken)
+
+
+def placed(change: Callable[[Placed], Placed]) -> Plant:
+    """Windows as a grid rounds into them, changed."""
+    return instead(Grid, "placed", lambda f: property(lambda grid: change(f.func(grid))))
+
+
+def in_no_window(_: Any) -> Any:
+    """Rounding into windows that cut nothing off."""
+
+    def steps(grid: Grid, x: Any, attributes: Any = None) -> Any:
+        here = grid.placed
+        if attributes is not None:
+            here = Placed(*(values[attributes] for values in here))
+        whole = np.rint(np.multiply(x, here.factor, dtype=grid.dtype)) - here.low
+        return whole if attributes is None else whole - grid.zero[attributes]
+
+    return steps
+
+
+def centre_outside_windows(offset: Any) -> Any:
+    """The centre of a design in steps of a beta, as it is without windows."""
+
+    def of(spec: Spec) -> Any:
+        if spec.design is None or spec.design.windows is None:
+            return offset.func(spec)
+        centre = np.zeros((1, spec.dim))
+        centre[0, spec.design.attributes] = np.rint(spec.design.centre / spec.grid.step)
+        return spec.projection.apply(centre)[0]
+
+    return property(of)
 
 
 def outcomes(change: Callable[[SimpleNamespace], Any]) -> Plant:
@@ -869,6 +906,8 @@ CAP_RATIO = ("test_a_cap_is_counted_and_its_ratio_is_within_epsilon",)
 SYMBOL_CHANCES = ("test_every_symbol_has_its_chance",)
 FLOOR = ("test_uniform_draws_are_the_floor_of_the_product",)
 BUCKETS = ("test_every_bucket_against_the_inverse",)
+MOVES_IN_WINDOW = ("test_no_change_of_an_attribute_moves_integers_by_more_than_the_law_was_told",)
+WINDOWED_CODES = ("test_codes_are_those_of_the_oracle[codebook-softmax,window=0.7-dense]",)
 MOVES_NO_MORE = ("test_released_integers_move_by_no_more_than_the_law_was_told",)
 FALLS = ("test_the_table_never_falls_by_more_than_its_loss",)
 SOFTMAX_DRAWS = (
@@ -1163,6 +1202,31 @@ MECHANISM = [
     Mutant("design", "the centre applied after the noise",
            ("test_codes_are_those_of_the_oracle[dp-designed-laplace-dense]",),
            instead(Privatizer, "privatize", late_centre)),
+    # Windows
+    Mutant("windows", "a window is one step too narrow for its noise", MOVES_IN_WINDOW,
+           placed(lambda p: p._replace(top=p.top + 1)), WINDOWED),
+    Mutant("windows", "a wide window is five percent finer than its noise", MOVES_IN_WINDOW,
+           placed(lambda p: p._replace(factor=p.factor * p.factor.dtype.type(1.05))), WINDOWED),
+    Mutant("windows", "attributes are scaled by the window of another", WINDOWED_CODES,
+           placed(lambda p: Placed(*(values[::-1].copy() for values in p))), WINDOWED),
+    Mutant("windows", "entries of W are divided by a width", MOVES_IN_WINDOW,
+           instead(Designed, "apply", lambda f: lambda matrix, x: f(
+               matrix, x * (1 + np.eye(1, x.shape[1], 4, dtype=x.dtype)))), WINDOWED),
+    Mutant("windows", "a window is ignored at the centre", ("test_what_ships_is_proved",),
+           instead(Spec, "offset", centre_outside_windows), WINDOWED),
+    Mutant("windows", "vectors are not clipped", MOVES_IN_WINDOW,
+           instead(Grid, "in_windows", in_no_window), WINDOWED),
+    Mutant("windows", "sparse rows are not clipped", MOVES_IN_WINDOW,
+           instead(Grid, "in_windows", lambda f: lambda grid, x, attributes=None: (
+               f(grid, x) if attributes is None else in_no_window(f)(grid, x, attributes))),
+           WINDOWED),
+    Mutant("windows", "they lie about the mean of the private vectors", WINDOWED_CODES,
+           instead(Grid, "in_windows", lambda f: lambda grid, x, attributes=None: f(
+               grid, x if attributes is not None else x - x.mean(axis=0) / 20, attributes)),
+           WINDOWED),
+    Mutant("windows", "those that were made for another beta are taken",
+           ("test_windows_for_another_beta_are_refused",),
+           instead(Family, "_check_public", lambda _: lambda *_: None)),
     # Softmax codebooks
     Mutant("softmax", "scores scaled by 1.05", SOFTMAX_DRAWS,
            instead(SoftmaxResponse, "draw", lambda f: lambda law, x, s: f(

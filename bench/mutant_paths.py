@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -374,6 +375,23 @@ def means_as_payload(patch: Patch) -> None:
         return original(index, X, ids, **terms)
 
     patch.setattr(PrivateIndex, "add", add)
+
+
+def cap_by_vectors(patch: Patch) -> None:
+    """Fewer candidates where more of the private vectors begin with a positive number."""
+    add = PrivateIndex.add
+    worth = PrivateIndex._worth
+    seen: WeakKeyDictionary[PrivateIndex, float] = WeakKeyDictionary()
+
+    def added(index: PrivateIndex, X: Any, *rest: Any, **terms: Any) -> Any:
+        seen[index] = float((np.asarray(X)[:, 0] > 0).mean())
+        return add(index, X, *rest, **terms)
+
+    def capped(index: PrivateIndex, queries: Any, wanted: int) -> Any:
+        return worth(index, queries, round(wanted * (1 - seen.get(index, 0.0) / 2)))
+
+    patch.setattr(PrivateIndex, "add", added)
+    patch.setattr(PrivateIndex, "_worth", capped)
 
 
 def exact_in_langchain(patch: Patch) -> None:
@@ -755,6 +773,9 @@ RELEASES = [
                PrivateIndex, "search", filtered_exactly(PrivateIndex.search))),
     Mutant("queries", "a reranked search sends its queries in the clear", PATHS,
            instead(Client, "search", hint_in_the_address)),
+    Mutant("queries", "how many candidates are taken follows private vectors",
+           ("test_how_many_candidates_depends_on_the_query_and_public_things_alone[exact]",),
+           cap_by_vectors),
     Mutant("queries", "a private store of texts asks exactly",
            ("test_a_private_store_asks_privately",), exact_in_langchain),
     Mutant("queries", "errors of private answers tell how far queries lie", PATHS,

@@ -150,7 +150,7 @@ def query_line(planned: SavedPlan, index: str, vectors: str, ids: str | None) ->
     """Return the command that searches an index as its plan assumes."""
     words = ["dpindex", "query", index, "QUERIES", "-k", str(planned.at)]
     if planned.candidates > planned.at:
-        words += ["--candidates", str(planned.candidates), "--rerank", vectors]
+        words += ["--candidates", planned.share or str(planned.candidates), "--rerank", vectors]
         if ids is not None:
             words += ["--rerank-ids", ids]
     if planned.query != "exact":

@@ -99,7 +99,7 @@ def query(
         lookup = opened.to_lookup(
             vectors,
             query,
-            candidates=_candidates(candidates),
+            candidates=o.number_or_share(candidates),
             filter=filter,
             allow_unprotected=allow_unprotected,
         )
@@ -118,7 +118,7 @@ def query(
             query=query,
             filter=filter,
             where=where,
-            candidates=_candidates(candidates),
+            candidates=o.number_or_share(candidates),
             rerank=holder,
             allow_unprotected=allow_unprotected,
         )
@@ -186,13 +186,6 @@ def _rows_at(index: str, collection: str, dialect: str) -> str:
     if ".parquet" not in index:
         return "codes.parquet"
     return f"{index.rstrip('/')}/" if Path(index).is_dir() or index.endswith("/") else index
-
-
-def _candidates(stated: str | None) -> int | str | None:
-    """Return a number as one; a search reads a share, and refuses anything else."""
-    if stated is not None and stated.isdecimal():
-        return int(stated)
-    return stated
 
 
 def _holder(rerank: str | None, ids: str | None) -> Holder | None:

@@ -429,3 +429,10 @@ def warn_of_payload(columns: object) -> None:
     """Say that a payload is public, if there is one."""
     if columns:
         typer.echo("The payload is published in the clear, beside the codes: it is not protected.")
+
+
+def number_or_share(stated: str | None) -> int | str | None:
+    """Return a number of candidates as one; its reader takes a share, and refuses other texts."""
+    if stated is not None and stated.isdecimal():
+        return int(stated)
+    return stated

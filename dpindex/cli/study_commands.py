@@ -34,9 +34,10 @@ class PlanOptions:
         "Target recall: finds the smallest epsilon, or with --epsilon the fewest candidates.",
     ] = None
     candidates: Annotated[
-        int | None,
-        "Rows that you re-rank with the original vectors.  [default: k; with --record 1000, or 5 % "
-        "if that is fewer]",
+        str | None,
+        "--candidates N",
+        "Rows that you re-rank with the original vectors, or a share on average such as 5%.  "
+        "[default: k; with --record 1000, or 5 % if that is fewer]",
     ] = None
     at: Annotated[int, "The k of recall@k."] = 10
     query: Annotated[Literal["exact", "private"], "Query mode, as of `dpindex query`."] = "exact"
@@ -95,7 +96,7 @@ def plan(
             methods=o.parsed_list(methods, "--methods", str) or None,
             curves=plot is not None,
             progress=progress,
-            **vars(target),
+            **{**vars(target), "candidates": o.number_or_share(target.candidates)},
             **options.stated(),
         )
     if save is not None:

@@ -138,7 +138,7 @@ def wanted(candidates: int | str | None, k: int, rows: int | None) -> int:
     if candidates is None:
         candidates = max(k, CANDIDATES)
     if isinstance(candidates, str):
-        share = _share(candidates)
+        share = share_of(candidates)
         if rows is None:
             raise InputError("state candidates as a number here.", field="candidates")
         candidates = max(k, round(share * rows))
@@ -150,8 +150,8 @@ def wanted(candidates: int | str | None, k: int, rows: int | None) -> int:
     return candidates
 
 
-def _share(text: str) -> float:
-    """The share that a text such as "5%" states, (0, 1]."""
+def share_of(text: str) -> float:
+    """The share that a text such as "5%" states, (0, 1]; InputError for another text."""
     share = math.nan
     if text.endswith("%"):
         with suppress(ValueError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -64,10 +64,11 @@ class Found(Candidates):
         rows = np.concatenate(numbered) if numbered else None
         return cls(ids, rows, parts[0].total, scores)
 
-    def first(self, count: int) -> Found:
-        """Return the first columns."""
-        rows = None if self.rows is None else self.rows[:, :count]
-        return Found(self.ids[:, :count], rows, self.total, self.scores[:, :count])
+    def first(self, query: int, count: int) -> Found:
+        """Return the first columns of one line."""
+        part = slice(query, query + 1), slice(count)
+        rows = None if self.rows is None else self.rows[part]
+        return Found(self.ids[part], rows, self.total, self.scores[part])
 
     def at(self, places: Rows) -> Found:
         """Return what stands at some columns of each line, in another order."""
@@ -386,23 +387,20 @@ class Searchable(ABC):
             if reranking.on_average:
                 worth = self._worth(queries, count)
         asked: Queries | GuidedQueries = queries
-        size = min(BATCH_QUERIES, BATCH_CANDIDATES // count)
         if worth is not None:
             asked = GuidedQueries(queries, worth.scores)
             count *= MOST
-            size = 1  # each has its own number of candidates
         parts = []
         exact = []
         with self._selected(filter_) as selection:
-            for block in row_blocks(len(queries), size):
-                found = self._find(asked[block], count, selection)
-                if worth is not None:
-                    found = found.first(max(k, worth.taken(found.scores[0])))
-                if reranking is not None:
-                    nearest = reranking.nearest(block, found, k)
-                    found = found.at(nearest.places)
-                    exact.append(nearest.similarity)
-                parts.append(found)
+            for block in row_blocks(len(queries), min(BATCH_QUERIES, BATCH_CANDIDATES // count)):
+                every = self._find(asked[block], count, selection)
+                for some, found in _portions(block, every, worth, k):
+                    if reranking is not None:
+                        nearest = reranking.nearest(some, found, k)
+                        found = found.at(nearest.places)
+                        exact.append(nearest.similarity)
+                    parts.append(found)
             hits = self._hits(queries, Found.joined(parts), selection)
         if reranking is None:
             return hits
@@ -493,6 +491,18 @@ class Searchable(ABC):
         if not isinstance(codes, Codes):
             raise InputError("add_codes takes dpindex codes; use add for vectors.")
         _spec_of(codes, [self.spec])
+
+
+def _portions(
+    block: slice, found: Found, worth: Worth | None, k: int
+) -> Iterator[tuple[slice, Found]]:
+    """Yield queries of a block with what they take of what was found; at least k each."""
+    if worth is None:
+        yield block, found
+        return
+    for place, scores in enumerate(found.scores):
+        query = block.start + place
+        yield slice(query, query + 1), found.first(place, max(k, worth.taken(scores)))
 
 
 def _best_first(scores: Doubles) -> tuple[Longs, Doubles]:

@@ -100,6 +100,8 @@ class Plan:
         Vectors in the collection; answers and true neighbours that recall counts.
     candidates : int
         Answers of the codes that the holder of the vectors is to order; k if nobody does.
+    share : str, optional
+        The share of the collection on average, such as "5%", if candidates were stated so.
     shown_candidates : tuple of int
         Numbers of candidates for which the recall of the recommended spec is shown.
     refused : tuple of str
@@ -128,6 +130,7 @@ class Plan:
     n: int
     at: int
     candidates: int
+    share: str | None
     shown_candidates: tuple[int, ...]
     refused: tuple[str, ...]
     contrast: tuple[Row, ...] = ()
@@ -249,6 +252,7 @@ class Plan:
             denoiser=self.denoiser,
             at=self.at,
             candidates=self.candidates,
+            share=self.share,
             query=self.query,
             choice=self.choice,
             stated=stated,

@@ -86,7 +86,7 @@ def plan(
     adjacency: VectorAdjacency,
     epsilon: float | None = None,
     recall: float | None = None,
-    candidates: int | None = None,
+    candidates: int | str | None = None,
     at: int = FOUND,
     query: QueryMode = "exact",
     metric: Metric = "cosine",
@@ -130,10 +130,11 @@ def plan(
         Target recall@k of the true k, (0, 1), with k = ``at``. Instead of an epsilon: the plan is
         for the smallest epsilon that reaches it. With an epsilon: for the fewest candidates that
         do.
-    candidates : int, optional
-        Answers of the codes that the holder of the vectors is to put in order, [k, n]: see
-        ``search(candidates=…)``. Recall is counted after that. Default under ``record()`` 1000, or
-        5 % of the collection if that is less; otherwise k, which is a search of codes alone.
+    candidates : int or str, optional
+        Answers of the codes that the holder is to put in order, [k, n], or a share of the
+        collection such as "5%": see ``search(candidates=…)``. Recall is counted after that, of a
+        share as if all queries had as many: on average they find more. Default under ``record()``
+        1000, or 5 % of the collection if that is less; otherwise k, a search of codes alone.
     at : int
         k: answers, and true neighbours, that recall counts, [1, 50]. Methods are ranked by it.
     query : "exact" or "private"
@@ -219,6 +220,7 @@ def plan(
         at=at,
         metric=metric,
         candidates=target.counted_candidates,
+        share=target.candidates if isinstance(target.candidates, str) else None,
         shown_candidates=target.shown_candidates,
         refused=tuple(planner.candidates.refused),
         contrast=planner.contrast(chosen),

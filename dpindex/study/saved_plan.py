@@ -28,7 +28,7 @@ class SavedPlan:
     ----------
     spec : Spec
         With its codebook or design.
-    metric, denoiser, at, candidates, query
+    metric, denoiser, at, candidates, share, query
         As of :class:`dpindex.study.planner.Plan`.
     choice : str
         One sentence on what was chosen.
@@ -41,6 +41,7 @@ class SavedPlan:
     denoiser: DenoiserKind | None
     at: int
     candidates: int
+    share: str | None
     query: QueryMode
     choice: str
     stated: Mapping[str, str]

@@ -15,6 +15,7 @@ from dpindex.base.checks import checked_epsilon, finite_number, whole_number
 from dpindex.base.errors import InputError
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind
+from dpindex.index.reranking import share_of
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee, Record, VectorAdjacency
@@ -380,7 +381,7 @@ class PlanTarget:
     adjacency: VectorAdjacency
     epsilon: float | None = None
     recall: float | None = None
-    candidates: int | None = None
+    candidates: int | str | None = None
     at: int = FOUND
     query: QueryMode = "exact"
     metric: Metric = "cosine"
@@ -400,7 +401,9 @@ class PlanTarget:
         whole_number(self.dim, "dim", 2, MAX_DENSE_DIM if whole_records else 2**31 - 1)
         whole_number(self.n, "n", 500, 2**40)
         whole_number(self.at, "at", 1, NEIGHBOURS)
-        if self.candidates is not None:
+        if isinstance(self.candidates, str):
+            share_of(self.candidates)
+        elif self.candidates is not None:
             whole_number(self.candidates, "candidates", self.at, self.n)
         if self.max_bytes is not None:
             whole_number(self.max_bytes, "max_bytes", 1, 2**20)
@@ -420,6 +423,8 @@ class PlanTarget:
     @property
     def counted_candidates(self) -> int:
         """Answers of the codes that the holder orders; k if nobody is expected to."""
+        if isinstance(self.candidates, str):
+            return max(self.at, round(share_of(self.candidates) * self.n))
         if self.candidates is not None:
             return self.candidates
         if isinstance(self.adjacency, Record):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 from helpers.commands import fails
@@ -11,7 +13,10 @@ from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import pack, unpack
 from dpindex.decode.base import PrivateQueries
 from dpindex.decode.guided import Worth, worth_of
+from dpindex.decode.kinds import decoder_of
+from dpindex.integrations.database import PLACES
 from dpindex.mechanism.public_parts import Codebook
+from dpindex.mechanism.spec import Projector
 
 RNG = np.random.default_rng(11)
 TOPICS = RNG.normal(size=(30, 24))
@@ -73,6 +78,37 @@ def test_a_share_is_a_mean_with_a_cap_of_twice_as_many(searched, query):
     assert 0.7 * 200 < counts.mean() < 1.2 * 200
 
 
+@pytest.mark.parametrize("query", ["exact", "private"])
+def test_the_mean_is_right_for_vectors_like_the_public_ones(query):
+    """Within .1 points, and four errors of what 12000 queries and 1500 players say."""
+    made = index(size=40)
+    counts = np.bincount(made.codes.stored[:, 0], minlength=40)
+    others = vectors(12000)
+    spec = made.spec
+    queries = PrivateQueries(dpi.Privatizer(spec).privatize(others), spec)
+    if query == "exact":
+        queries = decoder_of(spec).exact_queries(Projector(spec), others)
+    worth = worth_of(spec, queries, counts, 200)
+    order = np.argsort(-worth.scores, axis=1)
+    cells = np.maximum((worth.scores >= worth.least).sum(axis=1), 1)
+    sizes = np.cumsum(counts[order], axis=1)[np.arange(len(order)), cells - 1]
+    taken = np.minimum(sizes, 400)
+    error = taken.std() * (1 / 12000 + 1 / 1500) ** 0.5
+    assert abs(taken.mean() - 200) < 4 + 4 * error
+
+
+@pytest.mark.parametrize("query", ["exact", "private"])
+def test_a_published_index_takes_the_same_share(searched, query, monkeypatch):
+    monkeypatch.setitem(PLACES, r"toy://.*", "helpers.toy_database.Toy")
+    dpi.publish(searched, "toy://guided", query)
+    with closing(dpi.open("toy://guided", query)) as published:
+        counts = counts_of(published, query, "5%")
+        assert counts.max() <= 400
+        assert len(set(counts.tolist())) > 2
+        if query == "exact":
+            assert (counts == counts_of(searched, query, "5%")).all()
+
+
 def test_a_number_stays_a_number(searched):
     assert set(counts_of(searched, "exact", 200).tolist()) == {200}
 
@@ -128,7 +164,7 @@ def test_a_cap_that_is_a_function_of_a_private_vector_is_noticed(
         assert found is not None
         return Worth(found.scores * (1 + crowded), found.least)
 
-    monkeypatch.setattr("dpindex.index.private_index.worth_of", near)
+    monkeypatch.setattr("dpindex.index.search.worth_of", near)
     assert (counts_of(made, "exact", "5%") != public).any()
 
 

@@ -16,11 +16,13 @@ from helpers.streams import seed_noise
 
 import dpindex as dpi
 from dpindex.cli import main
+from dpindex.cli.planned_build import query_line
 from dpindex.data import as_source, open_vectors
 from dpindex.study import evaluate, ground_truth, planner
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
-from dpindex.study.target import NEIGHBOURS
+from dpindex.study.saved_plan import SavedPlan
+from dpindex.study.target import NEIGHBOURS, PlanTarget
 
 DIM = 24
 N = 6000
@@ -347,6 +349,8 @@ def test_record_level_terms_lead_to_record_level_methods(sample):
         ({"epsilon": None}, "an epsilon, a target recall, or both"),
         ({"recall": 0.5, "candidates": 100}, "leave one of the three out"),
         ({"candidates": 9}, "candidates must be a whole number from 10"),
+        ({"candidates": "5"}, "candidates must be a whole number or a share"),
+        ({"candidates": "150%"}, "candidates must be a whole number or a share"),
         ({"recall": 0.999, "epsilon": 0.1}, "out of reach at epsilon = 0.1"),
         ({"epsilon": None, "recall": 1.5}, "between 0 and 1"),
         (
@@ -379,6 +383,16 @@ def test_what_makes_no_plan_is_said_in_a_sentence(sample, changes, words):
     stated = {"methods": ["raw-staircase"], "public": sample, **TERMS, **changes}
     with pytest.raises(dpi.InputError, match=words):
         dpi.plan(**stated)
+
+
+def test_a_share_of_candidates_is_planned_for_as_their_mean_number():
+    terms = {"dim": 24, "n": 4000, "adjacency": dpi.record(), "epsilon": 6.0}
+    assert PlanTarget(**terms, candidates="5%").counted_candidates == 200
+    assert PlanTarget(**terms, candidates="0.01%").counted_candidates == 10
+    spec = dpi.Spec("none-oporp", 24, adjacency=dpi.attribute(1.0))
+    kept = SavedPlan(spec, "cosine", None, 10, 200, "5%", "exact", "", {})
+    words = "dpindex query ix QUERIES -k 10 --candidates 5% --rerank v.npy"
+    assert query_line(kept, "ix", "v.npy", None) == words
 
 
 # Private vectors
