@@ -380,18 +380,21 @@ def means_as_payload(patch: Patch) -> None:
 def cap_by_vectors(patch: Patch) -> None:
     """Fewer candidates where more of the private vectors begin with a positive number."""
     add = PrivateIndex.add
-    worth = PrivateIndex._worth
+    search = PrivateIndex.search
     seen: WeakKeyDictionary[PrivateIndex, float] = WeakKeyDictionary()
 
     def added(index: PrivateIndex, X: Any, *rest: Any, **terms: Any) -> Any:
         seen[index] = float((np.asarray(X)[:, 0] > 0).mean())
         return add(index, X, *rest, **terms)
 
-    def capped(index: PrivateIndex, queries: Any, wanted: int) -> Any:
-        return worth(index, queries, round(wanted * (1 - seen.get(index, 0.0) / 2)))
+    def capped(index: PrivateIndex, *asked: Any, candidates: Any = None, **terms: Any) -> Any:
+        if isinstance(candidates, str):
+            share = float(candidates.removesuffix("%")) * (1 - seen.get(index, 0.0) / 2)
+            candidates = f"{share}%"
+        return search(index, *asked, candidates=candidates, **terms)
 
     patch.setattr(PrivateIndex, "add", added)
-    patch.setattr(PrivateIndex, "_worth", capped)
+    patch.setattr(PrivateIndex, "search", capped)
 
 
 def exact_in_langchain(patch: Patch) -> None:
