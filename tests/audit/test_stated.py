@@ -301,8 +301,8 @@ def test_figures_of_attacks_hold_for_vectors_that_were_kept_back(row, recipe):
     text = " ".join(stated.lines())
     assert f"{stated.codes}" in text
     assert stated.reconstruction_cosine >= stated.guess_cosine  # who does worse than that guesses
-    assert f"An attacker with {stated.others} vectors of the kind" in text
-    assert "nearer with more of them" in text
+    assert f"An attacker with {stated.others} similar public vectors" in text
+    assert "With more of them it comes nearer" in text
     assert stated.others == 1200 - 500
     attacked = trial.index.codes.take(slice(500))
     larger = Reconstructor(spec, recipe(3000, 3)).exposure(kept[:500], attacked)

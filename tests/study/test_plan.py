@@ -270,7 +270,7 @@ def test_the_best_row_is_recommended_in_a_sentence(outcome):
     assert "precision@10 of the true 50 = " in outcome.why
     assert "becomes at most 98.3 % sure" in outcome.protection[0]
     assert "reconstructs a vector from its code to cosine" in outcome.protection[1]
-    assert "finds its code among 2000 in " in outcome.protection[2]
+    assert "of the time among 2000 codes" in outcome.protection[2]
     assert outcome.why.startswith(outcome.best.method)
     assert "epsilon = 4 (pure DP) under attribute(beta=1)" in outcome.why
     assert outcome.why.endswith(".")
