@@ -222,7 +222,7 @@ def test_adjacency_query_and_methods_are_chosen(browser, files):
     assert "an exact query" in explorer.text("#now")
     assert explorer.label("#found") != private
     page.get_by_label("The whole record").check()
-    assert "yours or anybody else's" in explorer.text("#odds")
+    assert "your vector or of anybody else's" in explorer.text("#odds")
     assert "record-cap" in explorer.label("#found")
     assert "dp-oporp" not in explorer.label("#found")
     before = explorer.pixels("#found canvas")

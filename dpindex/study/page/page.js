@@ -384,7 +384,7 @@
     const subject = {
       attribute: "knows a whole vector except one attribute, and thinks two values of it equally likely",
       l2: "thinks two similar vectors equally likely to be behind a code",
-      record: "thinks two people's vectors equally likely to be behind a code",
+      record: "thinks it equally likely that a code is of your vector or of anybody else's",
     }[view().adjacency.kind];
     const digit = 10 ** (Math.floor(Math.log10(odds)) - 2); // three digits, rounded up
     const shown = odds < 1e6 ? number(Number((Math.ceil(odds / digit) * digit).toPrecision(3)))
