@@ -176,6 +176,7 @@ EXTRAS = {
     "accounting": "dp-accounting",
     "cloud": "obstore pyarrow",
     "dask": "distributed",
+    "duckdb": "duckdb pyarrow",
     "embed": "pyarrow",
     "eval": "jinja2 pillow",
     "io": "h5py pyarrow",

@@ -55,7 +55,8 @@ def open(place: AnyPath, collection: str = "dpindex") -> PrivateIndex | Publishe
         return Client(os.fspath(place))
     from dpindex.integrations.database import adapter_of
 
-    if adapter_of(place) is not None:
+    is_index = os.path.exists(os.path.join(place, "manifest.json"))  # whatever its folder is called
+    if adapter_of(place) is not None and not is_index:
         from dpindex.integrations.published import open_published
 
         return open_published(place, collection)

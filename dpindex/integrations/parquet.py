@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = ["Parquet"]
 
 _GROUP_BYTES = 1 << 26
 GROUP_ROWS = 1 << 17
+_LEAST_ROWS = 1 << 13
 PART_GROUPS = 128
 """Groups of rows in one part of a folder."""
 _READ_BYTES = 1 << 22
@@ -60,6 +62,9 @@ class Parquet(Database):
     _documents: bytes = b""
     _seen: Any = None
     """The head as it was when it was verified: its time and size."""
+    _counts: Mapping[int, int] = MappingProxyType({})
+    _counted: Any = ()
+    """The head as it was when codes were counted."""
     described: Parquet | None = None
     """The table whose documents these rows are."""
 
@@ -328,9 +333,21 @@ class Parquet(Database):
             write_page_index=True,
         ) as writer:
             for table in tables:
-                writer.write_table(table, self._group_rows)
+                for group in self._at_symbols(table):
+                    writer.write_table(group, self._group_rows)
             writer.add_key_value_metadata({f"dpindex.{key}": facts[key] for key in facts})
         return _sealed(path, documents)
+
+    def _at_symbols(self, table: Table) -> Iterator[Table]:
+        """Rows in groups that end where a symbol does: then a query reads little else."""
+        cuts = [len(table)]
+        if not self.layout.code_bytes:
+            cuts = [*(np.flatnonzero(np.diff(table["code"].to_numpy())) + 1), *cuts]
+        start = 0
+        for stop in cuts:
+            if stop - start >= _LEAST_ROWS or stop == len(table):
+                yield table.slice(start, stop - start)
+                start = stop
 
     def _put(self, temporary: str, path: str) -> None:
         if self.files is not None:
@@ -405,8 +422,12 @@ class Parquet(Database):
         return int(rows["n"][0].as_py())
 
     def code_counts(self) -> Mapping[int, int]:
-        rows = self._asked("select code, count(*) as n from {rows} group by code")
-        return dict(zip(rows["code"].to_pylist(), rows["n"].to_pylist(), strict=True))
+        if self.is_staged or self._counted != self._mark():
+            counted = self._mark()
+            rows = self._asked("select code, count(*) as n from {rows} group by code")
+            self._counts = dict(zip(rows["code"].to_pylist(), rows["n"].to_pylist(), strict=True))
+            self._counted = counted
+        return self._counts
 
     def close(self) -> None:
         self._connection.close()

@@ -306,17 +306,18 @@ class PublishedIndex(Searchable):
             rows = self.database.select(condition, _ALL)
             rank = ranks[rows["code"].to_numpy()]
             names = self._layout.id_array(rows["id"].to_numpy())
-            if len(names) > left:
-                last = np.partition(rank, left)[left]
-                rest = np.flatnonzero(rank == last)
-                keys = names[rest] if self._tie_order is None else self._tie_order(names[rest])
-                room = left - np.count_nonzero(rank < last)
-                rest = rest[np.argsort(keys, kind="stable")[:room]]
-                kept = np.concatenate([np.flatnonzero(rank < last), rest])
-                names, rank = names[kept], rank[kept]
             order = np.argsort(rank, kind="stable")
+            if len(order) > left:
+                # As in the index: of the last symbol a few rows, by its random order.
+                in_order = rank[order]
+                start = np.searchsorted(in_order, in_order[left])
+                stop = np.searchsorted(in_order, in_order[left], side="right")
+                tied = order[start:stop]
+                keys = names[tied] if self._tie_order is None else self._tie_order(names[tied])
+                first = np.argsort(keys, kind="stable")[: left - start]
+                order = np.concatenate([order[:start], tied[first]])
             yield names[order], lookup.scores[rank[order]]
-            left -= len(names)
+            left -= len(order)
             if left == 0:
                 return
 
