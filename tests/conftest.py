@@ -102,6 +102,7 @@ EXCUSES = {
     "this user may read every file": True,
     "ray is not installed": find_spec("ray") is None,  # no extra installs engines
     "pyspark is not installed": find_spec("pyspark") is None,
+    "recordlinkage is not installed": find_spec("recordlinkage") is None,
     # The page on frameworks is a recipe: no extra installs them.
     "needs pip install llama-index-core": find_spec("llama_index") is None,
     "needs pip install haystack-ai": find_spec("haystack") is None,
