@@ -40,7 +40,11 @@ SPECS |= {
     f"{name}, two digits": _spec(find_method(name), 0.05, dim=70, k=64)
     for name in ("dp-rp-g-opt", "dp-rp-l")
 }
-SPECS |= {f"raw-staircase at {e:g}": _spec(find_method("raw-staircase"), e) for e in (32.0, 45.0)}
+ON_TWO_CELLS = {
+    f"raw-staircase at {e:g}": _spec(find_method("raw-staircase"), e) for e in (32.0, 45.0)
+}
+"""Jumps are too rare for moments of draws."""
+SPECS |= ON_TWO_CELLS
 COUNTS = {
     "counts": count_noise(1.0, 0.0, 50, 20, "add-remove"),
     "counts, normal": count_noise(1.0, 1e-6, 50, 20, "add-remove"),
@@ -164,7 +168,7 @@ def _place(law, share):
     return round(getattr(law, "low", 0) + share * (1 << law.grid_bits))
 
 
-@folded("name", cases(NOISY))
+@folded("name", cases([name for name in NOISY if name not in ON_TWO_CELLS]))
 @folded("share", PLACES)
 def test_moments_are_those_of_the_draws(name, share):
     """The mean, the variance and all that errors of squared norms are computed from: 2^18 draws."""
