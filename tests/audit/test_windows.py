@@ -8,9 +8,11 @@ from scipy import sparse
 import dpindex as dpi
 from dpindex.audit.attack import attack
 from dpindex.audit.exact import verify
+from dpindex.base.files import pack, unpack
 from dpindex.mechanism.grid import Grid, Placed
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.projections.dense import codeword_scores
+from dpindex.mechanism.public_parts import Design
 
 STEPS = "windows: steps of one attribute"
 CENTRE = "design: columns of the matrix, and the centre on the grid"
@@ -151,6 +153,28 @@ def test_windows_that_the_spec_does_not_state():
     spec = example(find_method("dp-designed-laplace"), epsilon=1.0)
     spec.projection.windows = spec_of("dp-designed-laplace").projection.windows
     assert STEPS in verify(spec).failed
+
+
+@pytest.mark.parametrize(
+    ("low", "width"),
+    [
+        (0, 0),
+        (0, -5),
+        (0, 1),
+        (0, 2**63 - 1),
+        (2**63 - 1, 5),
+        (-(2**63), -1),
+        (2**62, 2**62),
+    ],
+)
+def test_windows_of_a_stranger_are_proved_however_they_lie(low, width):
+    """Empty, negative, beyond the bounds, and where their ends overflow."""
+    facts, arrays = unpack(designed(24, window=0.7).to_bytes(), "design")
+    arrays["low"] = np.full_like(arrays["low"], low)
+    arrays["width"] = np.full_like(arrays["width"], width)
+    design = Design.from_bytes(pack("design", facts, arrays))
+    report = verify(example(find_method("dp-designed-laplace"), epsilon=1.0, design=design))
+    assert report.passed, str(report)
 
 
 def test_windows_for_another_beta_are_refused():
