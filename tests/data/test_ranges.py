@@ -9,6 +9,7 @@ import pytest
 from scipy import sparse
 
 from dpindex import Originals, PrivateIndex, Privatizer, codes_from_bytes, device
+from dpindex.accounting import add_up
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.data import Ranges, one_per_person
 from dpindex.integrations.requests import Comparisons
@@ -317,10 +318,10 @@ def test_ranges_that_differ_do_not_add_up():
     one = plain_spec(ranges=TABLE, adjacency=attribute(0.1)).guarantee
     wider = Ranges(TABLE.columns, TABLE.lows, (200, 1e6, 1))
     other = plain_spec(ranges=wider, adjacency=attribute(0.1)).guarantee
-    assert str(one + one).endswith(f"under attribute(beta=0.1 of ranges {TABLE.digest[:8]})")
+    assert str(add_up(one, one)).endswith(f"under attribute(beta=0.1 of ranges {TABLE.digest[:8]})")
     for strange in (other, plain_spec(adjacency=attribute(0.1)).guarantee):
         with pytest.raises(InputError, match="count different changes"):
-            one + strange
+            add_up(one, strange)
         with pytest.raises(InputError, match="count different changes"):
             one.at(strange.adjacency)
 
