@@ -284,10 +284,11 @@ def _code_tests(codes: Codes, spec: Spec) -> Iterator[Check]:
 
 def _nothing_apart(spec: Spec) -> Difference:
     """No neighbours are compared here: only the law's own integers are asked for."""
-    moves = Sensitivity.of_signs(1)
-    if isinstance(spec.projection, Projection):
-        moves = spec.projection.sensitivity
-    return Difference(Fraction(0), Fraction(0), moves, spec.grid.bits)
+    nothing = Fraction(0)
+    if not spec.is_rounded:
+        return Difference(nothing, nothing, Sensitivity.of_signs(1))
+    moves = Projection.of(spec.projection).sensitivity
+    return Difference(nothing, nothing, moves, spec.grid.bits)
 
 
 def _frequency_check(values: AnyArray, max_chance: float) -> Check:

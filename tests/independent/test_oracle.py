@@ -168,7 +168,7 @@ def vectors(spec, rows=5, seed=0):
     rng = np.random.default_rng(seed)
     low, high = (bound * spec.scale for bound in spec.bounds)
     x = rng.uniform(low, high, (rows, spec.dim))
-    step = spec.grid.step * spec.scale
+    step = (spec.grid.step if spec.is_rounded else 1.0) * spec.scale
     ties = np.clip((np.floor(x / step) + 0.5) * step, low, high)
     kind = rng.integers(0, 10, x.shape)
     x = np.where(kind < 3, ties, x)
