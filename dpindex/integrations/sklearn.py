@@ -91,7 +91,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     clip: bool | None = None
     norm: float | None = None
     seed: int = 0
-    variant: Variant = Variant()  # noqa: RUF009 (frozen)
+    variant: Variant | None = None
     codebook: Codebook | None = None
     subset: int | None = None
     design: Design | None = None
@@ -121,6 +121,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         del parameters["allow_unprotected"], parameters["skip_leak_check"]
         if parameters["clip"] is None:
             parameters["clip"] = find_method(self.method).calibration.rounded
+        if self.variant is None:  # scikit-learn wants defaults of plain types
+            del parameters["variant"]
         self.spec_ = Spec(dim=rows.shape[1], **parameters)
         for sentence in quality_warnings(self.spec_, rows.shape[0]):
             warnings.warn(f"{sentence}.", QualityWarning, stacklevel=2)
