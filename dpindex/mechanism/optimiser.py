@@ -342,6 +342,10 @@ def _shrunk(covariance: Doubles, share: float) -> Singles:
 
 
 _STEPS = 80
+_PATIENCE = 10
+_WORTH_A_STEP = 1e-4
+"""The search ends after so many steps, or where a few of them gained no more than that share."""
+
 _CLUSTER_ROUNDS = 15
 
 
@@ -386,7 +390,11 @@ def _optimised(
     ahead_d = last_d
     step = 0.5
     momentum = 1.0
+    history: list[float] = []
     for _ in range(_STEPS):
+        history.append(best)
+        if len(history) > _PATIENCE and best < (1 + _WORTH_A_STEP) * history[-1 - _PATIENCE]:
+            break
         g = solved(ahead, ahead_c, ahead_d)
         # The gradient of tr(Gᵀ W D), over 2: G Dᵀ − G Gᵀ W C.
         slope = g @ d.T - (g @ g.T) @ ahead_c

@@ -47,24 +47,26 @@ _LOWEST_EPSILON = 0.001
 _BISECTIONS = ((_MAX_EPSILON / _MIN_EPSILON, 6, False), (4.0, 6, True))
 _MIDDLE_EPSILON = 4.0
 # Specs are compared on few queries and codes first. Those within so many standard errors of the
-# best, as if a query found all or nothing, are predicted from more.
+# best, as if a query found all or nothing, are predicted from more, and again.
 _SCREENING_QUERIES = 50
 _SCREENING_ROUNDS = 2
 _MARGIN = 1.5
 # Whole records vary much from query to query, and codes of them less: with 250 queries and 12 codes
 # of each vector a plan took codebooks that find up to .05 less.
 QUERIES = 500
-_COMPARED_ROUNDS = 6
+_REFINEMENTS = ((150, 4), (QUERIES, 6))
 # Queries of what is promised.
 ALL_QUERIES = 1000
 _CONTENDERS = 5
-# Codes that the denoiser of a finalist is fitted to: for each coordinate, at least, and at most
-# numbers in them. With 10 to 13 of each coordinate of a picture .11 too little was promised, with
-# 38 .03 too much: they are codes of few vectors, which a denoiser comes to know.
+# Codes that a denoiser is fitted to: for each coordinate, at least, and at most numbers in them.
+# With 10 to 13 of each coordinate of a picture .11 too little was promised, with 38 .03 too much:
+# they are codes of few vectors, which a denoiser comes to know. So at first it is given that much.
 _FITTED_PER_COORDINATE = 25
 _FITTED_CODES = 10_000
 _FITTED_NUMBERS = 1 << 24
 _FINALISTS = 3
+_FITTED_AT_FIRST = 0.4
+_LOST_AT_FIRST = 0.1
 # A denoiser finds such a share of what is missed without it, or a quarter more, or it is left out:
 # on tables, luck in its fit moves as much.
 _WORTH_OF_MISSED = 0.06
@@ -258,24 +260,30 @@ class _Planner:
     def ranked(self, epsilon: float) -> tuple[Row, ...]:
         """Return a row for each spec, best first, of which those near the best are refined."""
         value = self._target.value
-        screened = self.screened(self.candidates.specs(epsilon))
-        denoisable, leaders = self._promising(screened)
-        rows = [row for row in screened if row not in (*denoisable, *leaders)]
-        self._progress(len(rows), len(screened), "the best of them, in more detail")
-        refined_with_denoiser = partial(self.refined, denoise=True)
-        rows += in_threads(refined_with_denoiser, denoisable, self._workers)
-        rows += in_threads(self.refined, leaders, self._workers)
-        highest = max(map(value, rows))
-        even = [row for row in rows if value(row) >= (1 - _EVEN) * highest]
+        rows = self.screened(self.candidates.specs(epsilon))
+        self._progress(0, len(rows), "the best of them, in more detail")
+        leaders = _near_best(rows, value, _SCREENING_QUERIES)
+        denoisable = self._denoisable(rows)
+        leaders = [row for row in leaders if row not in denoisable]
+        rest = [row for row in rows if row not in (*denoisable, *leaders)]
+        leaders = [
+            *in_threads(partial(self.refined, kind="auto", stage=0), denoisable, self._workers),
+            *in_threads(partial(self.refined, stage=0), leaders, self._workers),
+        ]
+        near = _near_best(leaders, value, _REFINEMENTS[0][0])
+        rest += [row for row in leaders if row not in near]
+        leaders = [*in_threads(self.refined, near, self._workers)]
+        highest = max(map(value, leaders))
+        even = [row for row in leaders if value(row) >= (1 - _EVEN) * highest]
         best = min(even, key=lambda row: (row.bytes_per_vector, -value(row)))
-        rest = self._target.ranked(row for row in rows if row is not best)
+        rest += [row for row in leaders if row is not best]
         # The best of many predictions is too high: it is promised what further queries find.
-        return (self.promised(best), *rest)
+        return (self.promised(best), *self._target.ranked(rest))
 
     def screened(self, specs: Sequence[Spec]) -> list[Row]:
-        """Return rows of the specs whose codes fit, best first, with linear denoisers.
+        """Return rows of the specs whose codes fit, best first, with linear denoisers of signs.
 
-        Of codes that differ in their noise alone, those with the least are denoised.
+        Of signs that differ in their noise alone, those with the least are denoised.
 
         Raises
         ------
@@ -297,7 +305,9 @@ class _Planner:
         denoised = set(_first_of_each(above_noise, _but_for_noise))
 
         def predicted(spec: Spec) -> Row:
-            kind: DenoiserKind | None = "linear" if spec in denoised else None
+            # What a score finds is not told by what a linear denoiser does.
+            linear_only = spec in denoised and "score" not in spec.format_type.denoisers
+            kind: DenoiserKind | None = "linear" if linear_only else None
             return self._row(spec, noises[spec], _SCREENING_QUERIES, _SCREENING_ROUNDS, kind)
 
         for row in in_threads(predicted, above_noise, self._workers):
@@ -339,29 +349,20 @@ class _Planner:
             raise NoGuaranteeError(f"no method is left at this epsilon: {unfit[0]}")
         return noises
 
-    def _promising(self, screened: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-        """Return rows that the best denoisers may help most, and others that may be the best."""
-        value = self._target.value
-        highest = value(screened[0])
-        finding = [row for row in screened if value(row) > 0.0] or screened
+    def _denoisable(self, rows: Sequence[Row]) -> list[Row]:
+        """Return those rows that the best denoisers may help most, one of each method."""
+        finding = [row for row in rows if self._target.value(row) > 0.0] or rows
         with_scores = [row for row in finding if "score" in row.spec.format_type.denoisers]
-        denoisable = _first_of_each(with_scores, lambda row: row.method)[:_FINALISTS]
-        # A row may be better in truth by a margin: of a query that finds all or nothing.
-        chance = (highest * _SCREENING_QUERIES + 1.0) / (_SCREENING_QUERIES + 2.0)
-        margin = _MARGIN * math.sqrt(chance * (1.0 - chance) / _SCREENING_QUERIES)
-        leaders = [
-            row for row in finding if value(row) >= highest - margin and row not in denoisable
-        ]
-        return denoisable, leaders
+        return _first_of_each(with_scores, lambda row: row.method)[:_FINALISTS]
 
-    def refined(self, row: Row, *, denoise: bool = False) -> Row:
-        """Return the row from more trials, with the best denoiser if that is worth trying."""
-        kind = "auto" if denoise else row.denoiser
-        population = self._sample.population_of(row.spec, QUERIES)
-        rounds = _COMPARED_ROUNDS
-        if kind is not None:
-            rounds = _rounds(row.spec, population, kind)
-        return self._row(row.spec, row.noise, QUERIES, rounds, kind)
+    def refined(self, row: Row, kind: DenoiserKind | None = None, stage: int = -1) -> Row:
+        """Return the row from more trials, with another denoiser than it has if one is named."""
+        kind = kind or row.denoiser
+        population = self._sample.population_of(row.spec, ALL_QUERIES)
+        queries, rounds = _REFINEMENTS[stage]
+        if kind == "auto":
+            rounds = _rounds(row.spec, population, kind, _FITTED_AT_FIRST if stage == 0 else 1.0)
+        return self._row(row.spec, row.noise, queries, rounds, kind)
 
     def promised(self, row: Row) -> Row:
         """Return what is predicted of all queries."""
@@ -388,8 +389,8 @@ class _Planner:
     ) -> Row:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         target = self._target
-        population = self._sample.population_of(spec, queries)
-        rows = predicted_rows(spec, population, rounds, target.ladder, noise, kind)
+        population = self._sample.population_of(spec, ALL_QUERIES)
+        rows = predicted_rows(spec, population, rounds, target.ladder, noise, kind, queries=queries)
         plain, denoised = rows[0], rows[-1]
         row = plain
         if is_worth_denoising(target.value(plain), target.value(denoised)):
@@ -409,7 +410,10 @@ class _Planner:
                 elif _LOWEST_EPSILON <= epsilon <= _MAX_EPSILON:
                     with suppress(NoGuaranteeError):  # noise that no code can hold
                         alike = self.candidates.like(leader.spec, epsilon)
-                        line.append(self.screened(alike)[0])
+                        best = self.screened(alike)[0]
+                        if leader.denoiser == "auto":
+                            best = self.refined(best, "auto", stage=0)
+                        line.append(best)
             lines.append(tuple(line))
         return tuple(lines)
 
@@ -440,14 +444,29 @@ class _Planner:
         return [row.spec for row in different[:_CONTENDERS]]
 
 
-def _rounds(spec: Spec, population: Population, kind: DenoiserKind | None) -> int:
+def _rounds(
+    spec: Spec, population: Population, kind: DenoiserKind | None, share: float = 1.0
+) -> int:
     """Return how many codes of each vector are drawn: enough to fit a denoiser, if any, to."""
     if kind != "auto":
         return COUNTED_ROUNDS
     length = spec.code_length
     codes = min(max(_FITTED_CODES, _FITTED_PER_COORDINATE * length), _FITTED_NUMBERS // length)
     vectors: int = population.vectors.shape[0]
-    return max(1, codes // vectors)
+    return max(1, round(share * codes) // vectors)
+
+
+def _near_best(rows: Sequence[Row], value: Callable[[Row], float], queries: int) -> list[Row]:
+    """Return rows that may be the best in truth: of a query that finds all or nothing, by luck."""
+    finding = [row for row in rows if value(row) > 0.0] or rows
+    highest = max(map(value, finding))
+    chance = (highest * queries + 1.0) / (queries + 2.0)
+    margin = _MARGIN * math.sqrt(chance * (1.0 - chance) / queries)
+
+    def handicap(row: Row) -> float:
+        return _LOST_AT_FIRST if row.denoiser == "auto" else 0.0
+
+    return [row for row in finding if value(row) + handicap(row) >= highest - margin]
 
 
 def _first_of_each(items: Iterable[_Item], kind: Callable[[_Item], object]) -> list[_Item]:
@@ -521,7 +540,7 @@ def _smallest_epsilon(planner: _Planner, target: PlanTarget) -> float:
             value = 0.0
             with suppress(NoGuaranteeError):  # noise that no code can hold
                 best = planner.quick_best(middle)
-                value = target.value(planner.refined(best, denoise=denoise))
+                value = target.value(planner.refined(best, "auto" if denoise else None))
             if value >= recall:
                 smallest = middle
             else:

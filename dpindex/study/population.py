@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ from dpindex.data import VectorSource
 from dpindex.data.source import check_one_each
 from dpindex.decode.base import Metric
 from dpindex.mechanism.public_random import PublicStream
-from dpindex.study.target import FOUND, NEIGHBOURS, FoundShares
+from dpindex.study.target import FOUND, NEIGHBOURS
 from dpindex.study.truth import TIE
 
 # Ranks of the sample that near ranks replace (with ten, rare topics were promised .08 too much, as
@@ -54,9 +55,6 @@ _MAX_SAMPLES = 1000
 _GROWTH = 1.07
 # Nearest vectors between which and the query near ranks lie.
 _SOURCES = 30
-# Scores that differ by less are equal, up to rounding.
-_EQUAL = 2e-6
-_APART = 64
 _TINY = 1e-30
 
 
@@ -142,6 +140,7 @@ class Population:
         rising = np.take_along_axis(self.distances, order, axis=1)
         self._add_near_ranks(order, rising)
         self._weigh(order, rising)
+        self._counted = cache(self._new_counted)
 
     def _distances(self) -> Doubles:
         """Return the distances of all queries and all vectors, (q, m)."""
@@ -220,7 +219,7 @@ class Population:
         places: Doubles = np.minimum(first, last) + behind
         return np.asarray(np.minimum(places, last).astype(np.intp))
 
-    def near_vectors(self, rows: slice) -> NearVectors:
+    def near_vectors(self, rows: Integers) -> NearVectors:
         """Return the vectors of the near ranks of some queries.
 
         Each lies on the arc from the query to a farther vector, or under l2 on the line. Values
@@ -230,7 +229,7 @@ class Population:
         near = self.near[rows].ravel()
         sources = self._sources[rows].ravel()
         farther = self._farther[rows].ravel()
-        asked = np.repeat(np.arange(len(self.near))[rows], self.near.shape[1])
+        asked = np.repeat(rows, self.near.shape[1])
         on_sphere = np.ptp(self._norms) <= _SAME_NORM
         if self.metric == "l2" and on_sphere:  # half a squared distance is a cosine's there
             square = max(float(np.mean(self._norms**2)), _TINY)
@@ -295,71 +294,87 @@ class Population:
 
     def found(
         self,
+        rows: Integers,
         scores: AnyArray,
         near: AnyArray,
         ladder: Sequence[int],
         absent: Bools | None = None,
-    ) -> FoundShares:
-        """Return the shares of true neighbours among the best codes.
+    ) -> Doubles:
+        """Return the shares of true neighbours among the best codes, (b, 1 + len(ladder)).
+
+        First that of the true 50 among ten answers, then that of as many as the first of the ladder
+        says among each of its numbers.
 
         Parameters
         ----------
-        scores : float array, shape (q, rounds, m)
-            Of each query with so many codes of each vector.
-        near : float array, shape (q, s)
+        rows : int array, shape (b,)
+            Queries.
+        scores : float array, shape (b, rounds, m)
+            Of each query with so many codes of each vector. Those that it does not see become −∞.
+        near : float array, shape (b, s)
             Of each query with a code of each of its near ranks.
         ladder : sequence of int
-            Numbers of answers among which true neighbours are counted, ascending. As many true
-            neighbours are counted as the first of them says.
-        absent : bool array, shape (q, rounds, m), optional
+            Numbers of answers among which true neighbours are counted, ascending.
+        absent : bool array, shape (b, rounds, m), optional
             Codes that a query does not see.
         """
-        queries, rounds, rows = scores.shape
-        # What each code is of, among vectors and near ranks.
-        of_codes = np.tile(np.arange(rows), rounds)
-        of_near = rows + np.arange(near.shape[1])
-        of = np.append(of_codes, of_near)
-        has_weight = self.weight > 0
-        seen = has_weight[:, of]
-        codes_seen: Any = rounds
+        count, rounds, _ = scores.shape
+        places, true, true_near = self._counted(ladder[0])
+        weight = self.weight[rows]
+        vectors = self.vectors.shape[0]
+        seen = np.broadcast_to((weight[:, None, :vectors] > 0), scores.shape)
         if absent is not None:
-            seen[:, : rounds * rows] &= ~absent.reshape(queries, -1)
-            codes_seen = np.maximum(rounds - absent.sum(axis=1), 1)
-        # Codes that so many answers may be, in the order of their scores.
-        most_codes = math.ceil(ladder[-1] * rounds / self.vectors_per_row)
-        needed = min(len(of_near) + most_codes + 1, len(of))
-        of_all = np.hstack([scores.reshape(queries, -1), near])
-        best = of[_best_first(of_all, seen, needed)]
+            seen = seen & ~absent
+        np.copyto(scores, -np.inf, where=~seen)
+        codes_seen = seen.sum(axis=1)
+        of_code = weight[:, :vectors].sum(axis=1) / np.maximum(codes_seen.sum(axis=1), 1)
+        of_near = weight[:, vectors:]
+        # Codes that are right to find: what they are of, their scores and what each counts for.
+        right = places[rows]
+        each = true[:, rows] / np.maximum(np.take_along_axis(codes_seen, right, axis=1), 1)
+        counts = np.concatenate([np.tile(each, rounds), true_near[:, rows]], axis=2)
+        of_right = np.take_along_axis(scores, right[:, None], axis=2)
+        score = np.hstack([of_right.reshape(count, -1), near])
+        # As many answers come before, and as many tie: of these, chance decides.
+        above = np.empty(score.shape)
+        upto = np.empty(score.shape)
+        for query, rising in enumerate(np.sort(scores.reshape(count, -1), axis=1)):
+            above[query] = len(rising) - np.searchsorted(rising, score[query], side="right")
+            upto[query] = len(rising) - np.searchsorted(rising, score[query], side="left")
+        nearer = np.stack([near[:, None] > score[..., None], near[:, None] >= score[..., None]])
+        more, as_much = nearer @ of_near[..., None]
+        before = above * of_code[:, None] + more[..., 0]
+        tied = upto * of_code[:, None] + as_much[..., 0] - before
+        tied = np.maximum(tied, _TINY)
+        shares: list[Doubles] = []
+        for answers in (FOUND, *ladder):
+            neighbours, counted = (ladder[0], counts[1]) if shares else (NEIGHBOURS, counts[0])
+            possible = min(answers, neighbours)
+            part = np.clip((answers - before) / tied, 0.0, 1.0)
+            among = np.einsum("qc,qc->q", part, counted)
+            shares.append(np.minimum(among, possible) / possible)
+        return np.stack(shares, axis=1)
 
-        def of_best(values: Doubles) -> Doubles:
-            """Return values of the best codes, which share that of their vector or near rank."""
-            shared = np.hstack([values[:, :rows] / codes_seen, values[:, rows:]])
-            return np.take_along_axis(shared, best, axis=1)
+    def _new_counted(self, neighbours: int) -> tuple[Integers, Doubles, Doubles]:
+        """Return which vectors may be right to find, and for how much they count.
 
-        weight = of_best(self.weight)
-        before = np.cumsum(weight, axis=1) - weight
-
-        def shares(neighbours: int, numbers: Sequence[int]) -> list[float]:
-            """Return the share of true neighbours among each number of answers."""
-            every = of_best(self.true(neighbours))
-            at = np.nonzero(every)
-            query, _ = at
-            true = every[at]
-            ahead = before[at]
-            width = weight[at]
-            found = []
-            for answers in numbers:
-                # The last answer counts in part.
-                part = np.clip((answers - ahead) / width, 0.0, 1.0)
-                by_query = np.bincount(query, part * true, minlength=queries)
-                possible = min(answers, neighbours)
-                mean = np.minimum(by_query, possible).mean()
-                found.append(float(mean / possible))
-            return found
-
-        (precision,) = shares(NEIGHBOURS, [FOUND])
-        within = shares(ladder[0], ladder)
-        return FoundShares(precision, dict(zip(ladder, within, strict=True)))
+        Returns
+        -------
+        places : int array, shape (q, t)
+            Vectors, of which the last may be none that counts.
+        true, near : float64 arrays, shapes (2, q, t) and (2, q, s)
+            As of :meth:`true`, of 50 and of so many neighbours.
+        """
+        every = np.stack([self.true(NEIGHBOURS), self.true(neighbours)])
+        of_vectors = every[..., : self.vectors.shape[0]]
+        query, column = np.nonzero(of_vectors.any(axis=0))
+        numbers = np.bincount(query, minlength=len(self.near))
+        place = np.arange(len(query)) - (np.cumsum(numbers) - numbers)[query]
+        places = np.zeros((len(self.near), numbers.max()), dtype=np.intp)
+        places[query, place] = column
+        true = np.zeros((2, *places.shape))
+        true[:, query, place] = of_vectors[:, query, column]
+        return places, true, every[..., self.vectors.shape[0] :]
 
 
 class NearVectors(NamedTuple):
@@ -413,22 +428,6 @@ def _weighted(vectors: Any, weights: Doubles) -> Any:
     if issparse(vectors):
         return scipy.sparse.diags(single) @ vectors
     return vectors * single[:, None]
-
-
-def _best_first(scores: AnyArray, seen: Bools, count: int) -> Integers:
-    """Return the columns of the highest scores among those seen, ties at random, (q, count)."""
-    queries, columns = scores.shape
-    # Each query has a part of one list of random numbers, some way behind that of the one before.
-    words = PublicStream(0, "plan ties").words(columns + _APART * queries, np.uint16)
-    ties = (_EQUAL * (words / 2.0**16)).astype(np.float32)
-    every = scores.astype(np.float32)
-    every += np.lib.stride_tricks.sliding_window_view(ties, columns)[:-_APART:_APART]
-    every[~seen] = -np.inf
-    first = columns - count
-    best = np.argpartition(every, first, axis=1)[:, first:]
-    highest = np.take_along_axis(every, best, axis=1)
-    falling = np.argsort(-highest, axis=1)
-    return np.take_along_axis(best, falling, axis=1)
 
 
 def numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -> Integers | None:

@@ -8,12 +8,21 @@ vectors of the collection as it stands for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bools, Integers, Vectors, row_blocks, stacked, unit
+from dpindex.base.arrays import (
+    AnyArray,
+    Bools,
+    Doubles,
+    Integers,
+    Vectors,
+    row_blocks,
+    spaced,
+    stacked,
+    unit,
+)
 from dpindex.decode.base import Decoder, PrivateQueries, Queries
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser, fit_if_possible
@@ -54,6 +63,7 @@ def predicted_rows(
     noise: float,
     denoise: DenoiserKind | None = None,
     *,
+    queries: int | None = None,
     plain: bool = True,
 ) -> list[Row]:
     """Return the row of codes as they are, and one of denoised codes if a denoiser can be fitted.
@@ -68,21 +78,26 @@ def predicted_rows(
         See :attr:`Row.noise`.
     denoise : "auto" or "linear", optional
         Kind of the denoiser.
+    queries : int, optional
+        How many of the population's ask, at most; by default all.
     plain : bool
         Predict codes as they are even if there is a denoiser.
     """
     prediction = Prediction(spec, population, rounds)
     size = prediction.codes.stored[0].nbytes
-    denoiser = None
+    denoisers: list[Denoiser | None] = [None]
     if denoise is not None and noise >= _NO_NOISE:
         fit = partial(fit_denoiser, prediction.codes_to_learn_from, spec)
         denoiser = fit_if_possible(fit, spec, denoise)
-    rows = []
-    if plain or denoiser is None:
-        rows.append(Row(spec, None, *prediction.found(ladder), size, noise))
-    if denoiser is not None:
-        rows.append(Row(spec, denoise, *prediction.found(ladder, denoiser), size, noise))
-    return rows
+        if denoiser is not None:
+            denoisers = [None, denoiser] if plain else [denoiser]
+    every = population.queries.shape[0]
+    asked = spaced(every, every if queries is None else queries)
+    found = prediction.found(ladder, asked, denoisers)
+    return [
+        Row(spec, None if denoiser is None else denoise, *shares, size, noise)
+        for denoiser, shares in zip(denoisers, found, strict=True)
+    ]
 
 
 class Prediction:
@@ -106,17 +121,11 @@ class Prediction:
         self._population = population
         self._privatizer = Privatizer(spec)
         self._plain = decoder_of(spec)
+        self._stream = PublicStream(0, "plan symbols")
         # A collection has no more codes than vectors.
         self._drawn = max(1, min(rounds, int(population.vectors_per_row)))
         self._rounds = min(self._drawn, COUNTED_ROUNDS)
         self.codes = self._privatized(population.vectors, self._drawn, population.labels[:, None])
-        # A private query is one code of its vector.
-        queries = population.queries
-        of_queries = self._privatized(queries, 1, population.asked_labels[:, None])
-        self._queries: tuple[Queries, Queries] = (
-            PrivateQueries(of_queries, spec),
-            self._plain.exact_queries(self._privatizer, queries),
-        )
 
     def _privatized(self, vectors: Vectors, rounds: int, labels: Integers) -> Codes:
         """Return so many codes of each vector, of no codeword of its groups, (rounds·n, k)."""
@@ -125,14 +134,13 @@ class Prediction:
         if groups is None:
             return self._privatizer.privatize(stacked([vectors] * rounds))
         law = SymbolLaw.of(spec.law)
-        stream = PublicStream(0, "plan symbols")
         drawn = []
         for rows in row_blocks(vectors.shape[0], _MAX_NUMBERS // law.size):
             scores = self._privatizer.project(vectors[rows])
             own = (labels[rows, :, None] == groups).any(axis=1)
             likelihoods = law.chances_without(scores, own)
             sums = np.cumsum(likelihoods, axis=1)
-            places = stream.uniform(len(sums), rounds) * sums[:, -1:]
+            places = self._stream.uniform(len(sums), rounds) * sums[:, -1:]
             drawn.append(np.stack([*map(np.searchsorted, sums, places)]))
         symbols = np.concatenate(drawn).T.ravel()
         return spec.format.codes(spec.format.pack(symbols))
@@ -146,49 +154,78 @@ class Prediction:
         return self._privatizer.privatize(stacked([others] * self._drawn))
 
     def found(
-        self, ladder: Sequence[int], denoiser: Denoiser | None = None
-    ) -> tuple[FoundShares, FoundShares]:
-        """Return what private and exact queries find, of codes as they are or denoised.
+        self, ladder: Sequence[int], asked: Integers, denoisers: Sequence[Denoiser | None] = (None,)
+    ) -> list[tuple[FoundShares, FoundShares]]:
+        """Return what private and exact queries find, with each denoiser, or of codes as they are.
 
         Parameters
         ----------
         ladder
             As of :meth:`Population.found`.
+        asked : int array
+            Queries of the population.
         """
         population = self._population
-        decoder = decoder_of(self._spec, population.metric, denoiser)
-        counted = slice(self._rounds * population.vectors.shape[0])
-        vectors = self._vectors(decoder, self.codes.take(counted))
-        asked = [self._query_vectors(decoder, queries) for queries in self._queries]
-        of_near = self._near_scores(decoder, asked)
-        both = []
-        for queries, near in zip(asked, of_near, strict=True):
-            scores = self._rounded(queries @ vectors.T)
-            scores = scores.reshape(len(queries), self._rounds, -1)
-            both.append(population.found(scores, near, ladder, self._own_codewords))
-        private, exact = both
-        return private, exact
+        decoders = [decoder_of(self._spec, population.metric, fitted) for fitted in denoisers]
+        counted = self.codes.take(slice(self._rounds * population.vectors.shape[0]))
+        items = [self._items(decoder, counted) for decoder in decoders]
+        sums = np.zeros((len(decoders), 2, 1 + len(ladder)))
+        for block in row_blocks(len(asked), self._queries_at_once):
+            rows = asked[block]
+            queries = self._queries(rows)
+            near = self._near_codes(rows)
+            absent = self._own_codewords(counted, rows)
+            for number, decoder in enumerate(decoders):
+                near_items = self._items(decoder, near)
+                for mode, asking in enumerate(queries):
+                    vectors = self._query_vectors(decoder, asking)
+                    scores = self._scores(vectors, items[number], near_items)
+                    found = population.found(rows, *scores, ladder, absent)
+                    sums[number, mode] += found.sum(axis=0)
+        return [
+            (_shares(private, ladder), _shares(exact, ladder))
+            for private, exact in sums / len(asked)
+        ]
 
-    def _near_scores(self, decoder: Decoder, asked: Sequence[AnyArray]) -> list[AnyArray]:
-        """Return the scores of queries with a code of each near rank, (q, s) in each mode."""
+    @property
+    def _queries_at_once(self) -> int:
+        """Queries whose near ranks and scores are held at a time."""
         population = self._population
-        queries, ranks = population.near.shape
-        scores = np.zeros((len(asked), queries, ranks), dtype=np.float32)
-        numbers = max(population.vectors.shape[1], self._spec.code_length)
-        of_a_query = ranks * min(numbers, _MAX_NUMBERS)
-        if ranks == 0:
-            return list(scores)
-        for rows in row_blocks(queries, max(1, _MAX_NUMBERS // of_a_query)):
-            vectors = self._vectors(decoder, self._near_codes(rows))
-            vectors = vectors.reshape(-1, ranks, vectors.shape[1])
-            for mode, of_queries in enumerate(asked):
-                products = np.einsum("qsk,qk->qs", vectors, of_queries[rows])
-                scores[mode, rows] = self._rounded(products)
-        return list(scores)
+        width = max(min(population.vectors.shape[1], _MAX_NUMBERS), self._spec.code_length)
+        of_near = population.near.shape[1] * width
+        counted = self._rounds * population.vectors.shape[0]
+        return int(max(1, _MAX_NUMBERS // max(of_near, counted)))
 
-    def _near_codes(self, rows: slice) -> Codes:
+    def _queries(self, asked: Integers) -> tuple[Queries, Queries]:
+        """Return private and exact queries; a private one is one code of its vector."""
+        population = self._population
+        vectors = population.queries[asked]
+        codes = self._privatized(vectors, 1, population.asked_labels[asked, None])
+        exact = self._plain.exact_queries(self._privatizer, vectors)
+        return PrivateQueries(codes, self._spec), exact
+
+    def _scores(
+        self, queries: AnyArray, items: AnyArray, near_items: AnyArray
+    ) -> tuple[AnyArray, AnyArray]:
+        """Return the scores of queries with all codes, (b, rounds, m), and each with its near."""
+        count = len(queries)
+        near = near_items.reshape(count, -1, *near_items.shape[1:])
+        if self._plain.by_symbol:
+            scores = queries[:, items]
+            near_scores = np.take_along_axis(queries, near, axis=1)
+        else:
+            scores = queries @ items.T
+            near_scores = np.einsum("qsk,qk->qs", near, queries)
+            if self._plain.by_hamming:  # equal ones differ by rounding errors
+                scores = scores.round(5)
+                near_scores = near_scores.round(5)
+        return scores.reshape(count, self._rounds, -1), near_scores
+
+    def _near_codes(self, rows: Integers) -> Codes:
         """Return a code of each near rank of some queries, query by query."""
         population = self._population
+        if population.near.size == 0:
+            return self.codes.take(slice(0))
         made = population.near_vectors(rows)
         if population.codewords is None:
             return self._privatized(made.vectors, 1, made.labels)
@@ -203,14 +240,14 @@ class Prediction:
         of_query = np.arange(len(first))[:, None] * len(shared) + place // _SHARED
         return codes.take((place % _SHARED * len(chosen) + of_query).ravel())
 
-    def _rounded(self, scores: Any) -> Any:
-        """Return scores, of which equal ones differ by rounding errors where there are few."""
-        if self._plain.by_symbol or self._plain.by_hamming:
-            return scores.round(5)
-        return scores
+    def _items(self, decoder: Decoder, codes: Codes) -> AnyArray:
+        """Return symbols, (n,), or vectors whose products with queries codes are ranked by."""
+        if self._plain.by_symbol:
+            symbols: AnyArray = codes.stored.ravel()
+            return symbols
+        return self._vectors(decoder, codes)
 
     def _vectors(self, decoder: Decoder, codes: Codes) -> AnyArray:
-        """Return vectors whose inner products with queries an index ranks codes by, (n, k)."""
         vectors = decoder.vectors(codes)
         if self._population.metric == "l2":
             # |q − x|² falls as q·x − |x|²/2 grows: a last coordinate, which is 1 in queries.
@@ -219,24 +256,27 @@ class Prediction:
         return vectors if decoder.shrunken else unit(vectors)
 
     def _query_vectors(self, decoder: Decoder, queries: Queries) -> AnyArray:
-        """Return queries as they are compared with those vectors, float32, (q, k)."""
-        asked: AnyArray
-        if self._plain.by_symbol and not queries.is_private:
-            asked = self._population.queries
-        else:
-            asked = decoder.query_vectors(queries)
+        """Return queries as they are compared with items, float32: similarities of all symbols."""
+        if self._plain.by_symbol:
+            similarities: AnyArray = decoder.query_items(queries).astype(np.float32)
+            return similarities
+        asked = decoder.query_vectors(queries)
         if self._population.metric == "l2":
             asked = np.column_stack([asked, np.ones(len(asked))])
         else:
             asked = unit(asked)
         return asked.astype(np.float32)
 
-    @cached_property
-    def _own_codewords(self) -> Bools | None:
-        """Which counted codes name a codeword of a query's own group, (q, rounds, m)."""
+    def _own_codewords(self, codes: Codes, rows: Integers) -> Bools | None:
+        """Which codes name a codeword of the own group of some queries, (b, rounds, m)."""
         population = self._population
         if population.codewords is None:
             return None
-        counted = self.codes.stored[: self._rounds * population.vectors.shape[0]]
-        named: Integers = population.codewords[counted.reshape(self._rounds, -1)]
-        return np.asarray(named == population.asked_labels[:, None, None])
+        named: Integers = population.codewords[codes.stored.reshape(self._rounds, -1)]
+        return np.asarray(named == population.asked_labels[rows, None, None])
+
+
+def _shares(means: Doubles, ladder: Sequence[int]) -> FoundShares:
+    """Return shares in the order of :meth:`Population.found`."""
+    precision, *within = map(float, means)
+    return FoundShares(precision, dict(zip(ladder, within, strict=True)))
