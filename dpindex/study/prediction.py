@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -125,10 +126,24 @@ class Prediction:
         # A collection has no more codes than vectors.
         self._drawn = max(1, min(rounds, int(population.vectors_per_row)))
         self._rounds = min(self._drawn, COUNTED_ROUNDS)
-        self.codes = self._privatized(population.vectors, self._drawn, population.labels[:, None])
+        self.codes = self._privatized(population.vectors, self._drawn, population.labels)
 
-    def _privatized(self, vectors: Vectors, rounds: int, labels: Integers) -> Codes:
-        """Return so many codes of each vector, of no codeword of its groups, (rounds·n, k)."""
+    def _privatized(
+        self,
+        vectors: Vectors,
+        rounds: int,
+        labels: Integers,
+        between: tuple[Vectors, Integers] | None = None,
+    ) -> Codes:
+        """Return so many codes of each vector, of no codeword of its group, (rounds·n, k).
+
+        Parameters
+        ----------
+        labels : int array, shape (n,)
+            Groups of the vectors.
+        between : vectors, shape (n, dim), and int array, shape (n,), optional
+            The queries that they were made from, and the groups that they were made towards.
+        """
         spec = self._spec
         groups = self._population.codewords
         if groups is None:
@@ -137,9 +152,12 @@ class Prediction:
         drawn = []
         for rows in row_blocks(vectors.shape[0], _MAX_NUMBERS // law.size):
             scores = self._privatizer.project(vectors[rows])
-            own = (labels[rows, :, None] == groups).any(axis=1)
-            likelihoods = law.chances_without(scores, own)
-            sums = np.cumsum(likelihoods, axis=1)
+            own = labels[rows, None] == groups
+            if between is not None:
+                queries, towards = between
+                of_queries = self._privatizer.project(queries[rows])
+                scores = _as_beside(scores, of_queries, towards[rows, None] == groups, own)
+            sums = np.cumsum(law.chances_without(scores, own), axis=1)
             places = self._stream.uniform(len(sums), rounds) * sums[:, -1:]
             drawn.append(np.stack([*map(np.searchsorted, sums, places)]))
         symbols = np.concatenate(drawn).T.ravel()
@@ -200,7 +218,7 @@ class Prediction:
         """Return private and exact queries; a private one is one code of its vector."""
         population = self._population
         vectors = population.queries[asked]
-        codes = self._privatized(vectors, 1, population.asked_labels[asked, None])
+        codes = self._privatized(vectors, 1, population.asked_labels[asked])
         exact = self._plain.exact_queries(self._privatizer, vectors)
         return PrivateQueries(codes, self._spec), exact
 
@@ -228,14 +246,17 @@ class Prediction:
             return self.codes.take(slice(0))
         made = population.near_vectors(rows)
         if population.codewords is None:
-            return self._privatized(made.vectors, 1, made.labels)
+            return self._privatizer.privatize(made.vectors)
         # Scores of all codewords take the time, and draws none: eight ranks share the middle one.
         ranks = population.near.shape[1]
         shared = np.arange(-(-ranks // _SHARED))
         middle = np.minimum(_SHARED * shared + _SHARED // 2, ranks - 1)
         first = np.arange(0, made.vectors.shape[0], ranks)[:, None]
         chosen = (first + middle).ravel()
-        codes = self._privatized(made.vectors[chosen], _SHARED, made.labels[chosen])
+        asked = np.repeat(rows, len(shared))
+        between = (population.queries[asked], made.towards[chosen])
+        labels = population.asked_labels[asked]
+        codes = self._privatized(made.vectors[chosen], _SHARED, labels, between)
         place = np.arange(ranks)
         of_query = np.arange(len(first))[:, None] * len(shared) + place // _SHARED
         return codes.take((place % _SHARED * len(chosen) + of_query).ravel())
@@ -274,6 +295,26 @@ class Prediction:
             return None
         named: Integers = population.codewords[codes.stored.reshape(self._rounds, -1)]
         return np.asarray(named == population.asked_labels[rows, None, None])
+
+
+def _as_beside(scores: Any, of_queries: Any, towards: Bools, own: Bools) -> AnyArray:
+    """Return scores of codewords for near ranks that lie beside a vector, and not towards it.
+
+    A near rank that is made towards a codeword is too near to it, and without that codeword few
+    report what is nearest to the query. So it gets the score of the codeword that is as near to the
+    query as it is.
+
+    Parameters
+    ----------
+    scores, of_queries : arrays, shape (n, K)
+        Of all codewords for near ranks, and for their queries.
+    towards, own : bool arrays, shape (n, K)
+        Codewords of the groups of the vectors that near ranks are made towards, and of queries.
+    """
+    level = np.where(towards, of_queries, -np.inf).max(axis=1, keepdims=True)
+    apart = np.abs(np.where(towards | own, np.inf, of_queries) - level)
+    alike = apart.argmin(axis=1)[:, None]
+    return np.where(towards, np.take_along_axis(scores, alike, axis=1), scores)
 
 
 def _shares(means: Doubles, ladder: Sequence[int]) -> FoundShares:
