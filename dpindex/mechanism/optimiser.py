@@ -103,7 +103,7 @@ def design(
     """
     epsilon = checked_epsilon(epsilon)
     beta = finite_number(beta, "beta", above=0.0)
-    noise = _noise_variance(epsilon, delta, signs)
+    noise = noise_variance(epsilon, delta, signs)
     scale = finite_number(scale, "scale", above=0.0)
     if window is not None:
         window = finite_number(window, "window")
@@ -114,7 +114,7 @@ def design(
         check_finite(source)
         if window is None:
             length = code_length or usual_length(epsilon, source.shape[1])
-            window = _best_window(_few(source), scale, beta, min(length, MAX_LENGTH), noise)
+            window = best_window(source, scale, beta, min(length, MAX_LENGTH), noise)
         known = _known(source, scale, beta, window)
     if code_length is None:
         code_length = usual_length(epsilon, len(known.attributes))
@@ -138,7 +138,7 @@ def usual_length(epsilon: float, attributes: int) -> int:
     return min(attributes, max(16, min(length, 256)))
 
 
-def _best_window(
+def best_window(
     source: VectorSource,
     scale: float,
     beta: float,
@@ -148,10 +148,12 @@ def _best_window(
     """Return the window of which bins of attributes that vary together recover the most.
 
     What bins recover orders windows as optimised projections do, in a hundredth of the time.
+    ``noise`` is that of :func:`noise_variance`, and the rest as of :func:`design`.
     """
+    few = _few(source)
     recovered = []
     for window in _WINDOWS:
-        known = _known(source, scale, beta, window, _FEW_ATTRIBUTES)
+        known = _known(few, scale, beta, window, _FEW_ATTRIBUTES)
         w = _clusters(known.covariance, k, np.random.default_rng(0))
         added = noise * known.unit(beta) ** 2 * np.eye(k)
         cross = w @ known.shared
@@ -173,7 +175,7 @@ def _few(source: VectorSource) -> VectorSource:
     return as_source(np.vstack(parts))
 
 
-def _noise_variance(epsilon: float, delta: float, signs: bool) -> float:
+def noise_variance(epsilon: float, delta: float, signs: bool) -> float:
     """Variance of the noise of a coordinate, in squared betas."""
     if delta > 0:
         delta = checked_delta(delta, "a Gaussian design")

@@ -18,7 +18,7 @@ from dpindex.mechanism.codebooks import fit_codebook
 from dpindex.mechanism.method import Method
 from dpindex.mechanism.method_table import OF_PAPERS, find_method
 from dpindex.mechanism.method_table import methods as all_methods
-from dpindex.mechanism.optimiser import design, usual_length
+from dpindex.mechanism.optimiser import best_window, design, noise_variance, usual_length
 from dpindex.mechanism.public_parts import MAX_SIZE, Codebook, Design
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record, l2
@@ -96,6 +96,7 @@ class CandidateSpecs:
         self._sample = sample
         self._narrow = self._narrow_bounds()
         self._design = cache(self._new_design)
+        self._window_of: dict[float, float] = {}  # by the variance of noise
         self.refused: list[str] = []
 
     def _narrow_bounds(self) -> dict[str, Any]:
@@ -228,14 +229,22 @@ class CandidateSpecs:
         if terms["clip"]:
             low, high = bounds
             public = public.clipped(low * terms["scale"], high * terms["scale"])
+        delta = terms["delta"] if method.needs_delta else 0.0
+        signs = method.calibration.format.are_signs
+        beta = self._target.adjacency.largest_change(bounds)
+        noise = noise_variance(epsilon, delta, signs)
+        if noise not in self._window_of:
+            length = usual_length(epsilon, self._target.dim)
+            self._window_of[noise] = best_window(public, terms["scale"], beta, length, noise)
         return design(
             public,
             epsilon=epsilon,
-            beta=self._target.adjacency.largest_change(bounds),
+            beta=beta,
             code_length=k,
-            delta=terms["delta"] if method.needs_delta else 0.0,
-            signs=method.calibration.format.are_signs,
+            delta=delta,
+            signs=signs,
             scale=terms["scale"],
+            window=self._window_of[noise],
         )
 
     def _books(self, epsilon: float) -> Iterator[tuple[Codebook, int]]:
