@@ -142,7 +142,8 @@ class Prediction:
         labels : int array, shape (n,)
             Groups of the vectors.
         between : vectors, shape (n, dim), and int array, shape (n,), optional
-            The queries that they were made from, and the groups that they were made towards.
+            Of near ranks: the queries that they were made from, and the groups of the vectors that
+            they were made towards.
         """
         spec = self._spec
         groups = self._population.codewords
@@ -301,8 +302,8 @@ def _as_beside(scores: Any, of_queries: Any, towards: Bools, own: Bools) -> AnyA
     """Return scores of codewords for near ranks that lie beside a vector, and not towards it.
 
     A near rank that is made towards a codeword is too near to it, and without that codeword few
-    report what is nearest to the query. So it gets the score of the codeword that is as near to the
-    query as it is.
+    report what is nearest to the query. So that gets the score of one that is about as near to the
+    query, and as much more as it is nearer.
 
     Parameters
     ----------
@@ -314,7 +315,9 @@ def _as_beside(scores: Any, of_queries: Any, towards: Bools, own: Bools) -> AnyA
     level = np.where(towards, of_queries, -np.inf).max(axis=1, keepdims=True)
     apart = np.abs(np.where(towards | own, np.inf, of_queries) - level)
     alike = apart.argmin(axis=1)[:, None]
-    return np.where(towards, np.take_along_axis(scores, alike, axis=1), scores)
+    beside = np.take_along_axis(scores, alike, axis=1)
+    nearer = level - np.take_along_axis(of_queries, alike, axis=1)
+    return np.asarray(np.where(towards, beside + nearer, scores))
 
 
 def _shares(means: Doubles, ladder: Sequence[int]) -> FoundShares:

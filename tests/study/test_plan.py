@@ -608,7 +608,7 @@ def test_what_is_promised_of_topics_is_found(n):
         if mode == "exact":
             low, high = made.range_of(made.measures[0])
             assert low <= found <= high
-            assert f"between {low:.2f} and {high:.2f}" in made.expected
+            assert f"{100 * low:.0f} to {100 * high:.0f} %" in made.expected
 
 
 @pytest.mark.usefixtures("few_queries")
