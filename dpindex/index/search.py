@@ -324,7 +324,7 @@ class Searchable(ABC):
         >>> spec = dpi.Spec("record-codebook", dim=4, epsilon=60.0, adjacency=dpi.record(),
         ...     codebook=dpi.Codebook(np.eye(4)))
         >>> index = dpi.PrivateIndex(spec)
-        >>> index.add(np.eye(4)[[0, 1, 1, 2]])
+        >>> index.add(np.eye(4)[[0, 1, 1, 2]] + 0.1)
         >>> lookup = index.to_lookup(np.array([[0.1, 1, 0.5, 0]]), candidates=3)
         >>> lookup.codes.tolist(), lookup.count
         ([1, 2], 3)

@@ -431,7 +431,7 @@ def plan_png(outcome: Plan) -> bytes:
     >>> import dpindex as dpi
     >>> public = np.random.default_rng(0).uniform(-1, 1, (500, 8))
     >>> terms = {"epsilon": 4.0, "adjacency": dpi.attribute(1.0), "methods": ["raw-staircase"]}
-    >>> plan_png(dpi.plan(public, dim=8, n=2000, **terms, curves=True))[1:4]
+    >>> plan_png(dpi.plan(public, n=2000, **terms, curves=True))[1:4]
     b'PNG'
     """
     lines = outcome.curves

@@ -130,8 +130,8 @@ def test_short_text_and_escaped_html(index):
     assert eval(repr(SPEC), {"Spec": dpi.Spec, "Attribute": Attribute}) == SPEC
     found = FoundShares(0.5, {10: 0.5})
     row = Row(SPEC, None, found, found, bytes_per_vector=9, noise=0.1)
-    plan = Plan((row,), "exact", n=10, at=10, candidates=10, shown_candidates=(10,), refused=(),
-                )  # fmt: skip
+    shown = {"at": 10, "candidates": 10, "share": None, "shown_candidates": (10,)}
+    plan = Plan((row,), "exact", n=10, refused=(), **shown)
     for value in (SPEC, SPEC.guarantee, index, hits, hits[0], plan):
         assert len(repr(value)) < 300
         html = value._repr_html_()
