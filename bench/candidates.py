@@ -117,15 +117,8 @@ def picture(table: Path, output: Path) -> None:
     for mode, axes in zip(MODES, panels, strict=True):
         for epsilon, colour in DRAWN.items():
             line = recall[mode, epsilon]
-            axes.plot(*zip(*line.items(), strict=True), "o-", color=colour, lw=3, ms=6)
-            place, side, at = (8, -16), "left", 100  # below its line
-            if epsilon == max(DRAWN):
-                place, side = (-8, 6), "right"
-            if epsilon == min(DRAWN):
-                place, side, at = (-8, 6), "right", 500
-            point = (at, line[at])
-            style: dict[str, Any] = {"color": colour, "ha": side, "weight": "bold"}
-            axes.annotate(f"ε = {epsilon:g}", point, place, textcoords="offset points", **style)
+            style: dict[str, Any] = {"color": colour, "label": f"ε = {epsilon:g}"}
+            axes.plot(*zip(*line.items(), strict=True), "o-", lw=3, ms=6, **style)
         axes.set_title(f"{mode} queries", fontsize=16)
         axes.set_xscale("log")
         axes.set_xlim(8, 1250)
@@ -135,6 +128,7 @@ def picture(table: Path, output: Path) -> None:
         axes.grid(color="0.92")
         axes.set_xlabel("candidates re-ranked by you")
     panels[0].set_ylabel("share of the true ten nearest")
+    panels[0].legend(loc="upper left", frameon=False, reverse=True)
     figure.tight_layout()
     figure.savefig(output, dpi=120)
     plt.close(figure)

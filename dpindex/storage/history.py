@@ -88,9 +88,10 @@ class History:
     def tags(self, chunk: Chunk) -> Tags:
         """Return a tag of each vector: equal for equal numbers, dense or sparse, of any type.
 
-        It is a secret sum Σ k_i·x_i mod 2⁶⁴ of the bits of numbers that are rounded to eight: a
-        file with fewer digits, or a model that ran again, gives the same. Vectors that differ after
-        that have one tag with chance 2⁻⁴⁸ at most (multilinear hashing: Lemire & Kaser 2014,
+        It is a secret sum Σ k_i·x_i mod 2⁶⁴ of the bits of numbers that are rounded to eight, so
+        that most short vectors keep theirs in a file with fewer digits. Of 384 numbers some round
+        otherwise after any change, and the tag with them. Vectors that differ after rounding have
+        one tag with chance 2⁻⁴⁸ at most (multilinear hashing: Lemire & Kaser 2014,
         section 3). That is far rarer than the repetitions that are left to chance.
         """
         factors = _factors(self.key, chunk.shape[1])
