@@ -4,8 +4,9 @@ Either is published, whole and without noise, so no epsilon covers private vecto
 is against accidents: a private file, or a part of one, that was named as the public one.
 
 - *Shared rows.* Codewords that lie in the direction of a private vector, or points that a design
-  keeps of public vectors and that a private vector has too. A part with at least two of them that
-  are more than 1 % of it is refused; a few coincide by chance wherever people say the same things.
+  keeps of public vectors and that a private vector has too, or vectors whose cosines a guide keeps,
+  of which more than a few say which vector it was. A part with at least two of them that are more
+  than 1 % of it is refused; a few coincide by chance wherever people say the same things.
 - *Centroids.* Codewords of k-means are the means of the vectors that they were fitted to. The
   private vectors that are nearest to a public codeword are independent draws around it, and their
   mean lies from it at least as far as the mean of so many draws varies. A codebook is refused if
@@ -25,7 +26,7 @@ of another origin.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -38,6 +39,7 @@ from dpindex.base.arrays import (
     issparse,
     row_blocks,
     spaced,
+    unit,
 )
 from dpindex.base.errors import InputError
 from dpindex.mechanism.public_parts import MAX_SIZE, Codebook, PublicPart
@@ -49,6 +51,9 @@ _FEWEST = 2
 _BLOCK_ROWS = 1024
 _SAME = 1.0 - 1e-6
 """Cosine of two vectors of one direction: 1 up to the rounding of float32."""
+
+_TELLING_CELLS = 9
+"""Codewords from which on the cosines of a vector with them tell it from others."""
 
 _DRIFT = 0.5
 """Squared distance of means from codewords, over their variance, below which it is too small."""
@@ -68,7 +73,8 @@ class LeakEvidence:
     Attributes
     ----------
     shared : mapping of int to int
-        Public vectors that are private ones too, each with the row of one.
+        Public vectors that are private ones too, each with the row of one: those of
+        :attr:`PublicPart.known`, and after them the players of a guide.
     words : integer array, shape (n,)
         The nearest codeword of each vector that is compared with the means; none for a design.
     offsets : float32 array, shape (n, r)
@@ -145,6 +151,8 @@ class LeakCheck:
         shared: dict[int, int] = {}
         for word, row in zip(words.tolist(), rows.tolist(), strict=True):
             shared.setdefault(word, row)
+        for player, row in self._players(cosines):
+            shared.setdefault(len(known) + player, first + row)
         chosen = np.empty(0, np.intp)
         if isinstance(self.part, Codebook):
             sample = spaced(self.rows, MAX_SIZE)  # what a codebook of all vectors is made of
@@ -157,6 +165,24 @@ class LeakCheck:
         across = directions[chosen] - along[:, None] * known[nearest]
         offsets = across @ _axes(known.shape[1])
         return LeakEvidence(shared, nearest, offsets)
+
+    def _players(self, cosines: Singles) -> Iterator[tuple[int, int]]:
+        """Return players of the guide that are among vectors of these cosines, each with a row.
+
+        That with the nearest codeword is left out: a guide keeps another in its place.
+        """
+        guide = self.part.guide if isinstance(self.part, Codebook) else None
+        if guide is None or cosines.shape[1] < _TELLING_CELLS:
+            return
+        some = np.arange(len(cosines))
+        cell = cosines.argmax(axis=1)
+        others = cosines.copy()
+        others[some, cell] = 0.0
+        squares = np.square(guide.players.T, dtype=np.float64)
+        rest = squares.sum(axis=0) - squares  # without each codeword
+        norms = np.sqrt(np.where(rest > 0, rest, np.inf)).astype(np.float32)
+        row, player = np.nonzero(unit(others) @ guide.players.T >= _SAME * norms[cell])
+        yield from zip(player.tolist(), row.tolist(), strict=True)
 
 
 @cache
@@ -175,7 +201,8 @@ def refuse_leaks(part: PublicPart, evidence: LeakEvidence) -> None:
     ------
     InputError
         For a part of which more than 1 % are private vectors, with the first such vector and the
-        row that it equals; for codewords that are means of private vectors.
+        row that it equals; for codewords that are means of private vectors, and for a guide that
+        was made of some.
 
     >>> rows = np.random.default_rng(0).normal(size=(100, 8))
     >>> public = Codebook(rows[:50])
@@ -186,7 +213,10 @@ def refuse_leaks(part: PublicPart, evidence: LeakEvidence) -> None:
     ...     print(str(error)[:75])
     50 of the 50 codewords are private vectors too (codeword 0 is row 0), and a
     """
-    shared, size = evidence.shared, len(part.known)
+    size = len(part.known)
+    shared = {one: row for one, row in evidence.shared.items() if one < size}
+    played = [row for one, row in evidence.shared.items() if one >= size]
+    guide = part.guide if isinstance(part, Codebook) else None
     leak = ""
     if len(shared) >= _FEWEST and len(shared) > _SHARE * size:
         one, row = min(shared.items())
@@ -196,6 +226,11 @@ def refuse_leaks(part: PublicPart, evidence: LeakEvidence) -> None:
         )
     elif _are_means(evidence):
         leak = "the codewords are means of the private vectors, as of a codebook made of them"
+    elif guide and len(played) >= _FEWEST and len(played) > _SHARE * len(guide.players):
+        leak = (
+            f"{len(played)} of the {len(guide.players)} vectors that the codebook's guide is made "
+            f"of are private vectors too (one is row {min(played)})"
+        )
     if leak:
         raise InputError(
             f"{leak}, and a {part.kind} is published as it is: no epsilon covers what is in it. "

@@ -176,6 +176,17 @@ def test_low_centroids_of_the_first_of_very_many():
         check(fit_codebook(rows, 4).stated, rows)
 
 
+def test_a_guide_of_a_part_of_the_vectors_is_refused():
+    """Centroids hide that a fifth of their vectors are private; a guide keeps each of those."""
+    rows = np.random.default_rng(3).normal(size=(3000, 8)).astype(np.float32)
+    book = fit_codebook(rows[500:], 16)
+    check = LeakCheck(book, 1000)
+    with pytest.raises(InputError, match=r"guide .* private vectors too \(one is row \d+\)"):
+        refuse_leaks(book, check.evidence(0, 3 * rows[:1000]))
+    refuse_leaks(book, check.evidence(0, rows[:500]))
+    refuse_leaks(Codebook(book.stated), LeakCheck(book, 1000).evidence(0, rows[:500]))
+
+
 def test_low_centroids_by_the_command_line(run, tmp_path):
     np.save(tmp_path / "x.npy", PRIVATE)
     np.save(tmp_path / "other.npy", PUBLIC)
