@@ -268,13 +268,15 @@ def parse_variant(text: str) -> Variant:
     3
     """
     values = {}
-    for part in filter(None, text.split(",")):
+    for part in text.split(",") if text else ():
         name, _, value = part.partition("=")
         if name not in NAMES or not value:
             raise InputError(
                 f"a variant is NAME=VALUE with a name of {', '.join(NAMES)}, not {part!r}.",
                 field="variant",
             )
+        if name in values:
+            raise InputError(f"{name} is stated twice; state it once.", field="variant")
         values[name] = value if name == "entries" else _number(value)
     return variant_of(values)
 

@@ -63,6 +63,13 @@ def test_build_query_info(run, files):
         assert words in out
 
 
+def test_what_a_variant_states_is_stated_once(run):
+    spec = ("spec", "--method", "dp-signoporp-rr", "--dim", 24, "--beta", 1, "--epsilon", 8)
+    assert json.loads(run(*spec, "--variant", "repetitions=2")[1])["repetitions"] == 2
+    fails(run(*spec, "--variant", "repetitions=2,repetitions=3"), "repetitions is stated twice")
+    fails(run(*spec, "--variant", "repetitions=2,"), "a variant is NAME=VALUE", "(--variant)")
+
+
 def test_names_are_printed_on_one_line_and_quoted_for_a_shell(run, files):
     """What is said last can be pasted; a name cannot forge a line."""
     code, out, _ = run("build", "x.npy", "my index", *STAIRCASE)
