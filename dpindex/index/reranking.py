@@ -158,7 +158,8 @@ def share_of(text: str) -> float:
             share = float(text[:-1]) / 100
     if not 0 < share <= 1:
         raise InputError(
-            f'candidates must be a whole number or a share of the index such as "5%", not '
+            'candidates must be a whole number or a share of the index such as "5%", above 0 % '
+            "and at most 100 %, not "
             f"{text[:40]!r}.",
             field="candidates",
         )

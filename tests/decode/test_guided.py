@@ -203,7 +203,7 @@ def test_the_guide_travels_with_the_codebook(tmp_path, searched, run):
     ask = ["query", tmp_path / "built", tmp_path / "queries.npy", "-k", "3"]
     ask += ["--rerank", tmp_path / "vectors.npy", "--candidates"]
     assert run(*ask, "5%")[0] == 0
-    fails(run(*ask, "0%"), "share of the index")
+    fails(run(*ask, "0%"), "share of the index", "above 0 % and at most 100 %")
 
 
 @pytest.mark.parametrize(
