@@ -94,7 +94,7 @@ def query(
         raise InputError(f"{index} is a collector: it is asked in Python, with dpindex.open.")
     payload_names = _payload_names(show, index, opened.payload_columns)
     shown_texts = _texts_to_show(show_from)
-    vectors = _queries(queries, text, model)
+    vectors = _queries(queries, text, model, opened.spec.dim)
     if as_sql is not None:
         lookup = opened.to_lookup(
             vectors,
@@ -150,7 +150,7 @@ def query(
         typer.echo(f"… and {len(hits.ids) - rows} more queries: see --json.")
 
 
-def _queries(file: str | None, text: str | None, model: str | None) -> Any:
+def _queries(file: str | None, text: str | None, model: str | None, dim: int) -> Any:
     """Return the queries of a file, codes or vectors, or the vector of a text."""
     if (file is None) == (text is None):
         raise InputError("give a file of QUERIES, or one question with --text.")
@@ -159,7 +159,13 @@ def _queries(file: str | None, text: str | None, model: str | None) -> Any:
 
         assert text is not None
         with naming("--text"):
-            return embedded([text], model)
+            vectors = embedded([text], model)
+        if vectors.shape[1] != dim:
+            raise InputError(
+                f"--text: the model makes {vectors.shape[1]} numbers, and vectors of the index "
+                f"have {dim}; name with --model the one that made them."
+            )
+        return vectors
     if model is not None:
         raise InputError("--model is for --text; a file holds vectors already.")
     codes = read_codes(file)

@@ -132,13 +132,19 @@ def texts_by_id(texts: Path, column: str) -> dict[Any, str]:
     Raises
     ------
     InputError
-        For texts that cannot be read.
+        For texts that cannot be read, and an id with two of them.
     """
     table = _table(texts, column)
     words = _words(texts, table, column)
     ids = range(len(words))
     if "id" in table.column_names:
         ids = ids_of_file(table["id"]).tolist()
+    rows: dict[Any, int] = {}
+    for row, id in enumerate(ids):
+        if (first := rows.setdefault(id, row)) != row:
+            raise InputError(
+                f"{texts}: rows {first} and {row} have the same id; each text needs its own."
+            )
     return dict(zip(ids, words, strict=True))
 
 

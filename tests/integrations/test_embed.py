@@ -257,3 +257,7 @@ def test_a_question_is_asked_as_text_and_answered_with_texts(run, model, tmp_pat
     fails(run("query", "my-index", "made/vectors.parquet", "--model", "model"), "--model is for")
     fails(run("query", "my-index", "--text", "zzz", "--model", "model"), "no word")
     fails(run(*asked, "--show-from", "texts.csv:body"), "no column 'body'")
+    other = ("query", "my-index", "--text", "cats")  # the model of the package makes 256 numbers
+    fails(run(*other), "makes 256 numbers, and vectors of the index have", "--model")
+    (tmp_path / "twice.csv").write_text("id,text\na,cats\nb,dogs\na,owls\n")
+    fails(run(*asked, "--show-from", "twice.csv:text"), "twice.csv: rows 0 and 2 have the same id")
