@@ -85,6 +85,11 @@ class Parquet(Database):
             self._scratch = f"{place}.{secrets.token_hex(4)}.tmp"
             self._path = path.rstrip("/")
             if name != "dpindex":
+                if self._kind() == system.FileType.File:
+                    raise InputError(
+                        f"{address} is a file, which has one collection; name another file, or "
+                        "leave the collection out."
+                    )
                 self._path += f"/{name}.parquet"
             self._is_folder = address.endswith("/") or self._kind() == system.FileType.Directory
             self._connection = duckdb.connect(

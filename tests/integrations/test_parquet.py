@@ -212,6 +212,15 @@ def test_another_file_of_that_name_is_none(index, tmp_path):
         dpi.open(tmp_path / "missing.parquet")
 
 
+def test_a_file_has_one_collection(index, tmp_path):
+    place = str(tmp_path / "codes.parquet")
+    dpi.publish(index, place)
+    for wrong in (lambda: dpi.publish(index, place, "other"), lambda: dpi.open(place, "other")):
+        with pytest.raises(InputError, match=r"is a file, which has one collection; name another"):
+            wrong()
+    assert len(dpi.open(place)) == len(index)
+
+
 def test_a_place_whose_name_looks_like_a_pattern(index, tmp_path):
     place = tmp_path / "a[1]*?.parquet"
     dpi.publish(index, place)
