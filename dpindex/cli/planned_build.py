@@ -115,7 +115,7 @@ _DATA = {field.name for field in fields(o.DataOptions)}
 
 def plan_of(
     dataset: Dataset, public: str, epsilon: float | None, metric: str, options: o.SpecOptions,
-    place: Unfinished,
+    place: Unfinished, *, skip_leak_check: bool = False,
 ) -> SavedPlan:  # fmt: skip
     """Return the plan for a dataset from public vectors, and keep it in a file.
 
@@ -140,7 +140,9 @@ def plan_of(
                 f"{sample.name} has {sample.shape[1]} columns, and {dataset.name} "
                 f"{dataset.columns}; name public vectors of the same kind."
             )
-        made = plan(sample, n=dataset.rows, progress=report, **terms)
+        made = plan(
+            sample, n=dataset.rows, progress=report, skip_leak_check=skip_leak_check, **terms
+        )
     planned = made.saved(stated)
     create_file(place.file, planned.to_bytes())
     return planned

@@ -114,7 +114,15 @@ def build(
         dataset = opened.with_labels(ids, table)
         planned = None
         if public is not None:
-            planned = plan_of(dataset, public, method.epsilon, metric, options, unfinished)
+            planned = plan_of(
+                dataset,
+                public,
+                method.epsilon,
+                metric,
+                options,
+                unfinished,
+                skip_leak_check=release.skip_leak_check,
+            )
             stack.enter_context(unfinished.kept())
         elif plan is not None:
             from dpindex.study.saved_plan import SavedPlan

@@ -99,6 +99,15 @@ def test_a_refused_build_leaves_no_plan(run):
     assert not Path("my-index.plan").exists()
 
 
+def test_a_public_file_as_long_as_the_vectors_has_to_be_allowed(run):
+    np.save("public.npy", collection(700, 1))
+    words = ("build", "vectors.npy", "my-index", *RECORD)
+    code, _, error = run(*words)
+    assert code == 2
+    assert "--skip-leak-check" in error
+    done(run(*words, "--skip-leak-check"))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
