@@ -128,7 +128,7 @@ class Hits:
         :meth:`dpindex.PrivateIndex.calibrate`). Of codeword codes they are means under the
         codebook's cosines. NaN where ``unstated`` says why.
     stderr : float64 array, shape (nq, k)
-        Its error, [0, ∞): the truth lies within two of it about 9 times in 10 or more. NaN where
+        Its error, [0, ∞): the truth should lie within two of it about 95 times in 100. NaN where
         ``similarity`` is.
     unbiased : float64 array, shape (nq, k)
         The unbiased estimate from the codes of this pair alone, cosines clipped to [−1, 1]. The
