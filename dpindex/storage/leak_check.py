@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ from dpindex.base.arrays import (
     unit,
 )
 from dpindex.base.errors import InputError
+from dpindex.mechanism.guide import Guide
 from dpindex.mechanism.public_parts import MAX_SIZE, Codebook, PublicPart
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
@@ -171,18 +172,34 @@ class LeakCheck:
 
         That with the nearest codeword is left out: a guide keeps another in its place.
         """
-        guide = self.part.guide if isinstance(self.part, Codebook) else None
+        guide = _guide_of(self.part)
         if guide is None or cosines.shape[1] < _TELLING_CELLS:
             return
         some = np.arange(len(cosines))
         cell = cosines.argmax(axis=1)
         others = cosines.copy()
         others[some, cell] = 0.0
-        squares = np.square(guide.players.T, dtype=np.float64)
-        rest = squares.sum(axis=0) - squares  # without each codeword
-        norms = np.sqrt(np.where(rest > 0, rest, np.inf)).astype(np.float32)
-        row, player = np.nonzero(unit(others) @ guide.players.T >= _SAME * norms[cell])
+        least = self._least_products[cell]
+        row, player = np.nonzero(unit(others) @ guide.players.T >= least)
         yield from zip(player.tolist(), row.tolist(), strict=True)
+
+    @cached_property
+    def _least_products(self) -> Singles:
+        """What a player's product with the same vector is at least, without each codeword: (K, m).
+
+        Of the guide alone: made once, and not for each block.
+        """
+        guide = _guide_of(self.part)
+        assert guide is not None
+        squares = np.square(guide.players.T, dtype=np.float64)
+        rest = squares.sum(axis=0) - squares
+        norms = np.sqrt(np.where(rest > 0, rest, np.inf)).astype(np.float32)
+        least: Singles = _SAME * norms
+        return least
+
+
+def _guide_of(part: PublicPart) -> Guide | None:
+    return part.guide if isinstance(part, Codebook) else None
 
 
 @cache
@@ -216,7 +233,7 @@ def refuse_leaks(part: PublicPart, evidence: LeakEvidence) -> None:
     size = len(part.known)
     shared = {one: row for one, row in evidence.shared.items() if one < size}
     played = [row for one, row in evidence.shared.items() if one >= size]
-    guide = part.guide if isinstance(part, Codebook) else None
+    guide = _guide_of(part)
     leak = ""
     if len(shared) >= _FEWEST and len(shared) > _SHARE * size:
         one, row = min(shared.items())
