@@ -180,7 +180,7 @@ class Clones:
         cut = delta * _CUT
         others = binom(count - 1, math.exp(-epsilon))
         fewest = max(0.0, others.ppf(cut) - 1.0)
-        most = others.ppf(0.999)  # more clones than this count as so many
+        most = others.ppf(0.999)  # any number above this counts as this number
         edges = np.unique(np.linspace(fewest, most, _BLOCKS) // 1)
         reached = np.append(others.sf(edges - 1.0), 0.0)
         truth = 1.0 / (1.0 + math.exp(-epsilon))

@@ -89,7 +89,7 @@ def as_mpf(x: Fraction) -> mpmath.mpf:
 
 
 def _above(x: mpmath.mpf, bits: int) -> Fraction:
-    """A number of so many bits after the point, above x and what mpmath may have rounded off."""
+    """A number of ``bits`` bits after the point, above x and what mpmath may have rounded off."""
     return Fraction(int(mpmath.ldexp(x, bits)) + 2, 1 << bits)
 
 

@@ -400,7 +400,7 @@ class IndividualFlipsVerifier(_Individual):
             f"{len(wrong)} of {len(thresholds)} sizes above ε/min(N, {count}): {wrong[:1]}",
             "0",
             "iDP only (Li & Li 2023, Def. 2.6, Thm 6.2): A is held fixed at the actual vector; at "
-            f"most {count} of its N signs move, and so many flips of their share compose to ε",
+            f"most {count} of its N signs move, and their shares of flips compose to ε",
             not wrong and len(thresholds) == self.spec.code_length,
         )
 

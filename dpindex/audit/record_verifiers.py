@@ -275,7 +275,7 @@ class SoftmaxVerifier(SymbolVerifier):
         falls = table == sorted(table, reverse=True) and table[-1] > 0
         sound = falls and size == law.size == self.spec.projection.k
         sound &= size * table[0] < 1 << 63 and 0 <= law.uniform < UNIT and law.shift >= 0
-        # The least weight is that of so many of the words.
+        # The least weight is that of this share of the words.
         least = Fraction(table[-1] << 64, size * table[0])
         ratio = exact.UNBOUNDED
         steps = self._steps()

@@ -159,7 +159,7 @@ def row_blocks(
 
 
 def spaced(rows: int, count: int) -> Indices:
-    """Return ``count`` row numbers at equal distances, all of them if there are so many.
+    """Return ``count`` row numbers at equal distances, or all if there are no more.
 
     >>> spaced(9, 3).tolist()
     [0, 4, 8]

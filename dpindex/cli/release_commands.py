@@ -18,7 +18,7 @@ from dpindex.data import Ranges, open_dataset, open_vectors
 from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
 
-# Two codes of so many bits are not equal by chance.
+# Two codes of this many bits are not equal by chance.
 _TELLING_BITS = 128
 
 

@@ -238,7 +238,7 @@ def _in_parts(
     rows_per_part: int | None,
     read: Callable[[int, int], VectorSource],
 ) -> Dataset:
-    """Cut a source into parts, of which ``read`` opens the rows from a start, so many of them."""
+    """Cut a source into parts; ``read`` opens a number of rows from a start."""
     count, columns = source.shape
     parts = []
     few = rows_at_a_time(source)
@@ -341,7 +341,7 @@ def _open_parquet(
 ) -> Dataset:
     """Open Parquet files, of which ``column`` holds the vectors; None for their only list column.
 
-    Parts have at most so many ``rows``, or one row group.
+    Parts have at most ``rows`` rows, or one row group.
     """
     store, paths = files
     parts: list[Part] = []
@@ -410,7 +410,7 @@ def _is_hidden(path: str) -> bool:
 
 
 def _packed(counts: list[int], most_rows: int) -> Iterator[tuple[range, int]]:
-    """Yield consecutive row groups, and their rows: at most so many, or one group."""
+    """Yield consecutive row groups with their rows, at most ``most_rows`` or one group."""
     first = 0
     rows = 0
     for group, count in enumerate(counts):

@@ -116,7 +116,7 @@ def _reporting(spec: Spec, chances: Doubles) -> Doubles:
 
 
 def _threshold(players: Doubles, shares: Doubles, counts: Longs, wanted: float) -> float:
-    """Return the threshold at which public queries take so many candidates on average."""
+    """Return the threshold at which public queries take ``wanted`` candidates on average."""
     order = np.argsort(-players, axis=1, kind="stable")
     worth = np.take_along_axis(players, order, axis=1)
     sizes = np.cumsum(counts[order], axis=1)

@@ -31,7 +31,7 @@ _FULL = 96
 """Directions over which a component has a full covariance."""
 
 _PRIOR_ROWS = 200.0
-"""Each component's covariance is averaged with the common one, which counts for so many rows."""
+"""Each component's covariance is averaged with the common one, which has this many rows' weight."""
 
 _ROUNDS = 4
 _WARM_ROUNDS = 2

@@ -66,7 +66,7 @@ def _quadrature(law: SignLaw, rms: float) -> tuple[Doubles, Doubles]:
 
 
 def _with_steps(edges: Doubles, count: int) -> Doubles:
-    """Return the edges, and the ends of so many equal steps over the range of integration."""
+    """Return the edges, and the ends of ``count`` equal steps over the range of integration."""
     steps = np.linspace(0.0, _RANGE, count + 1)
     return np.unique(np.concatenate([edges, steps]))
 

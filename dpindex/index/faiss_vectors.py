@@ -42,7 +42,7 @@ _SPARE = 16
 _MORE = 4
 _BLOCK_FOUND = 1 << 22
 _QUERIES_FROM = 20
-"""Older versions of Faiss multiply matrices from so many queries on, whatever is set."""
+"""Older versions of Faiss multiply matrices from this many queries on, whatever is set."""
 _ERROR = 2.0**-20
 """Of a score in single precision, as a share of the squared sum of both norms."""
 

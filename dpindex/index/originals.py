@@ -372,7 +372,7 @@ def holder_of(rerank: Rerank) -> Holder:
 
 
 def _blocks(shape: tuple[int, ...], size: int) -> Iterator[tuple[slice, slice]]:
-    """Yield blocks of at most so many entries of a table: whole lines where one line fits."""
+    """Yield blocks of at most ``size`` entries of a table: whole lines where one line fits."""
     lines, width = shape
     for block in row_blocks(lines, size // max(1, width)):
         for columns in row_blocks(width, size):
@@ -398,7 +398,7 @@ def _of_mapping(mapping: Mapping[Any, Any]) -> Callable[[AnyArray, int], Any]:
 
 
 def _check_arguments(function: Any, count: int) -> None:
-    """Raise InputError for what cannot be called with so many arguments."""
+    """Raise InputError for what cannot be called with ``count`` arguments."""
     sentence = (
         "a function to rerank by takes ids and returns vectors; wrap a function that takes a query "
         "and ids and returns similarities in dpindex.Answers."

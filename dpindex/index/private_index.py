@@ -661,7 +661,7 @@ class PrivateIndex(Searchable):
         self._set_calibration(self._learned_of(self._store, changed))
 
     def _learned_of(self, store: CodeStore, changed: int) -> SimilarityCalibration | None:
-        """Return what is known of the codes of a store, of which so many rows are new or gone."""
+        """Return what is known of the codes of a store with ``changed`` rows new or gone."""
         self._changed_rows += changed
         known = self._calibration
         if known is not None and 2 * self._changed_rows <= known.rows:

@@ -445,7 +445,7 @@ class Searchable(ABC):
         return values, errors
 
     def _block_rows(self, queries: int) -> int:
-        """Codes that are compared with so many queries together: an estimate takes 40 numbers."""
+        """Codes compared with ``queries`` queries at once: an estimate takes 40 numbers."""
         return max(1, ESTIMATED_NUMBERS // (self.spec.code_length + 40 * queries))
 
     def _reached(

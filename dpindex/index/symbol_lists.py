@@ -13,7 +13,7 @@ from dpindex.storage.ids import RowParts
 
 _FIRST_SYMBOLS = 64
 _GROWTH = 8
-"""A run is joined with the one before it unless that is so many times as long."""
+"""A run is joined with the one before it unless that is this many times as long."""
 
 Symbols = npt.NDArray[np.uint16]
 
@@ -62,7 +62,7 @@ class _Run(NamedTuple):
         return cls(symbols, rows[order], starts)
 
     def sizes(self, symbols: int) -> Longs:
-        """How many rows each of so many symbols has."""
+        """The number of rows of each symbol."""
         sizes = np.zeros(symbols, dtype=np.int64)
         sizes[: len(self.starts) - 1] = np.diff(self.starts)
         return sizes

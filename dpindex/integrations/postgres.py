@@ -221,7 +221,7 @@ class Postgres(Database):
         return found
 
     def _near(self, queries: Bytes | Singles, count: int, effort: int) -> Neighbours:
-        """What a search of so many nodes of the graph finds, and of more past deleted rows."""
+        """What a search of ``effort`` nodes of the graph finds; it goes on past deleted rows."""
         with self._asking(), self._connection.transaction():
             self._run(f"set local hnsw.ef_search = {effort}")
             self._run("set local hnsw.iterative_scan = strict_order")

@@ -39,7 +39,7 @@ from dpindex.storage.code_store import Payload
 _FETCHED_BYTES = 1 << 24
 _MAX_GROUP = 1024
 _SPARE = 16
-"""Rows beyond those that are wanted: so many may have the score of the last one."""
+"""Rows read beyond those that are wanted, since several may have the score of the last one."""
 STREAMED_ROWS = 1 << 20
 _ALL = 1 << 62
 _ASKED_IDS = 1 << 16

@@ -153,7 +153,7 @@ def max_vectors_body(spec: Spec) -> int:
 
 
 def sent_codes(body: bytes, specs: Sequence[Spec], most: int) -> Codes:
-    """Codes of a body, made under one of the specs and at most so many; RefusedError otherwise."""
+    """At most ``most`` codes of a body, made under one of the specs; RefusedError otherwise."""
     spec = specs[0]
     try:
         codes = codes_from_bytes(body)
@@ -193,7 +193,7 @@ def receipt(key: str | None, ids: str, body: bytes) -> bytes | None:
 
 
 def sent_ids(text: str | None, id_type: type, count: int) -> AnyArray:
-    """The ids of a header, a JSON list of so many; RefusedError for anything else."""
+    """The ids of a header, a JSON list of ``count``; RefusedError for anything else."""
     kind = "strings" if id_type is str else "whole numbers"
     wrong = RefusedError(
         422,

@@ -420,7 +420,7 @@ class Service:
         return self.tokens.name(token)
 
     async def _body(self, request: Any, limits: dict[str, int]) -> bytes:
-        """The whole body, at most so many bytes for each content type.
+        """The whole body, within the limit of bytes of its content type.
 
         RefusedError for another type, too many bytes, too slow ones, and compressed ones.
         """

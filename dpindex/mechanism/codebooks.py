@@ -17,7 +17,7 @@ from dpindex.mechanism.guide import Guide
 from dpindex.mechanism.public_parts import MAX_SIZE, MIN_SIZE, Codebook
 
 _ITERATIONS = 25
-# Most further rounds of so many iterations.
+# The most further rounds, each of _ITERATIONS.
 _ROUNDS = 4
 _SAME_COSINE = 1.0 - 1e-5
 

@@ -82,7 +82,7 @@ class Guide:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any], arrays: dict[str, AnyArray], size: int) -> Guide:
-        """Return the guide of a container for so many codewords; some error for another one."""
+        """Return the guide of a container for ``size`` codewords; raise for any other."""
         sizes = {"K": size}
         moves = checked_array(arrays["moves"], "f4", "KK", sizes)
         players = checked_array(arrays["players"], "f4", "mK", sizes)

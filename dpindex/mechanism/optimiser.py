@@ -49,7 +49,7 @@ _MAX_ATTRIBUTES = 4096
 _WINDOWS = (0.0, 1.4, 1.0, 0.7, 0.3)
 _FEW = 2048
 _FEW_ATTRIBUTES = 1024
-"""Windows that are compared, on so many vectors and attributes."""
+"""Windows are compared on at most this many vectors and attributes."""
 
 _GAIN_OF_BINS = 1.01
 """Bins that recovered 0.3 % more found .02 less on gray CIFAR-10; 2 % more found up to .09 more."""
@@ -346,7 +346,7 @@ def _shrunk(covariance: Doubles, share: float) -> Singles:
 _STEPS = 80
 _PATIENCE = 10
 _WORTH_A_STEP = 1e-4
-"""The search ends after so many steps, or where a few of them gained no more than that share."""
+"""The search ends where this many steps together gained no more than this share."""
 
 _CLUSTER_ROUNDS = 15
 

@@ -9,7 +9,7 @@ is against accidents: a private file, or a part of one, that was named as the pu
   than 1 % of it is refused; a few coincide by chance wherever people say the same things.
 - *Centroids.* Codewords of k-means are the means of the vectors that they were fitted to. The
   private vectors that are nearest to a public codeword are independent draws around it, and their
-  mean lies from it at least as far as the mean of so many draws varies. A codebook is refused if
+  mean lies from it at least as far as the mean of as many draws varies. A codebook is refused if
   the squared distances are less than half of that, and chance does it less than once in a million.
   Of more than 65536 vectors the evenly spaced ones are taken that ``dpindex codebook`` takes.
   Centroids of a small part of the vectors, or of many others besides, are not noticed. Nor is a

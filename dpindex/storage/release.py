@@ -441,7 +441,7 @@ class Target(ABC, Generic[Published]):
         return {"spec": self.spec.to_json()}
 
     def leak_check(self, rows: int) -> LeakCheck | None:
-        """Return what compares so many vectors with the public part; None if there is none."""
+        """Return what compares ``rows`` vectors with the public part; None if there is none."""
         return None
 
     def check(self, dataset: Dataset) -> None:

@@ -211,7 +211,7 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         return {"options": {**settings, "denoise": self._options.denoise}}
 
     def check(self, dataset: Dataset) -> None:
-        """Refuse what the manifest or the index type of so many vectors cannot hold."""
+        """Refuse more vectors than the manifest or the index type can hold."""
         super().check(dataset)
         self._settings.structure().check_count(dataset.rows)
         rows = self.segment_rows(dataset)

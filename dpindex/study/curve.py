@@ -48,7 +48,7 @@ MEASURES = (
 RUNS_FILE = "runs.csv"
 _REPORT_FILES = ("curve.csv", "report.html")
 _MAX_CURVE_BYTES = 1 << 30
-# Numbers of candidates: up to so many, or up to a share of the collection.
+# Numbers of candidates: up to _MANY, or up to a share of the collection.
 _LEVELS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _MANY = 100
 _MAX_SHARE = 0.1

@@ -101,7 +101,7 @@ def evaluate(
         Fit a denoiser of this kind to every private index ("linear" for sign codes); the build time
         includes it. If it cannot be fitted, the codes are searched without it.
     max_queries : int, optional
-        Use the first so many queries only, [1, ∞).
+        Use only this many of the first queries, [1, ∞).
     examples : int
         Queries and records to take examples of, evenly spaced, [0, ∞): what is found and what is
         reconstructed, in the first build of each spec.

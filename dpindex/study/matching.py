@@ -258,7 +258,7 @@ def best_odds(likelihoods: CodeLikelihoods, codes: Codes) -> Doubles:
 
 
 def true_positive_rate(members: Doubles, others: Doubles, false_positives: float) -> float:
-    """Return the share of members above the threshold that so many of the others are above.
+    """Return the share of members above the threshold that ``false_positives`` of others exceed.
 
     Parameters
     ----------

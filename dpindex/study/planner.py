@@ -46,7 +46,7 @@ _LOWEST_EPSILON = 0.001
 # Bisections of epsilon: the ratio of the ends, their number, and whether denoisers are fitted.
 _BISECTIONS = ((_MAX_EPSILON / _MIN_EPSILON, 6, False), (4.0, 6, True))
 _MIDDLE_EPSILON = 4.0
-# Specs are compared on few queries and codes first. Those within so many standard errors of the
+# Specs are compared on few queries and codes first. Those within a few standard errors of the
 # best, as if a query found all or nothing, are predicted from more, and again.
 _SCREENING_QUERIES = 50
 _SCREENING_ROUNDS = 2

@@ -312,7 +312,7 @@ class Population:
         rows : int array, shape (b,)
             Queries.
         scores : float array, shape (b, rounds, m)
-            Of each query with so many codes of each vector. Those that it does not see become −∞.
+            Of each query with each code of each vector. Those that it does not see become −∞.
         near : float array, shape (b, s)
             Of each query with a code of each of its near ranks.
         ladder : sequence of int
@@ -365,7 +365,7 @@ class Population:
         places : int array, shape (q, t)
             Vectors, of which the last may be none that counts.
         true, near : float64 arrays, shapes (2, q, t) and (2, q, s)
-            As of :meth:`true`, of 50 and of so many neighbours.
+            As of :meth:`true`, of 50 and of ``neighbours`` neighbours.
         """
         every = np.stack([self.true(NEIGHBOURS), self.true(neighbours)])
         of_vectors = every[..., : self.vectors.shape[0]]

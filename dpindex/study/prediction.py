@@ -135,7 +135,7 @@ class Prediction:
         labels: Integers,
         between: tuple[Vectors, Integers] | None = None,
     ) -> Codes:
-        """Return so many codes of each vector, of no codeword of its group, (rounds·n, k).
+        """Return ``rounds`` codes of each vector, of no codeword of its group, (rounds·n, k).
 
         Parameters
         ----------

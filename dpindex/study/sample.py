@@ -112,7 +112,7 @@ class Sample:
         return self.vectors[self._halves[0]]
 
     def _new_book_of_vectors(self, size: int) -> Codebook:
-        """Return a codebook of so many of the vectors, evenly spaced."""
+        """Return a codebook of ``size`` of the vectors, evenly spaced."""
         return Codebook(self.vectors[spaced(len(self), size)])
 
     def _new_book_of_centroids(self, size: int) -> Codebook:
@@ -150,7 +150,7 @@ class Sample:
         return population(rows[::_PARTS]), population(rows)
 
     def population_of(self, spec: Spec, queries: int) -> Population:
-        """Return the vectors that a spec is tried on, with at most so many queries.
+        """Return the vectors that a spec is tried on, with at most ``queries`` queries.
 
         A public part of the spec is of this sample.
         """
@@ -180,7 +180,7 @@ class Sample:
         return replace(spec, codebook=book, subset=subset, k=None), played
 
     def _rows(self, count: int, unseen: bool) -> Integers:
-        """Return at most so many row numbers, evenly spaced: of all, or of the other half."""
+        """Return at most ``count`` row numbers, evenly spaced: of all, or of the other half."""
         rows = self._halves[1] if unseen else np.arange(len(self))
         return rows[spaced(len(rows), count)]
 

@@ -38,7 +38,7 @@ class FoundShares:
         precision@10 of the true 50: share of the first ten answers that are among the 50 nearest.
     within : mapping of int to float
         Recall by numbers of candidates, from the plan's k on: share of the k nearest that are among
-        the first so many answers of the codes, which is recall@k once the holder of the vectors has
+        as many first answers of the codes, which is recall@k once the holder of the vectors has
         ordered them.
 
     >>> found = FoundShares(precision=0.5, within={10: 0.3, 1000: 0.9})
@@ -55,7 +55,7 @@ class FoundShares:
         return next(iter(self.within.values()))
 
     def recall_within(self, candidates: int) -> float:
-        """Return recall after ordering so many candidates, between the numbers that are known."""
+        """Return recall after ordering ``candidates``, interpolated between the known numbers."""
         numbers = np.log(list(self.within))
         shares = list(self.within.values())
         return float(np.interp(math.log(candidates), numbers, shares))

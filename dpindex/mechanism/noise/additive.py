@@ -450,7 +450,7 @@ def geometric_noise(
     cell_bits: int = 0,
     grid_bits: int = 0,
 ) -> AdditiveNoise:
-    """Noise ``P(a) ∝ e^{−ε·a/moved}`` on the magnitude a in cells, for shifts of so many cells."""
+    """Noise ``P(a) ∝ e^{−ε·a/moved}`` on the magnitude a in cells, for shifts of ``moved``."""
     check_deviation(math.sqrt(2) * moved / epsilon)
     with mpmath.workprec(400):
         drop = mpmath.mpf(epsilon) / moved
@@ -467,7 +467,7 @@ def laplace_noise(
 ) -> AdditiveNoise:
     """Noise ``P(a) ∝ e^{−ε·a/(N·sensitivity)}`` on the magnitude a in cells, N cells per beta.
 
-    Laplace mechanism (Dwork et al. 2006; Li & Li 2023, Thm 2.1) with an L1 sensitivity of so many
+    Laplace mechanism (Dwork et al. 2006; Li & Li 2023, Thm 2.1) with an L1 sensitivity in
     betas: 1 for raw data and OPORP under attribute adjacency, else the largest row sum
     ``Σ_j|w_ij|`` of the projection's integers. A beta is N whole cells, so coordinate j moves by at
     most ``N·|w_ij|`` cells whatever the dither, and all together by ``N·sensitivity``: rounding

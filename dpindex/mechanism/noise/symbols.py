@@ -201,7 +201,7 @@ SOFTMAX = Calibration(
 
 
 _REPEATED = 128
-"""Sets of at most so many are found by taking the largest again and again."""
+"""Sets of at most this size are found by taking the largest again and again."""
 
 
 def nearest(similarity: Floats, count: int) -> Longs:
