@@ -134,6 +134,8 @@ def query(
     }
     if show_from is not None:
         texts = [shown_texts.get(id) for id in hits.ids.ravel().tolist()]
+        if None in texts:
+            o.note(f"{texts.count(None)} of {len(texts)} hits have no text in {show_from}")
         payload["text"] = np.array(texts, object).reshape(hits.ids.shape)
     if as_json:
         shown = {f"payload_{name}": column for name, column in payload.items()}

@@ -248,6 +248,11 @@ def test_a_question_is_asked_as_text_and_answered_with_texts(run, model, tmp_pat
     (best,) = (line for line in said.splitlines() if line.split()[1:2] == ["1"])
     assert "1.000 exact" in best
     assert "cats and" in best
+    assert "no text" not in error
+    (tmp_path / "others.csv").write_text("id,text\nx,cats\n")
+    code, _, error = run(*asked, "--show-from", "others.csv:text", "-k", 3)
+    assert code == 0
+    assert "3 of 3 hits have no text in others.csv:text" in error
     hits = json.loads(run(*asked, "--show-from", "texts.csv:text", "-k", 1, "--json")[1])
     text = {row["id"]: row["text"] for row in ROWS}
     assert hits["payload_text"][0][0] == text[hits["ids"][0][0]]
