@@ -73,7 +73,7 @@ def main() -> None:
         median = statistics.median(lengths)
         print(f"{page.name:24} {len(text.encode()):7} bytes  median {median:4}  max {max(lengths)}")
         every += counted
-    size = sum(page.stat().st_size for page in PAGES if page.parent.name == "docs") / 1000
+    size = sum(page.stat().st_size for page in PAGES if page.parent == ROOT / "docs") / 1000
     middle = statistics.median(count for count, _, _ in every)
     print(
         f"median {middle} words (at most {MEDIAN}), docs {size:.0f} KB (at most {KILOBYTES}), ",

@@ -156,10 +156,10 @@ def _sentences(save, rng):
 HOW_TO = {
     "docs/tables.md": (_tables, "Chosen: "),
     "docs/pictures.md": (_pictures, "Chosen: "),
-    "docs/embeddings.md": (_sentences, "and epsilon = 8 under record"),
+    "docs/embeddings.md": (_sentences, "epsilon = 8 (pure DP) under record (any two vectors)"),
     "docs/hundred-thousand.md": (_sentences, "exact"),
     "docs/inversion.md": (_sentences, "report.html"),
-    "docs/audit.md": (_sentences, "HOLDS"),
+    "docs/audit.md": (_sentences, "holds"),
 }
 """Pages whose commands run from top to bottom: their data, and what they print."""
 

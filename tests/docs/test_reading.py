@@ -21,7 +21,9 @@ def test_sentences_are_short():
 
 
 def test_the_documents_are_few():
-    size = sum(page.stat().st_size for page in reading.PAGES if page.parent.name == "docs")
+    size = sum(
+        page.stat().st_size for page in reading.PAGES if page.parent == reading.ROOT / "docs"
+    )
     assert size <= 1000 * reading.KILOBYTES
 
 
