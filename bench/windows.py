@@ -133,7 +133,7 @@ def planned(case: Case, epsilon: float, query: QueryMode) -> dpi.Plan:
         n=count,
         epsilon=epsilon,
         query=query,
-        candidates=SHARE if whole_records else None,
+        candidates=SHARE if whole_records else FOUND,
         **case.terms,
     )
 

@@ -350,10 +350,14 @@ class _Planner:
         return noises
 
     def _denoisable(self, rows: Sequence[Row]) -> list[Row]:
-        """Return those rows that the best denoisers may help most, one of each method."""
+        """Return those rows that the best denoisers may help most, one of each projection.
+
+        Methods that differ by their noise alone are helped alike. Raw codes lose most to the noise
+        and keep all of the vector: they find little as they are, and the most when denoised.
+        """
         finding = [row for row in rows if self._target.value(row) > 0.0] or rows
         with_scores = [row for row in finding if "score" in row.spec.format_type.denoisers]
-        return _first_of_each(with_scores, lambda row: row.method)[:_FINALISTS]
+        return _first_of_each(with_scores, lambda row: type(row.spec.projection))[:_FINALISTS]
 
     def refined(self, row: Row, kind: DenoiserKind | None = None, stage: int = -1) -> Row:
         """Return the row from more trials, with another denoiser than it has if one is named."""
