@@ -121,7 +121,7 @@ INTEGRATION_CONTRACTS = {
         "Estimates", "Found", "FoundCodes", "Filter",
         "Candidates", "new_reranking", "with_exact", "Decoder", "decoder_of", "EXACT", "Queries",
         "Metric", "SimilarityCalibration", "tie_keys", "unlike_signs",
-        "GuidedQueries", "Lookup", "QueryMode",  # as many candidates as a query needs, and a stream
+        "Lookup", "QueryMode",  # as many candidates as a query needs, and a stream
     ),
     "what is published, as bytes and tables": (
         "Codes", "check_format", "Settings", "Payload", "Denoiser", "denoiser_from_bytes",

@@ -37,6 +37,9 @@ class ExactQueries:
     vectors : float64 array, shape (nq, k + 2), optional
         Under a design, the coordinates in which they are compared:
         :func:`dpindex.decode.designed.exact_coordinates`.
+    worth : float64 array, shape (nq, K), optional
+        What symbols are worth to them, by which these are ranked then: see
+        :func:`dpindex.decode.guided.worth_of`.
     """
 
     is_private: ClassVar[bool] = False
@@ -44,13 +47,15 @@ class ExactQueries:
     projections: Floats
     spec: Spec
     vectors: Doubles | None = None
+    worth: Doubles | None = None
 
     def __len__(self) -> int:
         return len(self.projections)
 
     def __getitem__(self, rows: slice | Indices) -> ExactQueries:
         vectors = None if self.vectors is None else self.vectors[rows]
-        return ExactQueries(self.projections[rows], self.spec, vectors)
+        worth = None if self.worth is None else self.worth[rows]
+        return ExactQueries(self.projections[rows], self.spec, vectors, worth)
 
     def to_float(self) -> Doubles:
         """In units of the scaled attributes, float64, shape (nq, k)."""
@@ -67,18 +72,22 @@ class PrivateQueries:
     codes : Codes
     spec : Spec
         The spec they were privatized under.
+    worth : float64 array, shape (nq, K), optional
+        As of exact queries.
     """
 
     is_private: ClassVar[bool] = True
 
     codes: Codes
     spec: Spec
+    worth: Doubles | None = None
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def __getitem__(self, rows: slice | Indices) -> PrivateQueries:
-        return PrivateQueries(self.codes.take(rows), self.spec)
+        worth = None if self.worth is None else self.worth[rows]
+        return PrivateQueries(self.codes.take(rows), self.spec, worth)
 
     def to_float(self) -> Doubles:
         """The decoded codes, float64, shape (nq, k); signs as ±1."""

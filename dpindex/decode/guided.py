@@ -9,12 +9,11 @@ Everything here reads public parameters and codes: it costs no budget.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Indices, Longs
+from dpindex.base.arrays import Doubles, Longs
 from dpindex.decode.base import PrivateQueries, Queries
 from dpindex.decode.symbols import codeword_similarities
 from dpindex.mechanism.guide import Guide
@@ -46,20 +45,6 @@ class Worth(NamedTuple):
         if not len(scores):
             return 0
         return int(np.count_nonzero(scores >= min(self.least, scores[0])))
-
-
-@dataclass(frozen=True)
-class GuidedQueries:
-    """Queries, and what cells are worth to them, by which they are ranked: float64, (nq, K)."""
-
-    queries: Queries
-    worth: Doubles
-
-    def __len__(self) -> int:
-        return len(self.worth)
-
-    def __getitem__(self, rows: slice | Indices) -> GuidedQueries:
-        return GuidedQueries(self.queries[rows], self.worth[rows])
 
 
 def worth_of(spec: Spec, queries: Queries, counts: Longs, wanted: float) -> Worth | None:

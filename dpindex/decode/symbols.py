@@ -275,6 +275,8 @@ class SymbolDecoder(Decoder):
         return codes.stored
 
     def query_items(self, queries: Queries) -> AnyArray:
+        if queries.worth is not None:
+            return queries.worth
         return codeword_similarities(queries)
 
     def vectors(self, codes: Codes) -> AnyArray:

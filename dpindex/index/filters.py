@@ -17,7 +17,6 @@ from dpindex.base.errors import InputError, naming
 from dpindex.base.ids import ID, id_array, other_kind_of_ids
 from dpindex.base.tables import arrow, as_table, speaks_arrow
 from dpindex.decode.base import Queries
-from dpindex.decode.guided import GuidedQueries
 from dpindex.index.backends import SearchBackend, best_of, unfilled
 from dpindex.index.conditions import Condition, of_expression, parsed
 from dpindex.index.ranking import Ranking
@@ -192,7 +191,7 @@ class Selection:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def search(self, queries: Queries | GuidedQueries, count: int) -> tuple[Doubles, Rows]:
+    def search(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
         """Return scores and rows of the best ``count`` ≤ m, m ≥ 1, for each query, best first."""
         total = len(self._ranking.backend)
         candidates = 2 * count * total // len(self._rows) + _SPARE
@@ -211,7 +210,7 @@ class Selection:
             rows[short] = short_rows
         return scores, rows
 
-    def _search_alone(self, queries: Queries | GuidedQueries, count: int) -> tuple[Doubles, Rows]:
+    def _search_alone(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
         """Search the rows by themselves, exactly."""
         backend = self._ranking.backend
         if len(self._rows) <= backend.max_subset:

@@ -25,7 +25,6 @@ from dpindex.decode.base import Metric, Queries
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser
-from dpindex.decode.guided import GuidedQueries
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import learned
 from dpindex.index.backends import unfilled
@@ -603,7 +602,7 @@ class PrivateIndex(Searchable):
 
     def _find(
         self,
-        queries: Queries | GuidedQueries,
+        queries: Queries,
         count: int,
         selection: Ready,
     ) -> Found:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from dpindex.base.arrays import AnyArray, Doubles, Rows, spaced
+from dpindex.base.arrays import Doubles, Rows, spaced
 from dpindex.base.files import release_pages
 from dpindex.base.threads import limited_threads
 from dpindex.decode.base import Decoder, Queries
-from dpindex.decode.guided import GuidedQueries
 from dpindex.index.backends import SearchBackend, faiss
 from dpindex.index.door import Door
 from dpindex.index.faiss_signs import FaissSigns
@@ -109,7 +108,7 @@ class Ranking:
 
     def search(
         self,
-        queries: Queries | GuidedQueries,
+        queries: Queries,
         count: int,
         subset: SearchBackend | None = None,
     ) -> tuple[Doubles, Rows]:
@@ -118,10 +117,6 @@ class Ranking:
         With a ``subset`` of the backend, of its items alone.
         """
         backend = self.backend if subset is None else subset
-        wanted: AnyArray
-        if isinstance(queries, GuidedQueries):
-            wanted = queries.worth
-        else:
-            wanted = self.decoder.query_items(queries)
+        wanted = self.decoder.query_items(queries)
         with few_threads(len(backend) * wanted.size):
             return backend.search(wanted, count)

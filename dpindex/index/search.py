@@ -16,7 +16,7 @@ from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError
 from dpindex.decode.base import Estimate, Estimator, PrivateQueries, Queries
 from dpindex.decode.calibration import SimilarityCalibration
-from dpindex.decode.guided import MOST, GuidedQueries, Worth, guide_of, worth_of
+from dpindex.decode.guided import MOST, Worth, guide_of, worth_of
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import unstated
 from dpindex.index.filters import Filter, condition_of, one_filter
@@ -257,14 +257,11 @@ class Searchable(ABC):
     @abstractmethod
     def _find(
         self,
-        queries: Any,
+        queries: Queries,
         count: int,
         selection: Any,
     ) -> Found:
-        """Return the first ``count`` rows by the codes, or all rows that a selection has.
-
-        ``queries`` are Queries, or GuidedQueries where :meth:`_worth` says what cells are worth.
-        """
+        """Return the first ``count`` rows by the codes, or all rows that a selection has."""
 
     @abstractmethod
     def _codes_of(self, found: Found, selection: Any) -> FoundCodes:
@@ -386,9 +383,9 @@ class Searchable(ABC):
             count = reranking.candidates
             if reranking.on_average:
                 worth = self._worth(queries, count)
-        asked: Queries | GuidedQueries = queries
+        asked = queries
         if worth is not None:
-            asked = GuidedQueries(queries, worth.scores)
+            asked = replace(queries, worth=worth.scores)
             count *= MOST
         parts = []
         exact = []

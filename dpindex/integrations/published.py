@@ -25,7 +25,6 @@ from dpindex.base.files import AnyPath
 from dpindex.base.ids import id_array, other_kind_of_ids
 from dpindex.decode.base import Queries
 from dpindex.decode.denoiser import Denoiser
-from dpindex.decode.guided import GuidedQueries
 from dpindex.index.filters import Filter, Where, column_types, condition_of
 from dpindex.index.hits import Hits
 from dpindex.index.lookup import Lookup
@@ -201,7 +200,7 @@ class PublishedIndex(Searchable):
             field="rerank",
         )
 
-    def _find(self, queries: Queries | GuidedQueries, count: int, selection: str | None) -> Found:
+    def _find(self, queries: Queries, count: int, selection: str | None) -> Found:
         most = self.database.max_found
         if count > most:
             raise InputError(f"k and candidates must be at most {most} here, not {count}.")
@@ -214,16 +213,10 @@ class PublishedIndex(Searchable):
         rows = ids if self._publication.ids_are_rows else None
         return Found(ids, rows, self._publication.rows, scores)
 
-    def _neighbours(
-        self, queries: Queries | GuidedQueries, k: int, where: str | None
-    ) -> Neighbours:
+    def _neighbours(self, queries: Queries, k: int, where: str | None) -> Neighbours:
         """Return ids and scores of each query's neighbours, best first."""
         publication = self._publication
-        if isinstance(queries, GuidedQueries):
-            items: AnyArray = queries.worth
-            queries = queries.queries
-        else:
-            items = self._decoder.query_items(queries)
+        items = self._decoder.query_items(queries)
         if self._decoder.by_symbol:
             rows_of_symbol = publication.rows / items.shape[1]
             return nearest_symbols(self.database, items, k, where, rows_of_symbol, self._tie_order)

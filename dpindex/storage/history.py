@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Words, issparse, row_blocks
+from dpindex.base.arrays import AnyArray, Longs, Words, issparse, row_blocks
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import pack, read_private_file, unpack, write_file, writing
 from dpindex.base.threads import keep_freed_memory
@@ -41,7 +41,49 @@ _SLACK = 15.0
 _OF_ZEROS = 0
 """The tag of a vector that is 0 everywhere, which is nobody's."""
 
-_NONE: Tags = np.empty(0, np.int64)
+
+@dataclass(frozen=True, eq=False)
+class TagLog:
+    """Tags in sorted parts, each at least twice as long as the next: a few are added cheaply.
+
+    >>> log = TagLog().with_tags(np.array([7, 3])).with_tags(np.array([7]))
+    >>> log.array.tolist(), log.counts(np.array([7, 4])).tolist(), log.pairs
+    ([3, 7, 7], [2, 0], 1)
+    """
+
+    parts: tuple[Tags, ...] = ()
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    @property
+    def array(self) -> Tags:
+        return np.sort(np.concatenate([*self.parts, np.empty(0, np.int64)]))
+
+    @property
+    def pairs(self) -> int:
+        """How many tags are there exactly twice."""
+        _, counts = np.unique(self.array, return_counts=True)
+        return int((counts == 2).sum())
+
+    def counts(self, tags: Tags) -> Longs:
+        """Return how often each of some tags is there."""
+        counts = np.zeros(len(tags), np.int64)
+        for part in self.parts:
+            counts += part.searchsorted(tags, "right") - part.searchsorted(tags, "left")
+        return counts
+
+    def with_tags(self, tags: Tags) -> TagLog:
+        """Return a log with more tags; this one stays as it is."""
+        parts = list(self.parts)
+        joined = [tags]
+        count = len(tags)
+        # Digits of a binary counter are carried: a tag is moved as often as a log doubles.
+        while parts and len(parts[-1]) < 2 * count:
+            part = parts.pop()
+            joined.append(part)
+            count += len(part)
+        return TagLog((*parts, np.sort(np.concatenate(joined))))
 
 
 def released_path(place: Path) -> Path:
@@ -70,9 +112,9 @@ class History:
     ----------
     key : bytes
         Secret: whoever has it can confirm a guess of a vector.
-    rows : int64 array
-        Tags of all vectors that no ledger counts.
-    wholes : int64 array
+    rows : TagLog
+        Of all vectors that no ledger counts.
+    wholes : TagLog
         Tags of the releases that they came in.
     ledger, mark : str
         Where the ledger lies that counts vectors of this index, and what tells it from others;
@@ -80,8 +122,8 @@ class History:
     """
 
     key: bytes = field(default_factory=lambda: secrets.token_bytes(_KEY_BYTES), repr=False)
-    rows: Tags = field(default_factory=lambda: _NONE, repr=False)
-    wholes: Tags = field(default_factory=lambda: _NONE, repr=False)
+    rows: TagLog = field(default=TagLog(), repr=False)
+    wholes: TagLog = field(default=TagLog(), repr=False)
     ledger: str = ""
     mark: str = ""
 
@@ -109,18 +151,18 @@ class History:
                 np.einsum("ij,j->i", _bits(np.asarray(chunk[block])), factors, out=sums[block])
         return sums.view(np.int64)
 
-    def _whole(self, rows: Tags) -> int:
-        """Return the tag of a release of these vectors, in any order."""
+    def _whole(self, rows: Tags) -> Tags:
+        """Return the tag of a release of these vectors, in any order, shape (1,)."""
         content = np.sort(rows[rows != _OF_ZEROS]).astype("<i8").tobytes()
         tag = hashlib.blake2b(content, key=self.key, digest_size=_TAG_BYTES)
-        return int.from_bytes(tag.digest(), "little", signed=True)
+        return np.frombuffer(tag.digest(), "<i8").astype(np.int64)
 
     def with_rows(self, rows: Tags) -> History:
         """Return this and a release of vectors with these tags."""
         if not len(rows):
             return self
-        wholes = np.append(self.wholes, self._whole(rows))
-        return replace(self, rows=np.concatenate([self.rows, rows]), wholes=wholes)
+        wholes = self.wholes.with_tags(self._whole(rows))
+        return replace(self, rows=self.rows.with_tags(rows), wholes=wholes)
 
     def with_ledger(self, ledger: Ledger) -> History:
         """Return this and the ledger that counts from now on; itself where it did already."""
@@ -166,16 +208,17 @@ class History:
         """
         rows = rows[rows != _OF_ZEROS]
         given, here = np.unique(rows, return_counts=True)
-        known = np.sort(self.rows)
-        before = known.searchsorted(given, "right") - known.searchsorted(given, "left")
+        before = self.rows.counts(given)
         once = int(((here == 1) & (before == 1)).sum())
-        ends = np.flatnonzero(np.diff(known, prepend=_OF_ZEROS, append=_OF_ZEROS))
-        chance = int((np.diff(ends) == 2).sum() + (here == 2).sum())
-        whole = bool((self.wholes == self._whole(rows)).any())
+        whole = bool(self.wholes.counts(self._whole(rows)))
         many = len(rows) >= _FEW
         most = 2 * once > len(rows) and many
         again = len(rows) and whole and (many or not named)
-        if most or again or once > chance + 8 * math.sqrt(chance) + _SLACK:
+        too_many = False
+        if once > _SLACK:  # all that was released is looked through then alone
+            chance = self.rows.pairs + int((here == 2).sum())
+            too_many = once > chance + 8 * math.sqrt(chance) + _SLACK
+        if most or again or too_many:
             count = int(here[before > 0].sum())
             raise InputError(
                 f"{count} of these {len(rows)} vectors were released into this index before; each "
@@ -186,7 +229,7 @@ class History:
 
     def to_bytes(self) -> bytes:
         facts = {"key": self.key.hex(), "ledger": self.ledger, "mark": self.mark}
-        return pack("released", facts, {"rows": self.rows, "wholes": self.wholes})
+        return pack("released", facts, {"rows": self.rows.array, "wholes": self.wholes.array})
 
     @classmethod
     def read(cls, place: Path) -> History:
@@ -206,7 +249,8 @@ class History:
         try:
             facts, arrays = unpack(data, "released")
             key = bytes.fromhex(facts["key"])
-            rows, wholes = (arrays[name].astype(np.int64) for name in ("rows", "wholes"))
+            rows = TagLog().with_tags(arrays["rows"].astype(np.int64))
+            wholes = TagLog().with_tags(arrays["wholes"].astype(np.int64))
             return cls(key, rows, wholes, str(facts["ledger"]), str(facts["mark"]))
         except (LookupError, TypeError, ValueError):  # a DamagedError is one
             raise DamagedError(

@@ -223,7 +223,7 @@ def test_nothing_of_it_is_published_and_others_cannot_read_it(index):
     assert len(known.rows) == 1200
     assert kept.stat().st_size < 8 * 1200 + 1000
     published = b"".join(path.read_bytes() for path in index.rglob("*") if path.is_file())
-    for secret in (known.key, known.key.hex().encode(), known.rows[5:6].tobytes()):
+    for secret in (known.key, known.key.hex().encode(), known.rows.array[5:6].tobytes()):
         assert secret not in published
     if os.name == "posix":
         assert kept.stat().st_mode & 0o777 == 0o600
