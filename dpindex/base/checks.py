@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, issparse
+from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
 
 _MIN_EPSILON = 1e-3
@@ -29,10 +29,6 @@ MAX_TEXT = 1 << 20
 
 
 _Object = TypeVar("_Object")
-
-
-Fault = tuple[tuple[int, ...], str]
-"""The index of a value, and what is wrong with it."""
 
 
 def finite_number(
@@ -99,36 +95,6 @@ def checked_delta(
             f"{delta:g}: its guarantee is an approximate one."
         )
     return delta
-
-
-def not_finite(values: AnyArray) -> Fault | None:
-    """The index of the first NaN or infinity, and which of them it is; None if there is none."""
-    finite = np.isfinite(values)
-    if finite.all():
-        return None
-    place = tuple(np.argwhere(~finite)[0].tolist())
-    kind = "infinite"
-    if np.isnan(values[place]):
-        kind = "NaN"
-    return place, f"is {kind}; every value must be a finite number"
-
-
-def check_values(
-    rows: Any,
-    first_row: int = 0,
-    find: Callable[[AnyArray], Fault | None] = not_finite,
-) -> None:
-    """Refuse an ndarray or CSR matrix with a value in which ``find`` finds a fault, naming it.
-
-    By default NaN and infinities are refused.
-    """
-    is_sparse = issparse(rows)
-    if fault := find(rows.data if is_sparse else rows):
-        place, what = fault
-        if is_sparse:
-            row = int(np.searchsorted(rows.indptr, place[0], side="right")) - 1
-            place = (row, int(rows.indices[place]))
-        raise InputError(f"row {first_row + place[0]}, column {place[1]} {what}.")
 
 
 def json_value(text: str | bytes, name: str) -> Any:

@@ -7,7 +7,7 @@ over is read through it alone. Errors name rows and columns, and repeat no value
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +15,9 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Table, Vectors, canonical_csr, is_masked, issparse
 from dpindex.base.errors import InputError, import_extra, naming
+
+Fault = tuple[tuple[int, ...], str]
+"""The index of a value, and what is wrong with it."""
 
 _PROTOCOL = ("__arrow_c_stream__", "__arrow_c_array__", "__arrow_array__")
 NUMBERED = "__index_level_"
@@ -399,6 +402,36 @@ def real_matrix(
     if rows.shape[1] != columns:
         raise InputError(f"{name} have {rows.shape[1]} columns where {columns} are expected.")
     return rows
+
+
+def not_finite(values: AnyArray) -> Fault | None:
+    """The index of the first NaN or infinity, and which of them it is; None if there is none."""
+    finite = np.isfinite(values)
+    if finite.all():
+        return None
+    place = tuple(np.argwhere(~finite)[0].tolist())
+    kind = "infinite"
+    if np.isnan(values[place]):
+        kind = "NaN"
+    return place, f"is {kind}; every value must be a finite number"
+
+
+def check_values(
+    rows: Any,
+    first_row: int = 0,
+    find: Callable[[AnyArray], Fault | None] = not_finite,
+) -> None:
+    """Refuse an ndarray or CSR matrix with a value in which ``find`` finds a fault, naming it.
+
+    By default NaN and infinities are refused.
+    """
+    is_sparse = not isinstance(rows, np.ndarray)
+    if fault := find(rows.data if is_sparse else rows):
+        place, what = fault
+        if is_sparse:
+            row = int(np.searchsorted(rows.indptr, place[0], side="right")) - 1
+            place = (row, int(rows.indices[place]))
+        raise InputError(f"row {first_row + place[0]}, column {place[1]} {what}.")
 
 
 def as_matrix(dimensions: int) -> str:

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Indices, canonical_csr, is_masked, issparse
-from dpindex.base.checks import check_values
 from dpindex.base.errors import (
     EXTRAS,
     InputError,
@@ -23,7 +22,7 @@ from dpindex.base.errors import (
     refuse_unprintable,
 )
 from dpindex.base.files import AnyPath
-from dpindex.base.tables import as_matrix, as_table
+from dpindex.base.tables import as_matrix, as_table, check_values
 from dpindex.data.stores import is_url
 
 MAX_RATIO = 1032

@@ -3,56 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from dpindex.base.arrays import AnyArray, Doubles, Rows
-
-
-def unfilled(
-    queries: int,
-    count: int = 0,
-    dtype: npt.DTypeLike = np.float64,
-) -> tuple[AnyArray, Rows]:
-    """Room for scores and rows of ``count`` items for each query."""
-    shape = (queries, count)
-    return np.empty(shape, dtype), np.empty(shape, np.int64)
-
-
-def best_of(parts: Sequence[tuple[AnyArray, Rows]], count: int) -> tuple[AnyArray, Rows]:
-    """The best ``count`` of each line, best first; of equal scores the lower row comes first.
-
-    Scores and rows come in parts that lie side by side.
-    """
-    scores, rows = map(np.hstack, zip(*parts, strict=True))
-    if scores.dtype.kind == "i":
-        return _best_of_integers(scores, rows, count)
-    order = np.argsort(-scores, axis=1)  # several times as fast as a sort that keeps rows in order
-    in_order = np.take_along_axis(scores, order, axis=1)
-    equals_next = in_order[:, 1:] == in_order[:, :-1]
-    tied = equals_next.any(axis=1)
-    if tied.any():
-        order[tied] = np.lexsort((rows[tied], -scores[tied]), axis=1)
-    best = order[:, :count]
-    return in_order[:, :count], np.take_along_axis(rows, best, axis=1)
-
-
-def _best_of_integers(
-    scores: AnyArray,
-    rows: Rows,
-    count: int,
-) -> tuple[AnyArray, Rows]:
-    """Sort whole scores and rows, none negative, as one number each."""
-    span = 1 + int(rows.max(initial=0))
-    keys = rows - span * scores.astype(np.int64)
-    keys.sort(axis=1)
-    negated, ordered = np.divmod(keys[:, :count], span)
-    return -negated, ordered
-
 
 PRODUCTS_FROM = 4096
 """Numbers of queries from which on Faiss multiplies matrices."""

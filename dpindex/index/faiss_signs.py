@@ -7,9 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Floats, Rows, row_blocks
+from dpindex.base.arrays import (
+    AnyArray,
+    Bytes,
+    Doubles,
+    Floats,
+    Rows,
+    best_of,
+    row_blocks,
+    unfilled,
+)
 from dpindex.base.files import release_pages
-from dpindex.index.backends import SearchBackend, best_of, faiss, unfilled
+from dpindex.index.backends import SearchBackend, faiss
 from dpindex.storage.ids import RowParts
 from dpindex.storage.manifest import EXACT
 

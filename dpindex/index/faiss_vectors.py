@@ -18,13 +18,15 @@ from dpindex.base.arrays import (
     Floats,
     Rows,
     Singles,
+    best_of,
     matrix_product,
     row_blocks,
     spaced,
+    unfilled,
     unit,
 )
 from dpindex.base.errors import InputError
-from dpindex.index.backends import PRODUCTS_FROM, SearchBackend, best_of, faiss, unfilled
+from dpindex.index.backends import PRODUCTS_FROM, SearchBackend, faiss
 from dpindex.storage.manifest import EXACT, parse_index_type
 
 _ROWS_PER_LIST = 64
@@ -88,11 +90,6 @@ class FaissVectors(SearchBackend):
         before = 0 if self._index is None else self._index.ntotal
         after = 0 if self._tail is None else self._tail.ntotal
         return int(before + after)
-
-    @property
-    def _parts(self) -> list[Any]:
-        """The index, and the tail of an exact one."""
-        return [part for part in (self._index, self._tail) if part is not None and part.ntotal]
 
     @property
     def _metric(self) -> int:
@@ -251,16 +248,17 @@ class FaissVectors(SearchBackend):
         """
         scores, rows = unfilled(len(queries), count)
         open_ = np.arange(len(queries))
+        total = len(self)
         depth = count + _SPARE
         while len(open_):
-            depth = min(depth, len(self))
+            depth = min(depth, total)
             unsettled = []
             for block in row_blocks(len(open_), _BLOCK_FOUND // depth):
                 places = open_[block]
                 found, near, rest = self._compared(queries[places], depth)
                 scores[places], rows[places] = best_of([(near, found)], count)
                 unsettled.append(places[scores[places, -1] <= rest])
-            if depth == len(self):
+            if depth == total:
                 break
             open_ = np.concatenate(unsettled)
             depth *= _MORE
@@ -274,7 +272,9 @@ class FaissVectors(SearchBackend):
         """
         found = []
         first = 0
-        for part in self._parts:
+        for part in (self._index, self._tail):
+            if part is None or part.ntotal == 0:
+                continue
             values, places = part.search(queries, min(depth, part.ntotal))
             wide = values.astype(np.float64)
             found.append((-wide if self._distance else wide, first + places))

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Rows, row_blocks
+from dpindex.base.arrays import Doubles, Rows, best_of, row_blocks, unfilled
 from dpindex.base.errors import InputError, naming
 from dpindex.base.ids import ID, id_array, other_kind_of_ids
 from dpindex.base.tables import arrow, as_table, speaks_arrow
 from dpindex.decode.base import Queries
-from dpindex.index.backends import SearchBackend, best_of, unfilled
+from dpindex.index.backends import SearchBackend
 from dpindex.index.conditions import Condition, of_expression, parsed
 from dpindex.index.ranking import Ranking
 from dpindex.storage.code_store import CodeStore
@@ -132,10 +132,8 @@ def _matching(condition: Condition, store: CodeStore) -> Rows:
     return np.flatnonzero(kept.to_numpy(zero_copy_only=False))
 
 
-def one_filter(filter_: Filter, where: str | None) -> Filter:
-    """Return a filter, or a condition in the language of a database; InputError for both."""
-    if where is None:
-        return filter_
+def one_filter(filter_: Filter, where: str) -> Filter:
+    """Return a condition in the language of a database; InputError beside another filter."""
     if filter_ is not None:
         raise InputError("give a filter or where, not both.", field="where")
     return Where(where)

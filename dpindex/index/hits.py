@@ -21,22 +21,20 @@ _SHOWN = 10
 _BEST = 10
 
 
+@dataclass(frozen=True, eq=False)
 class Estimates:
     """Similarities of hits and their errors, each pair computed when it is first asked for.
 
-    Parameters
+    Attributes
     ----------
-    plain : callable
+    of_pairs : callable
         Returns unbiased similarities and their standard errors.
-    posterior : callable, optional
+    of_chosen : callable, optional
         Returns what selection does not bias; without it, NaN: see :attr:`Hits.unstated`.
     """
 
-    def __init__(
-        self, plain: Callable[[], Estimate], posterior: Callable[[], Estimate] | None = None
-    ) -> None:
-        self._plain = plain
-        self._posterior = posterior
+    of_pairs: Callable[[], Estimate]
+    of_chosen: Callable[[], Estimate] | None = None
 
     @classmethod
     def of(
@@ -48,14 +46,14 @@ class Estimates:
     @cached_property
     def plain(self) -> Estimate:
         """Values and errors of single pairs."""
-        return self._plain()
+        return self.of_pairs()
 
     @cached_property
     def posterior(self) -> Estimate:
         """Values and errors of what a search chose."""
-        if self._posterior is None:
+        if self.of_chosen is None:
             return not_stated(self.plain)
-        return self._posterior()
+        return self.of_chosen()
 
     def mapped(self, change: Callable[[AnyArray], AnyArray]) -> Estimates:
         """Return these estimates with each array changed."""

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Longs, Table, Vectors, row_blocks
+from dpindex.base.arrays import AnyArray, Longs, Table, Vectors, row_blocks, unfilled
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, StorageError, import_extra
 from dpindex.base.files import AnyPath
 from dpindex.base.ids import check_index
+from dpindex.base.tables import index_of
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
@@ -27,7 +28,6 @@ from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import learned
-from dpindex.index.backends import unfilled
 from dpindex.index.filters import Filter, Selection, column_types, kept_rows
 from dpindex.index.hits import Hits
 from dpindex.index.ranking import Ranking
@@ -373,7 +373,8 @@ class PrivateIndex(Searchable):
                 vectors: Any = X
                 count = X.rows
             else:
-                check_index(X, ids)
+                if index_of(X) is not None:
+                    check_index(X, ids)
                 vectors = self._queries.projector.rows(X)
                 count = vectors.shape[0]
             checked_ids = self._store.ids.check(ids, count, replace=upsert)
@@ -382,10 +383,11 @@ class PrivateIndex(Searchable):
                 self._refuse_rerelease(checked_ids)
             known = self._known()
             # In memory nothing was released yet that anybody could see.
-            asked = self.path is not None and not allow_rerelease
-            if asked:
-                if ledger is not None and self.path is not None:
-                    ledger.refuse_inside(self.path)
+            last = self._checkpoint
+            asked = last is not None and not allow_rerelease
+            if last is not None and asked:
+                if ledger is not None:
+                    ledger.refuse_inside(last.directory.path)
                 known.refuse_without(ledger)
             if ledger is None:
                 tags: list[Tags] = []
@@ -399,9 +401,12 @@ class PrivateIndex(Searchable):
                 rows = np.concatenate(tags)
                 if asked:
                     known.refuse_again(rows, ids is not None)
-                self._append(codes, checked_ids, columns, replace=upsert)
+                if upsert:
+                    self._store = self._store.grown(codes, checked_ids, columns, replace=True)
+                else:
+                    self._store.append(codes, checked_ids, columns)
                 self._history = known.with_rows(rows)
-                self._learn(len(codes))
+                self._learn(count)
                 return
             if not isinstance(vectors, Dataset):
                 vectors = as_dataset(as_source(vectors, ""), count)
@@ -521,15 +526,9 @@ class PrivateIndex(Searchable):
         with self._changing():
             checked = self._store.ids.check(ids, len(codes), replace=upsert)
             columns = self._store.payload.checked(payload, len(codes), checked)
-            self._append(codes, checked, columns, replace=upsert)
+            # In one step that Ctrl-C does not cut, for older rows.
+            self._store = self._store.grown(codes, checked, columns, replace=upsert)
             self._learn(len(codes))
-
-    def _append(self, codes: Codes, ids: AnyArray, payload: Table, *, replace: bool) -> None:
-        """Add checked rows, or put them, in one step that Ctrl-C does not cut, for older ones."""
-        if replace:
-            self._store = self._store.grown(codes, ids, payload, replace=True)
-        else:
-            self._store.append(codes, ids, payload)
 
     def fit_denoiser(self, kind: DenoiserKind = "auto") -> Denoiser:
         """Learn from the private codes how their coordinates hang together, and rank with it.

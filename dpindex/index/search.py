@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -198,7 +198,9 @@ class Searchable(ABC):
             raise InputError(f"k must be a whole number of at least 1, not {k!r}.", field="k")
         reranking = self._reranking(Q, int(k), candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
-        return self._answers(queries, int(k), reranking, one_filter(filter, where))
+        if where is not None:
+            filter = one_filter(filter, where)
+        return self._answers(queries, int(k), reranking, filter)
 
     def range_search(
         self,
@@ -240,10 +242,12 @@ class Searchable(ABC):
         least = finite_number(threshold, "the threshold")
         reranking = self._reranking(Q, 1, candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
+        if where is not None:
+            filter = one_filter(filter, where)
         if reranking is None:
-            return self._in_range(queries, least, one_filter(filter, where))
+            return self._in_range(queries, least, filter)
         every = replace(reranking, on_average=False)
-        hits = self._answers(queries, every.candidates, every, one_filter(filter, where))
+        hits = self._answers(queries, every.candidates, every, filter)
         return within(hits, least, self.metric)
 
     @abstractmethod
@@ -392,7 +396,10 @@ class Searchable(ABC):
         with self._selected(filter_) as selection:
             for block in row_blocks(len(queries), min(BATCH_QUERIES, BATCH_CANDIDATES // count)):
                 every = self._find(asked[block], count, selection)
-                for some, found in _portions(block, every, worth, k):
+                portions: Iterable[tuple[slice, Found]] = [(block, every)]
+                if worth is not None:
+                    portions = _portions(block, every, worth, k)
+                for some, found in portions:
                     if reranking is not None:
                         nearest = reranking.nearest(some, found, k)
                         found = found.at(nearest.places)
@@ -490,13 +497,8 @@ class Searchable(ABC):
         _spec_of(codes, [self.spec])
 
 
-def _portions(
-    block: slice, found: Found, worth: Worth | None, k: int
-) -> Iterator[tuple[slice, Found]]:
+def _portions(block: slice, found: Found, worth: Worth, k: int) -> Iterator[tuple[slice, Found]]:
     """Yield queries of a block with what they take of what was found; at least k each."""
-    if worth is None:
-        yield block, found
-        return
     for place, scores in enumerate(found.scores):
         query = block.start + place
         yield slice(query, query + 1), found.first(place, max(k, worth.taken(scores)))

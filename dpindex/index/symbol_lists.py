@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Doubles, Indices, Longs, Rows
-from dpindex.index.backends import SearchBackend, unfilled
+from dpindex.base.arrays import AnyArray, Doubles, Indices, Longs, Rows, unfilled
+from dpindex.index.backends import SearchBackend
 from dpindex.storage.ids import RowParts
 
 _FIRST_SYMBOLS = 64

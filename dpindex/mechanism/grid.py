@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Floats, row_blocks
-from dpindex.base.checks import Fault, not_finite
 from dpindex.base.errors import NoGuaranteeError
+from dpindex.base.tables import Fault, not_finite
 from dpindex.mechanism.windows import Windows
 
 SLACK = 1.0 - 2.0**-16

@@ -163,7 +163,7 @@ class Parameters:
         low, high = self.bounds
         return low * self.scale, high * self.scale
 
-    @property
+    @cached_property
     def public(self) -> PublicPart | None:
         """The codebook or the design, if there is one."""
         return self.codebook or self.design

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dpindex.base.arrays import Integers, Vectors, issparse
+from dpindex.base.arrays import Integers, Vectors
 from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError
 from dpindex.base.threads import cores, keep_freed_memory, map_from_both_ends
@@ -63,16 +63,10 @@ class Privatizer(Projector):
         if max_epsilon is not None:
             refuse_above(finite_number(max_epsilon, "max_epsilon"), spec)
         super().__init__(spec)
-        self._given_stream = stream
+        self.stream = stream or secret_stream
 
     def __repr__(self) -> str:
         return f"<Privatizer: {self.spec.method}, {self.spec.guarantee}>"
-
-    def stream(self) -> BitSource:
-        """The stream that a block of vectors gets its noise from."""
-        if self._given_stream is None:
-            return secret_stream()
-        return self._given_stream()
 
     def privatize(
         self,
@@ -106,7 +100,7 @@ class Privatizer(Projector):
         rows = self.rows(x)
         law = self.spec.law
         format_ = self.spec.format
-        step = block_rows(self.spec, issparse(rows))
+        step = block_rows(self.spec, not isinstance(rows, np.ndarray))
         starts = range(0, rows.shape[0], step)
 
         def task(start: int) -> Integers:
@@ -115,12 +109,12 @@ class Privatizer(Projector):
             exact = self._project_block(block, first_row + start)
             return format_.pack(law.perturb(exact, stream))
 
-        workers = 1
-        if len(starts) > 1:
-            keep_freed_memory()
-            workers = min(threads or cores(), len(starts))
         try:
-            blocks = map_from_both_ends(task, starts, workers)
+            if len(starts) == 1:
+                blocks = [task(0)]
+            else:
+                keep_freed_memory()
+                blocks = map_from_both_ends(task, starts, min(threads or cores(), len(starts)))
         except InputError:
             self.check(rows, first_row=first_row)  # of several faults, the first is reported
             raise

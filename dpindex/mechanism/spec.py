@@ -12,9 +12,8 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Vectors, issparse, row_blocks, row_norms
-from dpindex.base.checks import Fault, check_values, not_finite
 from dpindex.base.errors import InputError
-from dpindex.base.tables import real_matrix
+from dpindex.base.tables import Fault, check_values, not_finite, real_matrix
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.method import Method
@@ -303,7 +302,7 @@ class Projector:
         units of ``CodewordMap.scale``, shape (n, K).
         """
         if self.spec.codebook is None:
-            return self.project(x)
+            return self._in_blocks(x, self._project_block, 0)
         words = CodewordMap(self.spec.codewords)
 
         def to_words(block: Any, first_row: int) -> Floats:
@@ -319,7 +318,7 @@ class Projector:
         first_row: int,
     ) -> Floats:
         rows = self.rows(x)
-        step = block_rows(self.spec, issparse(rows))
+        step = block_rows(self.spec, not isinstance(rows, np.ndarray))
         mapped = []
         for start in range(0, rows.shape[0], step):
             block = rows_of(rows, start, start + step)
@@ -369,10 +368,11 @@ class Projector:
     def _project_block(self, block: Any, first_row: int) -> Floats:
         rows = self.checked_rows(block, first_row)
         projection = self.spec.projection
+        is_sparse = not isinstance(rows, np.ndarray)
         if self.grid is None:
-            return projection.apply_sparse(rows) if issparse(rows) else projection.apply(rows)
+            return projection.apply_sparse(rows) if is_sparse else projection.apply(rows)
         offset = self.spec.offset
-        if issparse(rows):
+        if is_sparse:
             offset = self.spec.sparse_offset
             parts = (self.grid.round(rows.data, rows.indices), rows.indices, rows.indptr)
             rounded = scipy.sparse.csr_matrix(parts, shape=rows.shape)
@@ -420,7 +420,7 @@ class Projector:
 
 def rows_of(x: Any, start: int, stop: int) -> Any:
     """Some rows of a table; scipy's own slices copy every entry, these copy none."""
-    if not issparse(x):
+    if isinstance(x, np.ndarray):
         return x[start:stop]
     bounds = x.indptr[start : stop + 1]
     inside = slice(bounds[0], bounds[-1])

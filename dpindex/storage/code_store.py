@@ -125,7 +125,7 @@ class CodeStore:
         return store
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return self.ids.count
 
     @property
     def codes(self) -> Codes:
@@ -142,8 +142,8 @@ class CodeStore:
     ) -> None:
         """Add codes of the store's format, with ids and payload that were checked."""
         # The ids say how many rows there are: what lies beyond, left by Ctrl-C, is overwritten.
-        count = len(self.ids)
-        added = count - len(self._fixed)
+        count = self.ids.count
+        added = count - self._fixed.count
         self._room = appended(self._room, added, codes.stored)
         self.payload = self.payload.extended(count, payload, len(ids))
         self.ids.append(ids)

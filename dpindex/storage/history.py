@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Longs, Words, issparse, row_blocks
+from dpindex.base.arrays import AnyArray, Longs, Words
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import pack, read_private_file, unpack, write_file, writing
 from dpindex.base.threads import keep_freed_memory
@@ -138,7 +138,7 @@ class History:
         """
         factors = _factors(self.key, chunk.shape[1])
         with np.errstate(over="ignore"):
-            if issparse(chunk):
+            if not isinstance(chunk, np.ndarray):
                 rows = scipy.sparse.csr_matrix(chunk, dtype=np.float32, copy=True)
                 rows.sum_duplicates()
                 rows.eliminate_zeros()
@@ -147,8 +147,10 @@ class History:
                 return np.asarray(sums).view(np.int64)
             keep_freed_memory()
             sums = np.empty(len(chunk), np.uint64)
-            for block in row_blocks(len(chunk), max(1, _BLOCK // chunk.shape[1])):
-                np.einsum("ij,j->i", _bits(np.asarray(chunk[block])), factors, out=sums[block])
+            size = max(1, _BLOCK // chunk.shape[1])
+            for start in range(0, len(chunk), size):
+                bits = _bits(chunk[start : start + size])
+                np.einsum("ij,j->i", bits, factors, out=sums[start : start + size])
         return sums.view(np.int64)
 
     def _whole(self, rows: Tags) -> Tags:

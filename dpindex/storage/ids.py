@@ -32,9 +32,10 @@ class RowParts:
         self.arrays = list(arrays)
         lengths = map(len, self.arrays)
         self._starts = np.cumsum([0, *lengths])
+        self.count = int(self._starts[-1])
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return self.count
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         """Yield the number of the first row of each array, and the array."""
@@ -287,7 +288,7 @@ class Ids:
         self.stored = stored or StoredIds()
         # Its room doubles, so that many small additions take as long as one.
         self._room = added
-        self._count = len(added)
+        self.count = self.stored.count + len(added)
         self._ascend = _ascend(added)  # as the default ids do
         self._by_id: dict[Any, int] | None = None
 
@@ -304,10 +305,10 @@ class Ids:
     @property
     def added(self) -> AnyArray:
         """The ids that are not stored."""
-        return self._room[: self._count]
+        return self._room[: self.count - self.stored.count]
 
     def __len__(self) -> int:
-        return self.stored.count + self._count
+        return self.count
 
     @property
     def array(self) -> AnyArray:
@@ -316,17 +317,18 @@ class Ids:
 
     def take(self, rows: slice | Rows) -> AnyArray:
         """Return the ids of some rows."""
+        added = self._room[: self.count - self.stored.count]
         if not self.stored.count:
-            return self.added[rows]
+            return added[rows]
         parts: list[Any] = [self.stored]
-        if self._count:
-            parts.append(self.added)
+        if len(added):
+            parts.append(added)
         return RowParts(parts).take(rows)
 
     @property
     def _kind(self) -> str | None:
         """The kind of all ids, "i" or "U"; None without ids."""
-        if self.stored.kind is None and self._count:
+        if self.stored.kind is None and self.count:
             return self._room.dtype.kind
         return self.stored.kind
 
@@ -397,7 +399,7 @@ class Ids:
     def _next_numbers(self, count: int) -> AnyArray:
         if self._kind == "U":
             raise InputError("this index has string ids, so new vectors need ids too.")
-        added = self.added
+        added = self._room[: self.count - self.stored.count]
         if self._ascend:
             added = added[-1:]
         largest = int(added.max(initial=-1))
@@ -408,7 +410,7 @@ class Ids:
 
     def append(self, ids: AnyArray) -> None:
         """Add ids that ``check`` returned."""
-        count = self._count
+        count = self.count - self.stored.count
         end = count + len(ids)
         dtype = ids.dtype
         if count:
@@ -423,7 +425,7 @@ class Ids:
         if self._ascend:
             last = max(0, count - 1)
             self._ascend = _ascend(self._room[last:end])
-        self._count = end
+        self.count = self.stored.count + end
         if rows_by_id is not None:
             rows = range(self.stored.count + count, len(self))
             rows_by_id.update(zip(ids.tolist(), rows, strict=True))

@@ -20,6 +20,7 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain, dropwhile
 from pathlib import Path
@@ -303,7 +304,7 @@ def privatized(
     threads: int | None = None,
 ) -> Codes:
     """Check rows and draw their codes, in one pass; messages count rows from ``first_row``."""
-    with naming(name):
+    with naming(name) if name else nullcontext():
         return privatizer.privatize(chunk, first_row=first_row, threads=threads)
 
 

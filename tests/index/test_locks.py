@@ -9,7 +9,7 @@ import pytest
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import holding_lock
-from dpindex.index.door import Door
+from dpindex.index.ranking import Door
 
 SOON = 600.0
 """Seconds after which a thread that has not come back counts as stuck."""
