@@ -97,15 +97,15 @@ def counted_louder(original: Any) -> Any:
 
 
 def claimed_by_all(original: Any) -> Any:
-    """Builds claim a store under one name: a second one takes the claim for its own."""
+    """Builds reserve a store under one name: a second one takes the reservation for its own."""
 
-    def claim(self: BucketJournal) -> None:
+    def reserve(self: BucketJournal) -> None:
         token = self.token
         self.token = "0" * 32
         original(self)
         self.token = token
 
-    return claim
+    return reserve
 
 
 def sent_before_drawn(original: Any) -> Any:
@@ -260,7 +260,7 @@ BUILDS = [
            instead(IndexTarget, "refuse_taken", into_what_is_there)),
     Mutant("build", "two builds claim one store",
            ("test_one_store_is_claimed_by_one_build",),
-           instead(BucketJournal, "claim", claimed_by_all)),
+           instead(BucketJournal, "reserve", claimed_by_all)),
     Mutant("build", "a private folder is known by its inode alone",
            ("test_a_copy_that_is_put_back_is_refused_whatever_its_inode",
             "test_a_copy_that_is_moved_over_the_original_is_refused"),
@@ -349,6 +349,7 @@ BUILDS = [
            ("test_a_design_of_the_vectors_that_are_built_is_refused",),
            lambda patch: patch.setattr(LeakCheck, "of", codebooks_alone(LeakCheck.of))),
     Mutant("ledger", "every release has one token", PATHS,
-           instead(release.ReleaseRun, "book", lambda f: lambda run, _, ids: f(run, "one", ids))),
+           instead(release.ReleaseRun, "tell_ledger",
+                   lambda f: lambda run, _, ids: f(run, "one", ids))),
 ]  # fmt: skip
 """Those of builds and of everything that goes through a journal."""

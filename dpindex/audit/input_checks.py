@@ -24,6 +24,7 @@ from dpindex.audit.window_checks import centre_of, windows_check
 from dpindex.base.arrays import AnyArray, Doubles, Longs, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import unpack
+from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.projections import Projection, Sensitivity
 from dpindex.mechanism.public_parts import Design
@@ -88,7 +89,7 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
     checks.append(_projection_check(spec, realised_map))
     moves = realised_map.moves
     apart = Difference(epsilon, delta, moves, spec.grid.bits, realised_map.largest)
-    if spec.symbols:
+    if decoder_of(spec).by_symbol:
         # Such a law rests on the difference of two scores.
         checks.append(_offsets_check(spec, realised_map))
         spread = Fraction(realised_map.spread)
@@ -143,7 +144,7 @@ def read_map(spec: Spec) -> RealisedMap:
     dim = spec.dim
     k = spec.projection.k
     whole_vectors = spec.adjacency.kind == "l2"
-    needs_norm = whole_vectors and not spec.symbols
+    needs_norm = whole_vectors and not decoder_of(spec).by_symbol
     if dim * k > _MAX_ENTRIES or (needs_norm and min(dim, k) > _MAX_GRAM):
         raise InputError(
             f"the verifier reads at most {_MAX_ENTRIES} entries of a projection, and proves an "

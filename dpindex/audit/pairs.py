@@ -22,6 +22,7 @@ from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.verdict import Counts
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Indices
 from dpindex.base.errors import InputError
+from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
@@ -86,7 +87,7 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
         return [_whole_pair(spec, "a record and its opposite", (row, -row))]
     if not isinstance(spec.adjacency, Attribute):
         raise InputError(f"there is no attack under {spec.adjacency} yet.")
-    if spec.symbols:
+    if decoder_of(spec).by_symbol:
         # Mean codewords that differ in their first attribute, which moves half of all scores.
         mean = SymbolLaw.of(spec.law).codebook.stated.mean(axis=0) / spec.scale
         before = np.clip(mean, *spec.bounds)

@@ -193,6 +193,11 @@ class Parameters:
         book = self.part(Codebook)
         return book if self.ranges is None else book.scaled(self.ranges)
 
+    @property
+    def compared_part(self) -> PublicPart | None:
+        """:attr:`public` as vectors are compared with it, after :attr:`ranges`."""
+        return self.design if self.codebook is None else self.codewords
+
     def without_ranges(self: _Stated) -> _Stated:
         """Return this spec for vectors that were brought to 0 … 1 before."""
         if self.ranges is None:

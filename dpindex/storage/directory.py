@@ -37,6 +37,7 @@ from dpindex.base.files import (
 from dpindex.data.stores import Bucket
 from dpindex.decode.calibration import SimilarityCalibration, calibration_from_bytes
 from dpindex.decode.crowding import SAMPLED_SYMBOLS, crowding
+from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.spec import Spec
@@ -621,7 +622,7 @@ def _stage_contents(writer: IndexWriter, contents: Contents, first_row: int) -> 
 
 def sampled_crowding(spec: Spec, codes: CodeStore | Codes) -> float | None:
     """Return the crowding of a sample of codes; None without a codebook, and for one code."""
-    if not spec.symbols or len(codes) < 2:
+    if not decoder_of(spec).by_symbol or len(codes) < 2:
         return None
     sample = codes.take(spaced(len(codes), SAMPLED_SYMBOLS))
     return crowding(sample, SymbolLaw.of(spec.law))

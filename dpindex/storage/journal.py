@@ -53,8 +53,8 @@ RELEASE_MARK = "record"
 LOCK = ".lock"
 """Name of the lock file of an index directory."""
 
-CLAIM = "unpublished/build"
-"""Path of the object by which an unfinished build claims an object store."""
+RESERVATION = "unpublished/build"
+"""Path of the object by which an unfinished build reserves an object store."""
 
 TAG_BYTES = 16
 
@@ -439,7 +439,7 @@ class Journal:
 
 
 class BucketJournal(Journal):
-    """The journal of a build in an object store, where one object claims the place for it.
+    """The journal of a build in an object store, where one object reserves the place for it.
 
     Parameters
     ----------
@@ -454,16 +454,16 @@ class BucketJournal(Journal):
         self.bucket = bucket
 
     def begin(self, facts: Mapping[str, Any]) -> None:
-        """Begin, and claim the store: of several builds one alone ever sends codes."""
+        """Begin, and reserve the store: of several builds one alone ever sends codes."""
         super().begin(facts)
         try:
-            self.claim()
+            self.reserve()
         except InputError:
             self.end()  # nothing was drawn
             raise
 
-    def claim(self) -> None:
-        """Claim the store for this release.
+    def reserve(self) -> None:
+        """Reserve the store for this release.
 
         Raises
         ------
@@ -476,17 +476,17 @@ class BucketJournal(Journal):
             f"{self.target} is being built with another private folder; finish it with that one."
         )
         token = self.token.encode()
-        if not self.bucket.create(CLAIM, token):
+        if not self.bucket.create(RESERVATION, token):
             raise BusyError(other)
         if MANIFEST in self.bucket.sizes():
-            self.bucket.remove([CLAIM])
+            self.bucket.remove([RESERVATION])
             raise BusyError(other)
-        self.bucket.refuse_overwriting(CLAIM, token)
+        self.bucket.refuse_overwriting(RESERVATION, token)
 
     def end(self) -> None:
         # The record goes last: where it stays the release is drawn, and its token spent.
-        if self.bucket.read(CLAIM, _MAX_MARK_BYTES) == self.token.encode():
-            self.bucket.remove([CLAIM])
+        if self.bucket.read(RESERVATION, _MAX_MARK_BYTES) == self.token.encode():
+            self.bucket.remove([RESERVATION])
         super().end()
 
 

@@ -119,9 +119,7 @@ class LeakCheck:
     @classmethod
     def of(cls, spec: Spec, rows: int) -> LeakCheck | None:
         """Return the check of a spec, None if it has no public part."""
-        part = spec.public
-        if spec.symbols:
-            part = spec.codewords
+        part = spec.compared_part
         if part is None:
             return None
         return cls(part, rows, spec.scale)

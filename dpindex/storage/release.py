@@ -757,7 +757,7 @@ class ReleaseRun(Generic[Published]):
         }
         if journal.begun:
             journal.refuse_other(facts)
-            self.book(journal.token, ids)
+            self.tell_ledger(journal.token, ids)
             found = self.target.found(journal, segments)
             digest = journal.digest()
             if digest is None and ledger is not None:
@@ -766,12 +766,12 @@ class ReleaseRun(Generic[Published]):
                 return found
             if not self.terms.allow_rerelease:
                 raise _spent(journal)
-            journal.end()  # this token is spent; a new one is booked
+            journal.end()  # this token is spent; the ledger is told of a new one
         journal.begin(facts)
         try:
-            self.book(journal.token, ids)
+            self.tell_ledger(journal.token, ids)
         except StorageError:
-            raise  # it may have been booked: whoever goes on books it under the same token
+            raise  # it may have been told: whoever goes on tells it again, under the same token
         except InputError:
             journal.end()  # nothing was drawn
             raise
@@ -815,7 +815,7 @@ class ReleaseRun(Generic[Published]):
             for batch in _batches(ids):
                 ledger.check(batch, allow_rerelease=self.terms.allow_rerelease)
 
-    def book(self, token: str, ids: StoredIds | None) -> None:
+    def tell_ledger(self, token: str, ids: StoredIds | None) -> None:
         """Tell the ledger of every id, durably; what it knows by this token it counts once."""
         ledger = self.terms.ledger
         if ledger is not None:

@@ -26,7 +26,7 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.directory import IndexWriter, refuse_occupied, sampled_crowding
-from dpindex.storage.journal import CLAIM, BucketJournal, Journal, writing_beside
+from dpindex.storage.journal import RESERVATION, BucketJournal, Journal, writing_beside
 from dpindex.storage.manifest import (
     MANIFEST,
     MAX_NEW_SEGMENTS,
@@ -256,7 +256,7 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         """Return the manifest of the segments."""
         segments = drawn.segments
         uneven = None
-        if self.spec.symbols:
+        if decoder_of(self.spec).by_symbol:
             # Files are often of one topic each: few of them would not stand for the collection.
             chosen = spaced(len(segments), _SAMPLED_SEGMENTS)
             codes = self.codes(journal, [segments[i] for i in chosen])
@@ -331,7 +331,7 @@ def _finished(location: str) -> InputError:
 
 
 class BucketIndex(IndexTarget):
-    """A prefix of an object store. Until everything is drawn a claim alone lies there.
+    """A prefix of an object store. Until everything is drawn a reservation alone lies there.
 
     Parameters
     ----------
@@ -364,8 +364,8 @@ class BucketIndex(IndexTarget):
                 journal.end()  # it died after the manifest was created
             raise _finished(location)
         if journal.begun:
-            journal.claim()
-        elif CLAIM in paths:
+            journal.reserve()
+        elif RESERVATION in paths:
             raise InputError(
                 f"{location} holds an unfinished build that {self._private} does not know: finish "
                 f"it with the private folder that it was begun with. A build elsewhere would "

@@ -174,10 +174,10 @@ def additive(change):
 
 def ledger_told_too_late(patch):
     run = ReleaseRun
-    book = run.book
+    book = run.tell_ledger
     draw = run.draw
     told_later = []
-    patch.setattr(run, "book", lambda run, *told: told_later.append(told))
+    patch.setattr(run, "tell_ledger", lambda run, *told: told_later.append(told))
 
     def drawn(run, *work):
         receipts = draw(run, *work)

@@ -654,19 +654,19 @@ def bucket_at(folder, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.extra
 def test_h1_a_bucket_confirms_no_guess_of_the_vectors(data, tmp_path, monkeypatch):
-    """A claim alone, until all is drawn; who has another private folder hears one sentence."""
+    """A mark alone, until all is drawn; who has another private folder hears one sentence."""
     url = bucket_at(tmp_path / "store", monkeypatch)
     dataset = opened(data, payload_columns=["row"])
     options = IndexOptions(private=tmp_path / "private")
     begun(dataset, url, SPEC, options, drawn=4)
     wrong = write_dataset(tmp_path / "wrong", ROWS, files=2)
-    (claim,) = published_paths(tmp_path / "store")
-    assert claim == "unpublished/build"
-    assert len((tmp_path / "store" / claim).read_bytes()) == 32
+    (reservation,) = published_paths(tmp_path / "store")
+    assert reservation == "unpublished/build"
+    assert len((tmp_path / "store" / reservation).read_bytes()) == 32
     said = {words_for(guess, url, tmp_path / "reader") for guess in (data, wrong)}
     assert len(said) == 1
     assert "holds an unfinished build that" in said.pop()
-    assert published_paths(tmp_path / "store") == {claim}
+    assert published_paths(tmp_path / "store") == {reservation}
     assert not (tmp_path / "reader").exists()
     assert build_index(dataset, url, SPEC, options).drawn == 0
     assert published_paths(tmp_path / "store") == SEGMENT_FILES | {"manifest.json"}
@@ -718,7 +718,7 @@ def killed_before(monkeypatch, target, build):
 @pytest.mark.parametrize(
     "place",
     ["dpindex.storage.journal.BucketJournal.end", JOURNAL_END],
-    ids=["before the claim went", "before the private folder went"],
+    ids=["before the reservation went", "before the private folder went"],
 )
 @pytest.mark.extra
 def test_what_a_build_of_a_bucket_left_after_its_commit_goes(data, tmp_path, monkeypatch, place):
