@@ -104,6 +104,7 @@ class Privatizer(Projector):
         starts = range(0, rows.shape[0], step)
 
         def task(start: int) -> Integers:
+            # Of its own: threads draw blocks in any order, and no word serves two of them.
             stream = self.stream()
             block = rows_of(rows, start, start + step)
             exact = self._project_block(block, first_row + start)

@@ -176,6 +176,7 @@ class CodeStore:
         No row is copied: what is added lies beyond the rows of the view, and rows that are removed
         leave this store for another.
         """
+        # Arrays grow beyond the counts that are copied here; within them nothing is written.
         store = copy(self)
         store.ids = copy(self.ids)
         return store

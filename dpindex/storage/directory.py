@@ -275,6 +275,7 @@ class IndexDirectory:
                 (self.unpublished / RELEASE_MARK).unlink(missing_ok=True)
         if manifest is None or manifest.digest != self.manifest_digest:
             manifest = self.manifest()
+        # Only now: until the manifest was replaced, the one before named these.
         self.discard_unnamed(manifest.paths)
         # Until the seal is gone whoever comes next does the same.
         if os.path.lexists(self.unpublished / RELEASE_MARK):  # an unfinished release stays
@@ -293,6 +294,7 @@ class IndexDirectory:
                 place = self.path / folder / file.name
                 place.unlink(missing_ok=True)
                 os.link(file, place)
+            # Names last before the manifest tells of them.
             sync_folder(self.path / folder)
         write_file(self.path / MANIFEST, text)
 

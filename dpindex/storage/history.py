@@ -136,6 +136,7 @@ class History:
         one tag with chance 2⁻⁴⁸ at most (multilinear hashing: Lemire & Kaser 2014,
         section 3). That is far rarer than the repetitions that are left to chance.
         """
+        # Sums wrap: they are modulo 2^64.
         factors = _factors(self.key, chunk.shape[1])
         with np.errstate(over="ignore"):
             if not isinstance(chunk, np.ndarray):

@@ -187,6 +187,7 @@ class PrivateFolder:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            # A link fails where the name is taken, so what was there first stays, and is whole.
             os.link(
                 temporary,
                 place,

@@ -104,6 +104,7 @@ class AdditiveNoise(NumberLaw):
             narrow = bool(x.min(initial=0) > -_NARROW and x.max(initial=0) < _NARROW)
         noisy: AnyArray = x.astype(np.int32 if narrow else np.int64)
         noisy += noise
+        # A shift floors the exact sum, also below 0: post-processing, which costs nothing.
         noisy >>= self.source.cell_bits
         return noisy.astype(np.int32, copy=False)
 
@@ -215,6 +216,7 @@ class CellTable:
     def sample(self, count: int, stream: BitSource) -> Ints:
         """``count`` independent draws, int32, shape (count,)."""
         words = stream.words(count, np.uint32)
+        # High bits choose the bucket, low ones the place in a cell: no bit is used twice.
         top = np.right_shift(words, 32 - _BUCKET_BITS).astype(np.intp)
         draws: Ints = np.take(self._buckets, top, mode="wrap")  # all in range
         refine = np.flatnonzero(draws == _REFINE)
@@ -228,6 +230,7 @@ class CellTable:
 
     def refined(self, buckets: AnyArray, offsets: AnyArray, stream: BitSource) -> AnyArray:
         count = len(buckets)
+        # A uniform key, given its bucket: the bits that chose that, and 48 fresh ones.
         fresh = stream.words(count, np.uint64) >> np.uint64(_BUCKET_BITS)
         known = buckets.astype(np.uint64) << np.uint64(_KEY_BITS - _BUCKET_BITS)
         keys = known | fresh
@@ -360,6 +363,7 @@ def geometric_table(
     cells_on = [inner] + [width] * (levels - 1) + [width - inner]
     slack = 1
     while True:
+        # Rounded up at every level, so that no mass falls faster than the ratio.
         by_level = chained(start - slack, ratio_up, _RATIO_BITS, levels)
         side = [mass for cells, mass in zip(cells_on, by_level, strict=True) for _ in range(cells)]
         tail = half - sum(side)

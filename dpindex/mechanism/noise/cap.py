@@ -109,6 +109,7 @@ def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
     best: tuple[float, Cap] | None = None
     size = moment = 0
     for threshold in range(total, -1, -1):
+        # Codes of at least this sum: a lower threshold takes in all of a higher one.
         size += counts[threshold]
         moment += counts[threshold] * (2 * threshold - total)
         if not counts[threshold]:
@@ -218,6 +219,7 @@ class CapResponse(SignLaw):
         first = first.ravel()
         second = second.ravel()
         coordinates = zip(self.cap.weights, words, agrees, strict=True)
+        # Each sign by the share of completions that it leaves: all codes of the side are as likely.
         for i, (weight, word, minority) in enumerate(coordinates):
             share = first[places]
             np.less(word, share, out=minority)

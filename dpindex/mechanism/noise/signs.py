@@ -41,6 +41,7 @@ def draw_flips(thresholds: Words, index: Indices, stream: BitSource) -> Bools:
     words = stream.words(flat.size, np.uint16)
     limit = np.take(top, flat, mode="wrap")  # every index is in range
     flips = words < limit
+    # A word that equals the first bits of its threshold decides nothing: 48 more bits do.
     tied = np.flatnonzero(words == limit)
     if tied.size:
         further = stream.words(tied.size, np.uint64) >> np.uint64(16)
