@@ -28,7 +28,7 @@ _HELD_NUMBERS = 1 << 22
 _HELD_SHARE = 8
 _MIN_ROWS = 500
 
-_BLOCK_ROWS = 2048
+_TRAINED_ROWS = 2048
 _MAX_DIRECTIONS = 256
 COMPONENTS = 16
 _MIN_ROWS_FOR_MIXTURE = 4096
@@ -243,7 +243,7 @@ class TrainingCodes:
 
     def blocks(self) -> Iterator[Singles]:
         """The training observations in blocks of shape (·, k)."""
-        for rows in row_blocks(len(self), _BLOCK_ROWS):
+        for rows in row_blocks(len(self), _TRAINED_ROWS):
             if self._refined is None:
                 yield self.channel.format.decode(self._stored[rows])
             else:

@@ -39,7 +39,7 @@ _CENTRE_ROUNDS = 8
 _SCALE_ROUNDS = 50
 _UNLIKELY = 1e-3
 _NO_GAIN = 1e-6
-_BLOCK = 512
+_DENOISED_ROWS = 512
 
 _ONE_SCALE: Doubles = np.ones(1)
 SCALES: Doubles = np.exp2(np.arange(-5, 5, dtype=np.float64))
@@ -249,7 +249,7 @@ class Mixture:
         constant = self.log_weight + self.log_density
         odds += constant.astype(np.float32)
         roots, shift, members = self._gained
-        for block in row_blocks(len(rows), _BLOCK):
+        for block in row_blocks(len(rows), _DENOISED_ROWS):
             gained = rows[block, : self._full] @ roots
             gained -= shift
             np.square(gained, out=gained)

@@ -50,7 +50,7 @@ from dpindex.mechanism.spec import Projector, Spec
 Places: TypeAlias = npt.NDArray[np.integer[Any]]
 
 _ROLES = 2048
-_BLOCK = 256
+_ROLES_AT_ONCE = 256
 _NEAR = 16
 _BINS = 64
 _PAIRS_OF_BIN = 64
@@ -150,7 +150,7 @@ def _reports(
     """Return symbols reported for the codewords ``roles[chosen]``, never their own."""
     coins = stream.uniform(len(chosen))
     reported = np.empty(len(chosen), dtype=np.intp)
-    for places in row_blocks(len(roles), _BLOCK):
+    for places in row_blocks(len(roles), _ROLES_AT_ONCE):
         chances = law.of_codewords(roles[places])
         sums = np.cumsum(chances, axis=1)
         for row, ends in enumerate(sums, places.start):

@@ -30,7 +30,7 @@ _SMALL_ROWS = 4096
 _SCAN_ROWS = 1 << 18
 _UNSCANNED_ROWS = 512
 """Added rows that are compared one by one until there are more: a scan cannot be appended to."""
-_BLOCK_ROWS = 8192
+_SCANNED_ROWS = 8192
 _BLOCK_QUERIES = 256
 _COMPARED_NUMBERS = 1 << 20
 _GAP = 0.25
@@ -243,7 +243,7 @@ def rank_all(
 ) -> tuple[Doubles, Rows]:
     """Some codes against a few queries: for few rows, and for crowds of equal codes."""
     scores, rows = unfilled(len(queries))
-    for start, part in codes.within(among.start, among.stop, _BLOCK_ROWS):
+    for start, part in codes.within(among.start, among.stop, _SCANNED_ROWS):
         bits = np.unpackbits(part, axis=1, bitorder="little")
         signs = 2.0 * bits - 1.0
         part_scores = queries @ signs.T

@@ -33,7 +33,7 @@ class Where:
 Filter: TypeAlias = Any
 """Ids, a mask, a function of a row, or an expression: see :func:`kept_rows`."""
 
-_BLOCK_ROWS = 4096
+_ASKED_ROWS = 4096
 _FORMS = (
     "a filter is a list of ids, a mask of bools, a function of a row, or an expression such as "
     '"year >= 2020"'
@@ -106,7 +106,7 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
 
 def _dicts(store: CodeStore) -> Any:
     """Every row as a dict of its id and payload."""
-    for block in row_blocks(len(store), _BLOCK_ROWS):
+    for block in row_blocks(len(store), _ASKED_ROWS):
         ids = store.ids.take(block).tolist()
         payload = store.payload.take(block)
         rows: list[dict[str, Any]] = [{}] * len(ids)

@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from dpindex.base.arrays import AnyArray
 
-_BLOCK = 1 << 20
+_ENCIPHERED_BYTES = 1 << 20
 """Bytes enciphered at a time: threads wait for each other before and after every call."""
 
-_ZEROS = bytes(_BLOCK)
+_ZEROS = bytes(_ENCIPHERED_BYTES)
 
 
 class SecretStream:
@@ -42,9 +42,9 @@ def fill(out: AnyArray, key: bytes, counter: bytes) -> None:
     """Write the key stream of AES-256-CTR over ``out`` (NIST SP 800-38A, 6.5)."""
     encryptor = Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
     view = out.view(np.uint8).data
-    for start in range(0, len(view), _BLOCK):
-        piece = view[start : start + _BLOCK]
-        zeros = _ZEROS if len(piece) == _BLOCK else _ZEROS[: len(piece)]
+    for start in range(0, len(view), _ENCIPHERED_BYTES):
+        piece = view[start : start + _ENCIPHERED_BYTES]
+        zeros = _ZEROS if len(piece) == _ENCIPHERED_BYTES else _ZEROS[: len(piece)]
         encryptor.update_into(zeros, piece)
 
 

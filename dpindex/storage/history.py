@@ -35,7 +35,7 @@ Tags = npt.NDArray[np.int64]
 _KEY_BYTES = 32
 _TAG_BYTES = 8
 _MAX_HISTORY_BYTES = 1 << 34
-_BLOCK = 1 << 15  # numbers whose bits stay in a cache
+_CACHED_NUMBERS = 1 << 15  # numbers whose bits stay in a cache
 _FEW = 8
 _SLACK = 15.0
 _OF_ZEROS = 0
@@ -148,7 +148,7 @@ class History:
                 return np.asarray(sums).view(np.int64)
             keep_freed_memory()
             sums = np.empty(len(chunk), np.uint64)
-            size = max(1, _BLOCK // chunk.shape[1])
+            size = max(1, _CACHED_NUMBERS // chunk.shape[1])
             for start in range(0, len(chunk), size):
                 bits = _bits(chunk[start : start + size])
                 np.einsum("ij,j->i", bits, factors, out=sums[start : start + size])

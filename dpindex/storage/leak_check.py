@@ -49,7 +49,7 @@ from dpindex.mechanism.spec import Spec
 
 _SHARE = 0.01
 _FEWEST = 2
-_BLOCK_ROWS = 1024
+_COMPARED_ROWS = 1024
 _SAME = 1.0 - 1e-6
 """Cosine of two vectors of one direction: 1 up to the rounding of float32."""
 
@@ -134,7 +134,7 @@ class LeakCheck:
         vectors : array or sparse matrix, shape (n, dim)
             Private vectors, after ranges.
         """
-        blocks = row_blocks(vectors.shape[0], _BLOCK_ROWS)
+        blocks = row_blocks(vectors.shape[0], _COMPARED_ROWS)
         return LeakEvidence.joined(
             self._of_block(first + rows.start, vectors[rows]) for rows in blocks
         )

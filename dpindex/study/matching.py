@@ -18,7 +18,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.study.trial import log_odds
 
 # Codes that are ranked at a time, and queries and codes that are compared at a time.
-_BLOCK = 500
+_RANKED_CODES = 500
 _QUERIES = 500
 _CODES = 2048
 
@@ -90,7 +90,7 @@ def rank_by_scores(
     candidates : int
     """
     better = np.empty(len(own), dtype=np.int64)
-    for codes in row_blocks(len(own), _BLOCK):
+    for codes in row_blocks(len(own), _RANKED_CODES):
         score = scores(codes)
         true = np.take_along_axis(score, own[codes, None], axis=1)
         above = (score > true).sum(axis=1)
