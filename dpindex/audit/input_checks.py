@@ -96,8 +96,8 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
         if realised_map.entries is not None:
             spread = above_root(Fraction(_largest_distance(realised_map.entries)))
         return checks, replace(apart, spread=spread * steps)
-    if spec.is_designed:
-        checks.append(_design_check(spec, spec.part(Design)))
+    if isinstance(spec.public, Design):
+        checks.append(_design_check(spec, spec.public))
     if realised_map.entries is not None:
         operator_norm = Fraction(float(Projection.of(spec.projection).operator_norm))
         square = operator_norm**2

@@ -30,7 +30,7 @@ _NARROWEST = 2.0**-20
 
 def windows_of(spec: Spec) -> Windows | None:
     """Return the windows that a spec states: of a design those in its bytes."""
-    if not spec.is_designed:
+    if not isinstance(spec.public, Design):
         return Projection.of(spec.projection).windows
     facts, arrays = unpack(spec.part(Design).to_bytes(), "design")
     if not len(arrays["width"]):

@@ -248,7 +248,7 @@ class _Panel:
 
     def _expected(self, vectors: Doubles) -> Floats:
         """Return what is read from codes of known vectors, up to a factor for each."""
-        if self._spec.symbols:
+        if decoder_of(self._spec).by_symbol:
             return unit(vectors)
         return unit(self._privatizer.project(vectors))
 

@@ -163,7 +163,8 @@ class Reconstructor:
         public: Vectors | None = None,
         denoiser: Denoiser | None = None,
     ) -> None:
-        if spec.dim * spec.code_length > _MAX_ENTRIES and not spec.symbols:
+        by_symbol = decoder_of(spec).by_symbol
+        if spec.dim * spec.code_length > _MAX_ENTRIES and not by_symbol:
             raise InputError(
                 f"the projection has {spec.dim} × {spec.code_length} entries, too many to invert; "
                 f"{_MAX_ENTRIES} at most."
@@ -177,7 +178,7 @@ class Reconstructor:
         learned = np.delete(vectors, np.s_[::4], axis=0)
         self._moments = _moments(spec, learned / spec.scale)
         self.guess = self._moments.mean * spec.scale
-        estimates = [self.symbol_estimate()] if spec.symbols else self._linear_estimates()
+        estimates = [self.symbol_estimate()] if by_symbol else self._linear_estimates()
         self._estimate = estimates[0]
         if not len(held):
             return
@@ -222,8 +223,8 @@ class Reconstructor:
     def _linear_estimates(self) -> list[_Estimate]:
         """Return the estimates from denoised codes, if there is a denoiser, and from codes."""
         spec = self._spec
-        if spec.is_designed:
-            return self._decoded(spec.part(Design))
+        if isinstance(spec.public, Design):
+            return self._decoded(spec.public)
         attributes = np.eye(spec.dim, dtype=np.float32)
         projection = spec.projection.apply(attributes).astype(np.float64)
         projection *= spec.projection.scale
@@ -362,7 +363,7 @@ def directions_only(spec: Spec) -> bool:
 
 def not_codewords(spec: Spec, vectors: Doubles) -> Doubles:
     """Return the vectors that are no codewords: those would be encoded by themselves."""
-    if not spec.symbols:
+    if not decoder_of(spec).by_symbol:
         return vectors
     similarity = unit(vectors) @ SymbolLaw.of(spec.law).codebook.vectors.T
     return vectors[(similarity <= _SAME).all(axis=1)]
@@ -449,7 +450,7 @@ def invert(
 
 def can_be_reconstructed(spec: Spec) -> bool:
     """True if the projection is small enough to be inverted as a part of every evaluation."""
-    if spec.symbols:
+    if decoder_of(spec).by_symbol:
         return True
     entries = spec.dim * spec.code_length
     return entries <= MAX_MEASURED_ENTRIES and spec.code_length <= _MAX_MEASURED_LENGTH
