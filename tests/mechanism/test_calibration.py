@@ -100,17 +100,6 @@ def test_attribute_noise_covers_the_worst_change(row, variant):
         assert 1 / mu >= wanted * (1 - 1e-9)
 
 
-LARGER_THAN_NEEDED = ("dp-rp-g", "dp-rp-g-analytic")
-OPTIMAL = [row for row in ATTRIBUTE if row.needs_delta and row.name not in LARGER_THAN_NEEDED]
-
-
-@pytest.mark.parametrize("row", OPTIMAL, ids=lambda row: row.name)
-def test_five_percent_less_optimal_noise_would_be_seen(row):
-    spec = _spec(row)
-    worst = math.sqrt((_moves(spec, _unit_changes(spec)).astype(float) ** 2).sum(axis=1).max())
-    assert _delta(worst / (0.95 * _sigma_in_cells(spec)), EPSILON) > DELTA
-
-
 @pytest.mark.parametrize("row", BALL, ids=lambda row: row.name)
 def test_ball_noise_covers_the_worst_direction(row):
     """Vectors moved by the radius, rounded: random directions, and the one that W stretches most.

@@ -280,10 +280,3 @@ def test_permutations_of_four_are_uniform():
         seen[order] = seen.get(order, 0) + 1
     assert len(seen) == 24
     assert sum((count - 200) ** 2 / 200 for count in seen.values()) < 85
-
-
-def test_signs_are_fair_and_independent_of_their_place():
-    signs = PublicStream(5, "fair").signs(1 << 20).astype(np.int64)
-    for lag in (0, 1, 7, 8, 64):
-        series = signs if lag == 0 else signs[lag:] * signs[:-lag]
-        assert abs(series.sum()) < 5 * 1024

@@ -133,17 +133,6 @@ def test_parts_put_together_are_the_whole(name, data):
     assert len(form.codes(whole).take(slice(0, 0))) == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("rows", [slice(1, 4), slice(0, 0), np.array([5, 0, 0])])
-def test_take_keeps_all_but_the_rows(name, rows):
-    codes = made(name, 6)
-    part = codes.take(rows)
-    assert type(part) is type(codes)
-    assert part.format == codes.format
-    np.testing.assert_array_equal(part.to_float(), codes.to_float()[rows])
-    assert len(codes_from_bytes(part.to_bytes())) == len(part)
-
-
 @folded("name", NAMES)
 @folded("dtype", [np.uint8, np.int8, np.int16, np.int64, np.uint16, np.float32])
 @folded("shape", [(3, 10), (3, 11), (3, 2), (33,), (3, 11, 1)])

@@ -1,7 +1,6 @@
 """The table of mechanisms: every row keeps the promises that its columns make."""
 
 import ast
-import math
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -15,12 +14,9 @@ from typer.testing import CliRunner
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.cli import app
-from dpindex.mechanism.grid import GRID_BITS
 from dpindex.mechanism.method_table import TABLE, find_method
 from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.gaussian import optimal_sigma, rounded_gaussian
 from dpindex.mechanism.noise.signs import share
-from dpindex.mechanism.noise.square_wave import SquareWave
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
 
@@ -131,70 +127,6 @@ def test_one_beta_costs_exactly_epsilon(name, epsilon):
     through_oporp = example(find_method(name.replace("raw", "dp-oporp")), epsilon=epsilon).law
     assert isinstance(through_oporp, AdditiveNoise)
     assert through_oporp.source.masses == law.source.masses
-
-
-@pytest.mark.parametrize("name", ["raw-gaussian", "dp-oporp"])
-def test_gaussian_noise_is_for_an_l2_sensitivity_of_one_beta(name):
-    """σ = 4.22467889 β at ε = 1, δ = 1e-6 (Balle & Wang, computed elsewhere), in betas."""
-    spec = example(find_method(name), epsilon=1.0)
-    law = spec.law
-    assert isinstance(law, AdditiveNoise)
-    variance, _ = law.source.moments()
-    sigma = math.sqrt(variance) * 2.0 ** (law.source.cell_bits - law.grid_bits)
-    assert sigma == pytest.approx(4.22467889, rel=1e-3)  # rounding to cells adds 1/12 cell²
-    assert sigma >= 4.22467889
-    assert law is rounded_gaussian(optimal_sigma(1.0, 1e-6), 1.0, 1e-6, spec.code_length, GRID_BITS)
-    assert optimal_sigma(1.0, 1e-6) == pytest.approx(4.22467889, rel=1e-7)
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 3.0])
-@pytest.mark.parametrize(
-    ("bounds", "beta"), [((0.0, 1.0), 1.0), ((-0.5, 0.5), 1.0), ((0.25, 1.0), 1.5)]
-)
-def test_square_wave_ratio(epsilon, bounds, beta):
-    spec = dpi.Spec(
-        "raw-square-wave", 3, epsilon=epsilon, bounds=bounds, adjacency=dpi.attribute(beta)
-    )
-    law = spec.law
-    assert isinstance(law, SquareWave)
-    p = law.inside / 2.0**64 / (2 * law.half_width + 1)
-    q = (1 - law.inside / 2.0**64) / law.cells
-    assert 0.999 * epsilon <= math.log(p / q) <= epsilon * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("name", ["rr", "rr-smooth", "geometric"])
-@pytest.mark.parametrize("repetitions", [1, 4])
-def test_each_repetition_gets_an_equal_share(name, repetitions):
-    """One attribute lies in one bin of every repetition: ε/t each (Li & Li Alg. 8)."""
-    spec = example(find_method(f"dp-signoporp-{name}"), epsilon=2.0, repetitions=repetitions)
-    wanted = 1 / (1 + math.exp(2.0 / repetitions))
-    law = spec.law
-    assert law.flip_probability(np.array([0.0, 0.5, 1.0]), 1.0) == pytest.approx(wanted, rel=1e-12)
-    far = law.flip_probability(np.array([2.5]), 1.0)[0]
-    share = 2.0 / repetitions
-    assert far == pytest.approx(
-        {
-            "rr": wanted,
-            "rr-smooth": 1 / (1 + math.exp(3 * share)),
-            "geometric": math.exp(-2 * share) * wanted,
-        }[name],
-        rel=1e-12,
-    )
-
-
-@pytest.mark.parametrize("name", ["none-oporp", "none-signrp"])
-def test_baselines_add_nothing(name):
-    spec = example(find_method(name))
-    x = np.random.default_rng(0).uniform(-1, 1, (50, spec.dim))
-    privatizer = dpi.Privatizer(spec, allow_unprotected=True)
-    exact = privatizer.project(x)
-    codes = privatizer.privatize(x)
-    if codes.format.name == "numbers":
-        np.testing.assert_array_equal(codes.stored, exact)
-    else:
-        np.testing.assert_array_equal(codes.to_float()[exact != 0], np.sign(exact[exact != 0]))
-    assert spec.guarantee.definition == "none"
-    assert math.isinf(spec.guarantee.epsilon)
 
 
 @folded("repetitions", [3, 7, 49, 1000])

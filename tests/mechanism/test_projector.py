@@ -7,9 +7,6 @@ from scipy import sparse
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.mechanism.papers.dense import Rademacher
-from dpindex.mechanism.projections import Identity
-from dpindex.mechanism.projections.dense import Oporp
 from dpindex.mechanism.spec import Projector
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
@@ -55,15 +52,6 @@ def test_every_dtype_gives_the_same_bits(dtype, method):
     if dtype.isnative and dtype.kind + str(dtype.itemsize) not in ("f2", "f16"):
         for kind in (sparse.csr_matrix, sparse.csc_matrix, sparse.csr_array):
             np.testing.assert_array_equal(privatizer.project(kind(x)), wanted)
-
-
-def test_booleans():
-    x = uniform(30) > 0
-    privatizer = plain()
-    wanted = privatizer.project(x.astype(float))
-    np.testing.assert_array_equal(privatizer.project(x), wanted)
-    np.testing.assert_array_equal(privatizer.project(sparse.csr_matrix(x)), wanted)
-    privatizer.privatize(x)
 
 
 @pytest.mark.slow
@@ -151,29 +139,6 @@ def test_duplicate_entries_are_added_before_they_are_checked_and_rounded():
     whole = np.zeros((1, 24))
     whole[0, 5] = 100 * piece
     assert np.abs(plain().project(pieces)).max() == np.abs(plain().project(whole)).max() == 40
-
-
-def test_scale_is_divided_out_before_the_projection():
-    """Codes are in units of scaled attributes: 255 with scale 255 is 1."""
-    x = np.random.default_rng(7).integers(0, 256, (40, 24)).astype(np.uint8)
-    scaled = plain(scale=255.0)
-    np.testing.assert_allclose(
-        scaled.project(x) * scaled.spec.step,
-        plain().project(x / 255.0) * plain().spec.step,
-        atol=24 * plain().spec.step,
-    )
-
-
-def test_projection_in_units_is_close_to_the_real_one():
-    """Rounding to the grid moves an attribute by half a step, so a bin of three by 1.5."""
-    x = uniform(500)
-    privatizer = plain()
-    matrix = privatizer.project(np.eye(24)) * privatizer.spec.step
-    np.testing.assert_allclose(
-        privatizer.project(x) * privatizer.spec.step,
-        x @ np.rint(matrix),
-        atol=1.6 * privatizer.spec.step,
-    )
 
 
 def test_a_searcher_projects_as_a_device_does():
@@ -331,28 +296,3 @@ def test_malformed_sparse_matrices_are_refused():
 
 
 # No projection: the raw coordinates, and what every projection of the table must hold to
-
-
-def test_identity_changes_nothing():
-    x = np.random.default_rng(0).integers(-9, 10, (5, 7)).astype(np.float32)
-    identity = Identity(7)
-    assert identity.apply(x) is x
-    np.testing.assert_array_equal(identity.apply_sparse(sparse.csr_matrix(x)), x)
-    assert (identity.dim, identity.k, identity.max_column_l1, identity.scale) == (7, 7, 1, 1.0)
-    assert identity.inner_product_factor == 0.0
-    assert identity.rms == pytest.approx(7**-0.5)
-
-
-@pytest.mark.parametrize(
-    "projection",
-    [Identity(24), Oporp(24, 8, 1), Oporp(24, 36, 1, 3), Oporp(23, 9, 1), Rademacher(24, 10, 1)],
-)
-def test_facts_hold_for_the_map_in_use(projection):
-    """``max_column_l1``, ``rms`` and ``scale`` against the explicit matrix of each map."""
-    matrix = projection.apply(np.eye(projection.dim))
-    assert matrix.shape == (projection.dim, projection.k)
-    assert set(np.unique(matrix)) <= {-1.0, 0.0, 1.0}
-    assert np.abs(matrix).sum(axis=0).max() == projection.max_column_l1
-    assert (matrix**2).mean() == pytest.approx(projection.rms**2)
-    # Squared norms keep their size: every attribute has weight 1 after the scale.
-    np.testing.assert_allclose((matrix**2).sum(axis=1) * projection.scale**2, 1.0)

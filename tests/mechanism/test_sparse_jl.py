@@ -100,30 +100,6 @@ def test_very_sparse_entries(s):
     assert (projection.scale * projection.rms) ** 2 == pytest.approx(1 / 50)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("make", "kurtosis"), [
-    (lambda seed: SparseJL(12, 4, seed, 2), 1.0),
-    (lambda seed: VerySparse(12, 4, seed, 3), 3.0),
-])  # fmt: skip
-def test_inner_products_over_seeds(make, kurtosis):
-    """Unbiased, with variance (‖u‖²‖v‖² + ⟨u,v⟩² + (κ−3)Σu_i²v_i²)/k: κ = 1 for ±1 in blocks.
-
-    6000 fixed seeds, within 6 standard errors each.
-    """
-    u, v = np.random.default_rng(0).normal(size=(2, 12))
-    products = np.empty(6000)
-    for seed in range(len(products)):
-        projection = make(seed)
-        x, y = projection.apply(np.stack([u, v])) * projection.scale
-        products[seed] = x @ y
-    norms = (u @ u) * (v @ v) + (u @ v) ** 2
-    variance = (norms + (kurtosis - 3) * float((u**2 * v**2).sum())) / 4
-    deviations = products - u @ v
-    error = 6 / np.sqrt(len(products))
-    assert abs(deviations.mean()) <= error * np.sqrt(variance)
-    assert abs((deviations**2).mean() - variance) <= error * (deviations**2).std()
-
-
 def test_too_many_entries_are_refused():
     with pytest.raises(InputError, match="raise sparsity, for example to 4096"):
         VerySparse(1 << 24, 1024, 0, 3)

@@ -267,26 +267,6 @@ def test_no_guarantee_under_an_adjacency_it_was_not_analysed_for(row):
     refused(f"{row.name} has no guarantee under l2(radius=1)", **wrong)
 
 
-@folded("row", [row for row in EVERY if row.values[0].family.bins])
-def test_bins_cannot_outnumber_attributes(row):
-    assert example(row, k=24).k == 24
-    refused("25 bins cannot be filled by 24 attributes", **needed(row), k=25)
-    if isinstance(row.family.variant, dpi.Repeated):
-        assert example(row, k=48, repetitions=2).k == 48
-        refused("25 bins", **needed(row), k=50, repetitions=2)
-        refused("k = 25 is not a multiple of repetitions = 2", **needed(row), k=25, repetitions=2)
-
-
-@folded("row", [row for row in EVERY if not isinstance(row.values[0].family.variant, dpi.Repeated)])
-def test_repetitions_only_where_they_mean_something(row):
-    refused(f"{row.name} takes no repetitions", **needed(row), k=None, repetitions=2)
-
-
-@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].family.keeps_all])
-def test_raw_methods_keep_every_coordinate(row):
-    refused("k must be dim = 24", **needed(row), k=23)
-
-
 @pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].calibration.bounded])
 def test_bounds_no_wider_than_beta(row):
     wide = needed(row) | {"k": None, "bounds": (0.0, 1.001)}
@@ -340,21 +320,6 @@ def test_foreign_json_is_refused(text, words):
     adjacency = '"adjacency": {"kind": "attribute", "beta": 1.0}'
     with pytest.raises(InputError, match=words):
         dpi.Spec.from_json(text.replace("ADJ", adjacency) if isinstance(text, str) else text)
-
-
-def test_guarantee_repeats_what_the_spec_says():
-    guarantee = dpi.Spec(
-        "dp-oporp", 24, epsilon=1.5, delta=1e-7, adjacency=dpi.attribute(0.5)
-    ).guarantee
-    assert guarantee == dpi.Guarantee(1.5, 1e-7, "DP", dpi.attribute(0.5))
-
-
-@folded("row", EVERY)
-def test_the_guarantee_has_the_definition_of_the_method(row):
-    spec = example(row)
-    assert spec.guarantee.definition == row.definition
-    assert spec.guarantee.adjacency == spec.adjacency
-    assert spec.guarantee.exact <= (row.definition != "none")
 
 
 def test_misspelt_names_are_refused():

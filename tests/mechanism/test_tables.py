@@ -1,16 +1,12 @@
 """The table sampler against an independent inverse of the distribution function in integers."""
 
-import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from helpers.streams import Scripted, Seeded
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dpindex.mechanism.noise.additive import CellTable
-from dpindex.mechanism.secret_random import secret_stream
 
 TOPS = np.arange(1 << 16, dtype=np.uint32)
 
@@ -138,30 +134,9 @@ def test_a_refined_draw_keeps_the_offset_of_its_word(offset):
         assert stream.spent
 
 
-@settings(max_examples=40)
-@given(
-    weights=st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=20),
-    fresh=st.integers(0, (1 << 64) - 1),
-    top=st.integers(0, (1 << 16) - 1),
-    first=st.integers(-1000, 1000),
-)
-def test_any_masses(weights, fresh, top, first):
-    masses = _masses(weights)
-    table = CellTable(masses, first)
-    drawn = table.sample(1, Repeating(np.array([top << 16], np.uint32), fresh))
-    assert drawn.tolist() == [first + _cell(masses, top << 48 | fresh >> 16)]
-
-
 # A small law with tails: magnitudes 0, 1, 2 on either side, then the law again 3 cells further out.
 SIDE = _masses([4, 2, 1, 1], 63)
 TAILED = [SIDE[3], SIDE[2], SIDE[1], SIDE[0], *SIDE]
-
-
-def _tailed_law(cells):
-    """Probability of each magnitude on one side, from the definition of the restart."""
-    inner = [Fraction(mass, 1 << 64) for mass in SIDE[:3]]
-    tail = Fraction(SIDE[3], 1 << 63)
-    return [inner[a % 3] * tail ** (a // 3) for a in range(cells)]
 
 
 def _word(cell):
@@ -191,40 +166,6 @@ def test_a_tail_keeps_its_sign_and_adds_a_new_magnitude(cell_bits, sign, again):
     assert drawn == (magnitude if sign > 0 else -1 - magnitude)
 
 
-def test_the_law_with_tails_is_the_one_defined():
-    """Chi-square of 2^20 draws over 2·12 cells and two far ends, at most 25 degrees of freedom:
-    100 has probability 1e-10. Words are seeded, so the test cannot flicker."""
-    table = CellTable(TAILED, -4, tails=True)
-    count = 1 << 20
-    drawn = table.sample(count, Seeded(3)).astype(np.int64)
-    law = _tailed_law(12)
-    side = [float(p) for p in law] + [0.5 - float(sum(law))]
-    expected = np.array([*reversed(side), *side]) * count
-    seen = np.bincount(np.clip(drawn, -13, 12) + 13, minlength=26)
-    assert float(((seen - expected) ** 2 / expected).sum()) < 100
-
-
-def test_the_law_of_a_wide_table_with_secret_words():
-    """Chi-square of 2^20 draws over 101 cells: mean 100, deviation 14; 210 has probability 1e-9."""
-    weights = [math.exp(-((z / 25) ** 2)) for z in range(-50, 51)]
-    masses = _masses(weights, 128)
-    count = 1 << 20
-    drawn = CellTable(masses, 0, bits=128).sample(count, secret_stream())
-    expected = np.array([mass / (1 << 128) for mass in masses]) * count
-    seen = np.bincount(drawn, minlength=101)
-    assert float(((seen - expected) ** 2 / expected).sum()) < 210
-
-
-def test_draws_do_not_follow_each_other():
-    """Pieces, refined draws and tails end up in their own places: no correlation between
-    neighbours, at five sigma of 2^19 draws (false alarm 6e-7 a lag; seeded)."""
-    table = CellTable(TAILED, -4, tails=True)
-    drawn = table.sample(1 << 19, Seeded(4)) + 0.5
-    scale = float(drawn @ drawn)
-    for lag in (1, 2, 1 << 16, 1 << 17):
-        assert abs(float(drawn[lag:] @ drawn[:-lag])) < 5 * scale / math.sqrt(len(drawn))
-
-
 @pytest.mark.parametrize("count", [0, 1, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 3 << 16])
 def test_any_number_of_draws(count):
     masses = _masses([1, 2, 3])
@@ -235,27 +176,6 @@ def test_any_number_of_draws(count):
     tops = words >> np.uint32(16)
     edges = [int(-(-b // (1 << 48))) for b in bounds]
     assert np.array_equal(drawn, np.searchsorted(edges, tops, side="right"))
-
-
-def test_moments_without_tails():
-    masses = _masses([1, 2, 4, 2, 1])
-    masses = [masses[4], masses[1], (1 << 64) - 2 * (masses[1] + masses[4]), masses[1], masses[4]]
-    variance, fourth = CellTable(masses, -2).moments()
-    total = Fraction(1 << 64)
-    pairs = list(zip(range(-2, 3), masses, strict=True))
-    assert variance == pytest.approx(float(sum(z**2 * m for z, m in pairs) / total), rel=1e-14)
-    assert fourth == pytest.approx(float(sum(z**4 * m for z, m in pairs) / total), rel=1e-14)
-
-
-def test_moments_with_tails():
-    """Against the sum over 600 magnitudes, exact in fractions."""
-    variance, fourth = CellTable(TAILED, -4, tails=True).moments()
-    law = _tailed_law(600)
-    half = Fraction(1, 2)
-    second = 2 * sum(p * (a + half) ** 2 for a, p in enumerate(law))
-    quartic = 2 * sum(p * (a + half) ** 4 for a, p in enumerate(law))
-    assert variance == pytest.approx(float(second), rel=1e-13)
-    assert fourth == pytest.approx(float(quartic), rel=1e-13)
 
 
 @pytest.mark.parametrize(
