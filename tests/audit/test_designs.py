@@ -41,38 +41,6 @@ def test_what_ships_is_proved(spec):
     assert "design: columns of the matrix, and the centre on the grid" in str(report)
 
 
-def test_a_matrix_that_is_rounded_to_5_percent_more(spec, monkeypatch):
-    apply = Designed.apply
-    monkeypatch.setattr(Designed, "apply", lambda self, x: np.rint(1.05 * apply(self, x)))
-    monkeypatch.setattr(Designed, "apply_sparse", lambda self, x: self.apply(x.toarray()))
-    failed = verify(spec).failed
-    assert "projection: what one attribute moves" in failed
-    assert any(name.startswith("law: ") for name in failed)
-
-
-@pytest.mark.slow
-def test_a_column_that_is_left_out_of_the_bound(spec, monkeypatch):
-    """All columns but one are 5 % lighter, and the law is told of those."""
-    design = spec.design
-    assert design is not None
-    entries = np.trunc(0.95 * design.entries)
-    heaviest = np.abs(design.entries.astype(int)).sum(axis=0).argmax()
-    entries[:, heaviest] = design.entries[:, heaviest]
-    lighter = dpi.Design.from_bytes(altered(design, entries))
-    short = example(spec.method_row, epsilon=1.0, design=lighter)
-    made = short.projection
-    assert isinstance(made, Designed)
-    rest = np.abs(np.delete(entries, heaviest, axis=1).astype(int))
-    told = type(made.sensitivity)(
-        made.sensitivity.count, int(rest.sum(axis=0).max()), int((rest**2).sum(axis=0).max())
-    )
-    monkeypatch.setattr(made, "sensitivity", told)
-    monkeypatch.setattr(made, "largest", np.maximum(rest.max(axis=1), 1))
-    failed = verify(short).failed
-    assert "projection: what one attribute moves" in failed
-    assert any(name.startswith("law: ") for name in failed)
-
-
 @pytest.mark.parametrize("narrower", [0.95, 1 / 256])
 def test_levels_of_signs_in_bins_are_as_wide_as_an_attribute_moves_them(narrower):
     """Narrower ones flip less far from 0 than they may."""

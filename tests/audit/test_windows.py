@@ -9,13 +9,12 @@ import dpindex as dpi
 from dpindex.audit.attack import attack
 from dpindex.audit.exact import verify
 from dpindex.base.files import pack, unpack
-from dpindex.mechanism.grid import Grid, Placed
+from dpindex.mechanism.grid import Placed
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.projections.dense import codeword_scores
 from dpindex.mechanism.public_parts import Design
 
 STEPS = "windows: steps of one attribute"
-CENTRE = "design: columns of the matrix, and the centre on the grid"
 WIDE = 0.05
 
 
@@ -63,83 +62,6 @@ def test_what_ships_is_proved(method, beta):
     report = verify(spec_of(method, beta))
     assert report.passed, str(report)
     assert STEPS in str(report)
-
-
-def test_a_window_one_step_too_narrow_for_its_noise(spec):
-    top = spec.grid.placed.top.copy()
-    top[3] += 1
-    place(spec, top=top)
-    assert STEPS in verify(spec).failed
-
-
-def test_a_wide_window_that_is_five_percent_finer_than_its_noise():
-    spec = spec_of("dp-designed-laplace", WIDE)
-    factor = spec.grid.placed.factor.copy()
-    factor[5] *= 1.05
-    place(spec, factor=factor)
-    assert STEPS in verify(spec).failed
-
-
-@pytest.mark.parametrize("method", METHODS[:3])
-def test_a_window_that_is_ignored_at_the_centre(method):
-    spec = spec_of(method)
-    assert spec.design is not None
-    centre = np.zeros((1, spec.dim))
-    centre[0, spec.design.attributes] = np.rint(spec.design.centre / spec.grid.step)
-    vars(spec)["offset"] = spec.projection.apply(centre)[0]
-    assert CENTRE in verify(spec).failed
-
-
-def test_attributes_that_are_scaled_by_the_window_of_another(spec):
-    if spec.codebook is None:
-        place(spec, factor=spec.grid.placed.factor[::-1].copy())
-    else:
-        place(spec, low=spec.grid.placed.low[::-1].copy())
-    assert STEPS in verify(spec).failed
-
-
-def test_weights_that_are_scaled_by_a_window(spec, monkeypatch):
-    """The reciprocal of a width in W, which the verifier adds up as it is applied."""
-    kind = type(spec.projection)
-    apply = kind.apply
-    widths = np.ones(spec.dim, np.float32)
-    widths[4] = 2.0
-    monkeypatch.setattr(kind, "apply", lambda self, x: apply(self, x * widths))
-    monkeypatch.setattr(kind, "apply_sparse", lambda self, x: self.apply(x.toarray()))
-    assert "projection: what one attribute moves" in verify(spec).failed
-
-
-def test_vectors_that_are_not_clipped(spec, monkeypatch):
-    def unclipped(self, x, attributes=None):
-        placed = self.placed
-        if attributes is not None:
-            placed = Placed(*(values[attributes] for values in placed))
-        steps = np.rint(np.multiply(x, placed.factor, dtype=self.dtype)) - placed.low
-        return steps if attributes is None else steps - self.zero[attributes]
-
-    monkeypatch.setattr(Grid, "in_windows", unclipped)
-    assert STEPS in verify(spec).failed
-
-
-def test_windows_that_only_dense_rows_are_clipped_to(spec, monkeypatch):
-    clipped = Grid.in_windows
-
-    def dense_only(self, x, attributes):
-        return clipped(self, x, attributes) if attributes is None else np.rint(x * 256)
-
-    monkeypatch.setattr(Grid, "in_windows", dense_only)
-    assert STEPS in verify(spec).failed
-
-
-def test_windows_about_the_mean_of_the_private_vectors(spec, monkeypatch):
-    clipped = Grid.in_windows
-
-    def about_data(self, x, attributes):
-        moved = x if attributes is not None else x - 0.05 * x.mean(axis=0)
-        return clipped(self, moved, attributes)
-
-    monkeypatch.setattr(Grid, "in_windows", about_data)
-    assert STEPS in verify(spec).failed
 
 
 @pytest.mark.parametrize("method", METHODS[:3])

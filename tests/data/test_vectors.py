@@ -4,7 +4,6 @@ import os
 import struct
 import tracemalloc
 import zipfile
-from contextlib import suppress
 
 import h5py
 import numpy as np
@@ -12,8 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from dpindex.base.errors import InputError
 from dpindex.data import as_source, open_vectors, read_ids
@@ -564,71 +561,7 @@ def test_wrong_id_files(tmp_path):
         read_ids(tmp_path / "x.csv")
 
 
-# ---- damaged bytes: an InputError or a reading, never anything else
-
-
-def _damages(size):
-    """Up to four bytes to change, and where to cut: more often than not at the end, so nowhere."""
-    flips = st.lists(st.tuples(st.integers(0, size - 1), st.integers(0, 255)), max_size=4)
-    return st.tuples(flips, st.just(size) | st.just(size) | st.integers(0, size))
-
-
-def _damaged(data, damage):
-    flips, cut = damage
-    changed = bytearray(data)
-    for place, value in flips:
-        changed[place] = value
-    return bytes(changed[:cut])
-
-
-FUZZED = {
-    **{kind: (suffix, _matrix(dtype), write) for kind, (dtype, suffix, write) in DENSE.items()},
-    **{kind: (".npz", _sparse(), write) for kind, write in SPARSE.items()},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", FUZZED)
-def test_damaged_vectors(kind, tmp_path):
-    suffix, matrix, write = FUZZED[kind]
-    path = tmp_path / f"x{suffix}"
-    write(path, matrix)
-    whole = path.read_bytes()
-
-    @settings(max_examples=100, suppress_health_check=list(HealthCheck))
-    @given(_damages(len(whole)))
-    def check(damage):
-        path.write_bytes(_damaged(whole, damage))
-        with suppress(InputError), open_vectors(path) as source:
-            for _, chunk in source.chunks(10):
-                assert chunk.shape[1] == source.shape[1]
-
-    check()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "ids"),
-    [
-        *(pytest.param(kind, INTEGERS, id=f"integers-{kind}") for kind in IDS),
-        # The HDF5 library itself may never return from a damaged heap of strings.
-        *(pytest.param(kind, STRINGS, id=f"strings-{kind}") for kind in IDS if kind != "hdf5"),
-    ],
-)
-def test_damaged_ids(kind, ids, tmp_path):
-    suffix, key, write = IDS[kind]
-    path = tmp_path / f"ids{suffix}"
-    write(path, ids)
-    whole = path.read_bytes()
-
-    @settings(max_examples=100, suppress_health_check=list(HealthCheck))
-    @given(_damages(len(whole)))
-    def check(damage):
-        path.write_bytes(_damaged(whole, damage))
-        with suppress(InputError):
-            assert read_ids(f"{path}{key}").ndim == 1
-
-    check()
+# ---- stored in other ways
 
 
 def test_hdf5_strings_behind_a_user_block_and_in_chunks(tmp_path):

@@ -16,8 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import releases
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
@@ -314,28 +312,6 @@ def test_a_ledger_that_is_cut_off_is_refused(ledger):
             ledger.totals()
         with pytest.raises(InputError, match=r"damaged|not a ledger|is missing"):
             ledger.record(SPEC, ["b"])
-
-
-@pytest.mark.slow
-@given(st.binary(min_size=1, max_size=300), st.integers(0, 1 << 15), st.booleans())
-def test_any_bytes_are_read_or_refused(tmp_path_factory, data, place, ours):
-    ledger = Ledger(tmp_path_factory.mktemp("any") / "ledger")
-    whole = b""
-    before = []
-    if ours:
-        ledger.record(SPEC, ["a", "b"])
-        whole = ledger.path.read_bytes()
-        before = shown(ledger)
-        place %= len(whole)
-    ledger.path.write_bytes(whole[:place] + data + whole[place + len(data) :])
-    try:
-        assert shown(ledger) == before
-    except InputError as error:
-        said = str(error)
-    else:
-        said = ""
-    assert "\n" not in said
-    assert said or ours or len(data) == 1  # which SQLite takes for an empty file
 
 
 @pytest.mark.parametrize("left", [b"", b"\0"])

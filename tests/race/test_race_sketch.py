@@ -427,19 +427,11 @@ def test_round_trips(options, tmp_path):
         sketch.save(tmp_path / "s.race")
 
 
-def test_damage_is_found(tmp_path):
-    random = np.random.default_rng(0)
-    for raw in [small().fit(data()).release().to_bytes()]:
-        for place in [*range(60), *random.integers(60, len(raw), 60)]:
-            changed = bytearray(raw)
-            changed[place] ^= 1 << int(random.integers(8))
-            with pytest.raises(InputError):
-                RaceSketch.from_bytes(changed)
-        for cut in (0, 3, 20, len(raw) // 2, len(raw) - 1):
-            with pytest.raises(InputError):
-                RaceSketch.from_bytes(raw[:cut])
-        with pytest.raises(InputError, match="the bytes of the sketch are cut off or too many"):
-            RaceSketch.from_bytes(raw + b"\0")
+def test_other_bytes_are_no_sketch(tmp_path):
+    """Random changes of a sketch are those of ``hostile/test_fuzz.py``."""
+    raw = small().fit(data()).release().to_bytes()
+    with pytest.raises(InputError, match="the bytes of the sketch are cut off or too many"):
+        RaceSketch.from_bytes(raw + b"\0")
     (tmp_path / "x").write_bytes(b"not a sketch at all" * 10)
     with pytest.raises(InputError, match=r"x: these bytes are no dpindex sketch"):
         RaceSketch.open(tmp_path / "x")
