@@ -125,7 +125,8 @@ def nearest_only(self, x, stream):
 
 
 def never_uniform(self, x, stream):
-    uniform, self.uniform = self.uniform, 0
+    uniform = self.uniform
+    self.uniform = 0
     try:
         return SoftmaxResponse.drawn(self, x, stream)
     finally:

@@ -126,7 +126,8 @@ def _check_declared_norms(data, query):
     y, ip = data[query]
     truth = data["truth"][cosine]
     plain, _ = cosine(ip, data["x"], y, data["factor"])
-    x, y = replace(data["x"], norm=NORM), replace(y, norm=NORM)
+    x = replace(data["x"], norm=NORM)
+    y = replace(y, norm=NORM)
     value, stderr = cosine(ip, x, y, data["factor"])
     _check(value - truth, stderr, f"cosine of declared norms, {query}")
     assert (value - truth).std() < 1.02 * (plain - truth).std()

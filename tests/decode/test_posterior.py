@@ -77,7 +77,8 @@ def test_the_best_of_many_are_stated_as_they_are(deviation):
     truth = truths(500_000, 3).reshape(100, 5000)
     seen = truth + deviation * rng.normal(size=truth.shape)
     best = np.argsort(-seen, axis=1)[:, :10]
-    truth, seen = np.take_along_axis(truth, best, 1), np.take_along_axis(seen, best, 1)
+    truth = np.take_along_axis(truth, best, 1)
+    seen = np.take_along_axis(seen, best, 1)
     mean, error = posterior_cosines(observed(seen), law(deviation), known)
     assert abs(mean.mean() - truth.mean()) < 0.03
     assert np.mean(np.abs(mean - truth) <= 1.96 * error) >= 0.9

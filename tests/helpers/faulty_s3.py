@@ -36,11 +36,13 @@ class Proxy(ThreadingHTTPServer):
 
     def __init__(self, backend: tuple[str, int], share: float, seed: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.backend, self.share = backend, share
+        self.backend = backend
+        self.share = share
         self.injected: Counter[str] = Counter()
         self.bodies: dict[str, list[bytes]] = {}
         self._hit: Counter[str] = Counter()
-        self._random, self._lock = random.Random(seed), threading.Lock()
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
 
     def fault(self, method: str, path: str) -> str:
         """What happens to a request, "" if nothing."""

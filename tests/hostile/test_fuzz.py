@@ -27,7 +27,8 @@ def _loaded(tmp_path_factory):
     import sys
     import tempfile
 
-    kept, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("fuzz"))
+    kept = tempfile.tempdir
+    tempfile.tempdir = str(tmp_path_factory.mktemp("fuzz"))
     sys.modules["fuzz_targets"] = fuzz  # dataclasses look their module up
     _found.loader.exec_module(fuzz)
     tempfile.tempdir = kept

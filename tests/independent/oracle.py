@@ -198,7 +198,9 @@ class Windows:
     """Windows as integers in 2^-16 of a beta, from the bytes of a design or from codewords."""
 
     def __init__(self, low: Sequence[int], width: Sequence[int], beta: float) -> None:
-        self.low, self.width, self.beta = low, width, beta
+        self.low = low
+        self.width = width
+        self.beta = beta
 
     @classmethod
     def of_codewords(
@@ -206,11 +208,13 @@ class Windows:
     ) -> Windows:
         """So many deviations to either side of the median, within the codewords' values."""
         step = beta / (1 << 16)
-        lows, widths = [], []
+        lows = []
+        widths = []
         for column in zip(*codewords, strict=True):
             steps = sorted(round(Fraction(float(value) / scale / step)) for value in column)
             count = len(steps)
-            mean, square = sum(steps) / count, sum(s * s for s in steps) / count
+            mean = sum(steps) / count
+            square = sum(s * s for s in steps) / count
             deviation = math.sqrt(max(square - mean * mean, 0.0))
             middle = (steps[(count - 1) // 2] + steps[count // 2]) // 2
             width = round(2.0 * half_width * deviation)
@@ -256,12 +260,14 @@ class Public:
     """SHAKE-256 of ``dpindex/1|purpose|seed|block``, blocks of 1 MiB, little-endian words."""
 
     def __init__(self, seed: int, purpose: str) -> None:
-        self._label, self._at = f"dpindex/1|{purpose}|{seed}|", 0
+        self._label = f"dpindex/1|{purpose}|{seed}|"
+        self._at = 0
 
     def _bytes(self, count: int) -> bytes:
         if not count:
             return b""
-        first, last = self._at >> 20, (self._at + count - 1) >> 20
+        first = self._at >> 20
+        last = (self._at + count - 1) >> 20
         start = self._at - (first << 20)
         self._at += count
         joined = b"".join(
@@ -306,11 +312,13 @@ class Public:
         is a step of 4s that chooses nothing. Words are read in batches: 64, and one for every s
         places that are left.
         """
-        left, limits = 1 << 128, []
+        left = 1 << 128
+        limits = []
         for _ in range(4 * s):
             left -= left // s
             limits.append(min((1 << 64) - 1, (1 << 64) - (left >> 64)))
-        at, chosen = -1, []
+        at = -1
+        chosen = []
         while at < total:
             for word in self.words(64, 64 + (total - at) // s):
                 jump = bisect_right(limits, word)
@@ -336,11 +344,13 @@ class Map:
     def __init__(
         self, matrix: Matrix, largest_sum: int | None, rms2: Fraction, scale2: Fraction
     ) -> None:
-        self.matrix, self.k = matrix, len(matrix[0])
+        self.matrix = matrix
+        self.k = len(matrix[0])
         columns = list(zip(*matrix, strict=True))
         summed = max(sum(map(abs, column)) for column in columns)
         self.largest_sum = max(1, summed) if largest_sum is None else largest_sum
-        self.rms2, self.scale2 = rms2, scale2
+        self.rms2 = rms2
+        self.scale2 = scale2
         # Sensitivities to one attribute (Li & Li 2023, Eqs. 12 and 13), of the realised map.
         self.count = max(1, max(sum(map(bool, row)) for row in matrix))
         self.l1 = max(1, max(sum(map(abs, row)) for row in matrix))
@@ -367,14 +377,16 @@ def table_of(entries: Sequence[int], k: int) -> Matrix:
 
 def rademacher(spec: dict[str, Any]) -> Map:
     """Independent fair signs (Li & Li 2023, Alg. 3)."""
-    dim, k = spec["dim"], spec["k"]
+    dim = spec["dim"]
+    k = spec["k"]
     entries = Public(spec["seed"], f"rademacher/{dim}/{k}").signs(dim * k)
     return Map(table_of(entries, k), None, Fraction(1), Fraction(1, k))
 
 
 def gaussian(spec: dict[str, Any], bits: int = 4) -> Map:
     """Normal entries rounded to 2^-bits (Li & Li 2023, Alg. 1); ``E w² = 4^bits + 1/12``."""
-    dim, k = spec["dim"], spec["k"]
+    dim = spec["dim"]
+    k = spec["k"]
     entries = Public(spec["seed"], f"gaussian/{bits}/{dim}/{k}").normals(dim * k, bits)
     square = Fraction(4.0**bits + 1 / 12)
     return Map(table_of(entries, k), None, square, 1 / (k * square))
@@ -382,7 +394,8 @@ def gaussian(spec: dict[str, Any], bits: int = 4) -> Map:
 
 def uniform(spec: dict[str, Any]) -> Map:
     """Odd integers from −63 to 63 (Li & Li 2023, Sec. 3.4)."""
-    dim, k = spec["dim"], spec["k"]
+    dim = spec["dim"]
+    k = spec["k"]
     words = Public(spec["seed"], f"uniform/{dim}/{k}").words(8, dim * k)
     square = Fraction(64 * 64 - 1, 3)
     return Map(table_of([2 * (w & 63) - 63 for w in words], k), None, square, 1 / (k * square))
@@ -390,7 +403,9 @@ def uniform(spec: dict[str, Any]) -> Map:
 
 def very_sparse(spec: dict[str, Any]) -> Map:
     """±1 with chance 1/2s each, else 0 (Li, Hastie & Church 2006; Li & Li 2023, Eq. 18)."""
-    dim, k, s = spec["dim"], spec["k"], spec["sparsity"]
+    dim = spec["dim"]
+    k = spec["k"]
+    s = spec["sparsity"]
     stream = Public(spec["seed"], f"very-sparse/{dim}/{k}/{s}")
     places = stream.places(dim * k, s)
     entries = [0] * (dim * k)
@@ -401,7 +416,9 @@ def very_sparse(spec: dict[str, Any]) -> Map:
 
 def sparse_jl(spec: dict[str, Any]) -> Map:
     """One ±1 in each of s blocks (Kane & Nelson 2014): 31 bits for the place, one for the sign."""
-    dim, k, s = spec["dim"], spec["k"], spec["sparsity"]
+    dim = spec["dim"]
+    k = spec["k"]
+    s = spec["sparsity"]
     matrix = [[0] * k for _ in range(dim)]
     for block in range(s):
         stream = Public(spec["seed"], f"sparse-jl/{dim}/{k}/{s}/{block}")
@@ -412,7 +429,8 @@ def sparse_jl(spec: dict[str, Any]) -> Map:
 
 def fast_jl(spec: dict[str, Any]) -> Map:
     """``P·H·D`` (Ailon & Chazelle 2009): signs, Walsh–Hadamard, normal entries with chance 1/s."""
-    dim, k = spec["dim"], spec["k"]
+    dim = spec["dim"]
+    k = spec["k"]
     padded = 1 << (dim - 1).bit_length()
     s = max(1, round(padded / max(1.0, math.log(padded)) ** 2))
     stream = Public(spec["seed"], f"fast-jl/4/{dim}/{k}")
@@ -435,7 +453,8 @@ def fast_jl(spec: dict[str, Any]) -> Map:
 
 def oporp(spec: dict[str, Any]) -> Map:
     """Padded attributes permuted into bins of fixed length, with signs (Li & Li 2023, Alg. 4)."""
-    dim, repetitions = spec["dim"], spec["repetitions"]
+    dim = spec["dim"]
+    repetitions = spec["repetitions"]
     bins = spec["k"] // repetitions
     length = -(-dim // bins)
     matrix = [[0] * spec["k"] for _ in range(dim)]
@@ -455,11 +474,13 @@ def rotation(spec: dict[str, Any]) -> Map:
     The entries are integers before a public factor, ``1/√padded``. Only where that is a power of
     two are the floats that ship the real numbers, for few attributes of few bits.
     """
-    dim, k = spec["dim"], spec["k"]
+    dim = spec["dim"]
+    k = spec["k"]
     padded = 1 << (max(dim, k) - 1).bit_length()
     assert math.isqrt(padded) ** 2 == padded, "the oracle rotates in 4^n places only"
     stream = Public(spec["seed"], f"rotation/{dim}/{k}")
-    first, second = stream.signs(padded), stream.signs(padded)
+    first = stream.signs(padded)
+    second = stream.signs(padded)
     places = sorted(stream.permutation(padded)[:k])
     # Of place i in place j: Σ_m D₂(m)·(−1)^(i·m + m·j), a function of the bits that differ.
     apart = [
@@ -490,7 +511,8 @@ def softmax_map(codewords: Sequence[Sequence[float]], ball: bool) -> Map:
     else:
         middles = []
         for column in zip(*exact, strict=True):
-            ordered, half = sorted(column), len(column) // 2
+            ordered = sorted(column)
+            half = len(column) // 2
             middle = (ordered[half] + ordered[-half - 1]) / 2
             middles.append(rounded(middle, 24))
         rows = [[int(v > m) for v, m in zip(word, middles, strict=True)] for word in exact]
@@ -511,7 +533,8 @@ class Designed(Map):
         if hashlib.sha256(data).hexdigest() != spec["design"]["sha256"]:
             raise DisagreementError("this is not the design that the spec names")
         size = struct.unpack_from("<4sHHIQ32s", data)[3]
-        at, arrays = 52 + size, {}
+        at = 52 + size
+        arrays = {}
         header = json.loads(data[52:at])
         facts = header["facts"]
         for name, kind, shape in header["arrays"]:
@@ -519,7 +542,8 @@ class Designed(Map):
             count = math.prod(shape)
             arrays[name] = struct.unpack_from(f"<{count}{code}", data, at)
             at += struct.calcsize(f"<{count}{code}")
-        used, k = arrays["attributes"], spec["k"]
+        used = arrays["attributes"]
+        k = spec["k"]
         matrix = [[0] * k for _ in range(spec["dim"])]
         for i, attribute in enumerate(used):
             matrix[attribute] = [arrays["entries"][j * len(used) + i] for j in range(k)]
@@ -533,7 +557,8 @@ class Designed(Map):
         if arrays["width"]:
             low, width = ([0] * spec["dim"] for _ in range(2))
             for i, attribute in enumerate(used):
-                low[attribute], width[attribute] = arrays["low"][i], arrays["width"][i]
+                low[attribute] = arrays["low"][i]
+                width[attribute] = arrays["width"][i]
             self.windows = Windows(low, width, facts["beta"])
 
     def offset(self, spec: dict[str, Any], grid: Grid) -> list[int]:
@@ -606,7 +631,9 @@ class Table:
         self._ends = list(accumulate(masses))
         if self._ends[-1] != 1 << bits or min(masses) < 0:
             raise ValueError("masses must add up")
-        self.bits, self.first, self.last = bits, first, first + len(masses) - 1
+        self.bits = bits
+        self.first = first
+        self.last = first + len(masses) - 1
         self.tails = tails
         self.period = len(masses) // 2 - 1
 
@@ -626,7 +653,8 @@ class RoundedNormal:
     tails = False
 
     def __init__(self, sigma: float, bits: int) -> None:
-        self.sigma, self.bits = sigma, bits
+        self.sigma = sigma
+        self.bits = bits
         self._known: dict[int, int] = {}
 
     def beyond(self, z: int) -> int:
@@ -671,7 +699,8 @@ def geometric(drop: Any, width: int, inner: int) -> Table:
     the level-0 mass is lowered by what is missing over what each unit of it brings, until it does
     not.
     """
-    ratio, half = MP.exp(-drop), 1 << 63
+    ratio = MP.exp(-drop)
+    half = 1 << 63
     start = int(MP.floor(half * (1 - ratio) / (inner + (width - inner) * ratio)))
     levels = max(1, int(MP.ceil(20 * MP.log(2) / drop)))
     cells = [inner, *[width] * (levels - 1), width - inner]
@@ -709,7 +738,8 @@ def falling(drop: Any, count: int) -> Table:
 
 def discrete_gaussian(sigma: float, bits: int) -> Table:
     """``P(c) ∝ e^{−c²/2σ²}``, each mass but the middle one the nearest multiple of 2^-bits."""
-    scale, reach = -1 / (2 * MP.mpf(sigma) ** 2), math.ceil(sigma * math.sqrt(1.5 * bits)) + 1
+    scale = -1 / (2 * MP.mpf(sigma) ** 2)
+    reach = math.ceil(sigma * math.sqrt(1.5 * bits)) + 1
     weights = [MP.exp(scale * (c * c)) for c in range(1, reach + 1)]
     unit = MP.ldexp(1, bits) / (1 + 2 * MP.fsum(weights))
     side = [mass for weight in weights if (mass := int(MP.nint(unit * weight)))]
@@ -737,13 +767,16 @@ def draw_cells(law: Any, cell_bits: int, count: int, words: Words) -> list[int]:
         inside = min(max(law.value(number), lowest), highest)
         return (law.end(inside) >> shift) << 16
 
-    lowest, highest = law.value(0), law.value((1 << law.bits) - 1) - 1
+    lowest = law.value(0)
+    highest = law.value((1 << law.bits) - 1) - 1
     first = words.take(32, count, some_boundary)
     offsets = [word & ((1 << cell_bits) - 1) for word in first]
-    draws, unclear = [0] * count, []
+    draws = [0] * count
+    unclear = []
     for i, word in enumerate(first):
         number = word >> 16 << shift
-        low, high = law.value(number), law.value(number + (1 << shift) - 1)
+        low = law.value(number)
+        high = law.value(number + (1 << shift) - 1)
         draws[i] = (low << cell_bits) + offsets[i]
         if low != high or (law.tails and low in (law.first, law.last)):
             unclear.append((i, number, low, high))
@@ -766,7 +799,8 @@ def draw_cells(law: Any, cell_bits: int, count: int, words: Words) -> list[int]:
     ]
     for (i, *_), number in zip(unclear, numbers, strict=True):
         last = number + (1 << rest) - 1
-        tied, found = law.value(last), number
+        tied = law.value(last)
+        found = number
         if rest and law.value(max(number - 1, 0)) < tied:
             words.events["tied"] += 1
             found += words.number(rest // 8, lambda s, _, v=tied, n=number: law.end(v - 1) - n)
@@ -834,7 +868,8 @@ def optimal(epsilon: float, delta: float) -> float:
     """
 
     def enough(s: float) -> bool:
-        half, middle = MP.mpf(0.5) / s, MP.mpf(epsilon) * s
+        half = MP.mpf(0.5) / s
+        middle = MP.mpf(epsilon) * s
         spent = MP.ncdf(half - middle) - MP.exp(epsilon) * MP.ncdf(-half - middle)
         return bool(spent <= safe(delta))
 
@@ -879,7 +914,8 @@ def chain(epsilon: float, smooth: bool) -> list[int]:
     Geometric (Ghosh, Roughgarden & Sundararajan 2009), or no less than ``1/(1 + e^{Lε})``
     (Li & Li 2023, Alg. 7), of which ⌈46/ε⌉ + 1 are looked at; at most 2^16 levels.
     """
-    ratio, found = MP.exp(-MP.mpf(epsilon)), [response(epsilon)]
+    ratio = MP.exp(-MP.mpf(epsilon))
+    found = [response(epsilon)]
     while len(found) < 1 << 16:
         level = len(found) + 1
         least = int(MP.ceil(found[-1] * ratio))
@@ -940,7 +976,8 @@ def changes(dim: int, k: int, beta: float, min_norm: float, delta: float) -> int
         least = 2.0 ** (quarter / 4)
         bounds.append(change_chance(dim, ratio + moved / least) + (2 * phi(least) - 1) ** dim)
     chance = MP.mpf(min(1.0, min(bounds) + rare))
-    exceeded, n = MP.mpf(1), -1
+    exceeded = MP.mpf(1)
+    n = -1
     while exceeded * (1 + MP.mpf(10) ** -9) > delta:
         n += 1
         exceeded -= MP.binomial(k, n) * chance**n * (1 - chance) ** (k - n)
@@ -963,9 +1000,12 @@ class NumberLaw:
         *,
         magnitudes: bool = False,
     ) -> None:
-        self.grid_bits, self.scale = grid_bits, Fraction(1 << cell_bits)
+        self.grid_bits = grid_bits
+        self.scale = Fraction(1 << cell_bits)
         self.offset = Fraction(int(magnitudes or digits[0][0].tails), 2)
-        self.digits, self._magnitudes, self._cell_bits = digits, magnitudes, cell_bits
+        self.digits = digits
+        self._magnitudes = magnitudes
+        self._cell_bits = cell_bits
 
     def noise(self, count: int, words: Words) -> list[int]:
         """One digit, or a high one and a low one that carries the offset."""
@@ -991,7 +1031,9 @@ class NumberLaw:
 class Exact:
     """No noise: the baseline of number codes."""
 
-    grid_bits, scale, offset = 12, Fraction(1), Fraction(0)
+    grid_bits = 12
+    scale = Fraction(1)
+    offset = Fraction(0)
 
     def release(self, rows: Rows, words: Words) -> Rows:
         return rows
@@ -1003,7 +1045,8 @@ class SquareWave:
     grid_bits = 12
 
     def __init__(self, epsilon: float, low: int, high: int, narrow: bool) -> None:
-        self.low, self.cells = low, max(1, -(-(high - low) // 32))
+        self.low = low
+        self.cells = max(1, -(-(high - low) // 32))
         odds = [MP.exp(MP.mpf(epsilon)) * (2 * b + 1) / self.cells for b in range(self.cells + 1)]
         # Rounded down: p/q ≤ e^ε for each of the 2B + 1 points of the window.
         self._inside = [min(int(MP.floor(MP.ldexp(o / (1 + o), 64))), (1 << 64) - 1) for o in odds]
@@ -1023,7 +1066,8 @@ class SquareWave:
 
     def _moments(self, half: int, x: Fraction) -> tuple[Fraction, Fraction]:
         """Mean and variance of y given x in cells, which need not be a whole number."""
-        chance, window = Fraction(self._inside[half], 1 << 64), 2 * half + 1
+        chance = Fraction(self._inside[half], 1 << 64)
+        window = 2 * half + 1
         top = self.cells + 2 * half
         inner = (x + half, (x + half) ** 2 + Fraction(half * (half + 1), 3))
         all_ = (Fraction(top * (top + 1), 2), Fraction(top * (top + 1) * (2 * top + 1), 6))
@@ -1057,7 +1101,9 @@ class Flips:
     def __init__(
         self, thresholds: Sequence[int], weights: Sequence[int], grid_bits: int = 12
     ) -> None:
-        self.thresholds, self._weights, self.grid_bits = thresholds, weights, grid_bits
+        self.thresholds = thresholds
+        self._weights = weights
+        self.grid_bits = grid_bits
 
     def _threshold(self, x: int, weight: int) -> int:
         level = -(-abs(x) // (weight << self.grid_bits))
@@ -1099,12 +1145,14 @@ class IndividualGaussian:
     grid_bits = 12
 
     def __init__(self, sigma: float, bits: int, changes: int) -> None:
-        self._sigma, self._changes = sigma, changes
+        self._sigma = sigma
+        self._changes = changes
         self._deviation = max(1024.0, sigma * math.sqrt(changes))
         self.table = rounded_normal(self._deviation, bits)
 
     def release(self, rows: Rows, words: Words) -> Rows:
-        moved, places = [], []
+        moved = []
+        places = []
         for i, row in enumerate(rows):
             inside = [j for j, x in enumerate(row) if abs(x) <= 4096]
             size = min(max(len(inside), 1), self._changes)
@@ -1134,7 +1182,8 @@ class Cap:
     def __init__(self, k: int, epsilon: float) -> None:
         quantiles = [MP.erfinv(MP.mpf(2 * (k - i) - 1) / (2 * k)) for i in range(k)]
         self.weights = [int(MP.nint(31 * q / quantiles[0])) for q in quantiles]
-        self.k, self.total = k, sum(self.weights)
+        self.k = k
+        self.total = sum(self.weights)
         self.counts = [[1]]
         for weight in reversed(self.weights):
             old = self.counts[0]
@@ -1167,7 +1216,8 @@ class Cap:
 
     def share(self, i: int, summed: int, inside: bool) -> tuple[int, int]:
         """Completions with the rarer sign, and all: inside it disagrees, outside it agrees."""
-        need, whole = self.threshold - summed, 1 << self.k - 1 - i
+        need = self.threshold - summed
+        whole = 1 << self.k - 1 - i
         disagree, agree = (self._above(i + 1, need - own) for own in (0, self.weights[i]))
         if inside:
             return disagree, disagree + agree
@@ -1179,7 +1229,8 @@ class Cap:
         sides = [word < self.inside for word in words.take(64, count, lambda *_: self.inside)]
         steer = _Steering(self, sides, words)
         tops = words.take(16, count * self.k, steer.near)
-        sums, kept = [0] * count, [[False] * self.k for _ in rows]
+        sums = [0] * count
+        kept = [[False] * self.k for _ in rows]
         for i, weight in enumerate(self.weights):
             shares = [self.share(i, sums[r], sides[r]) for r in range(count)]
             digits = [(few << 48) // either for few, either in shares]
@@ -1218,11 +1269,15 @@ class _Steering:
     """Walks along with the words chosen, to name critical ones; where words tie, it guesses."""
 
     def __init__(self, cap: Cap, sides: list[bool], words: Words) -> None:
-        self._cap, self._sides, self._words = cap, sides, words
-        self._sums, self._tops = [0] * len(sides), [0] * len(sides)
+        self._cap = cap
+        self._sides = sides
+        self._words = words
+        self._sums = [0] * len(sides)
+        self._tops = [0] * len(sides)
 
     def near(self, source: random.Random, place: int) -> int:
-        count, chosen = len(self._sides), self._words.chosen
+        count = len(self._sides)
+        chosen = self._words.chosen
         i, r = divmod(place, count)
         if i:
             rare = chosen[place - count] < self._tops[r]
@@ -1239,9 +1294,11 @@ class Codebook:
     grid = Sphere()
 
     def __init__(self, size: int, subset: int, epsilon: float) -> None:
-        self.size, self.subset = size, subset
+        self.size = size
+        self.subset = subset
         # A near symbol has at most ⌈2^64/w⌉ words, a uniform one ⌊2^64/K⌋ or one more.
-        most, least = -(-(1 << 64) // subset), (1 << 64) // size
+        most = -(-(1 << 64) // subset)
+        least = (1 << 64) // size
         odds = MP.exp(MP.mpf(epsilon)) * least - (least + ((1 << 64) % size > 0))
         self.uniform = int(MP.ceil(MP.ldexp(most / (most + odds), 64)))
 
@@ -1254,7 +1311,8 @@ class Codebook:
             return [word * limit >> 64 for word in read]
 
         coins = [word < self.uniform for word in words.take(64, count, lambda *_: self.uniform)]
-        chosen, other = uniform(self.subset), uniform(self.size)
+        chosen = uniform(self.subset)
+        other = uniform(self.size)
         codes = []
         for r, row in enumerate(rows):
             order = sorted(range(self.size), key=lambda j, row=row: (-row[j], j))
@@ -1273,7 +1331,8 @@ class Softmax:
     grid_bits = 12
 
     def __init__(self, oracle: Oracle, codewords: Sequence[Sequence[float]], moved: Fraction):
-        spec, matrix = oracle.spec, oracle.map.matrix
+        spec = oracle.spec
+        matrix = oracle.map.matrix
         self.size = len(codewords)
         self.shift = max(0, math.ceil(moved / 4096) - 1).bit_length()
         steps = math.floor(moved)
@@ -1289,7 +1348,8 @@ class Softmax:
             self.table.append(following)
         # The mean score of the codewords, as the grid rounds them within the bounds.
         low, high = spec["bounds"]
-        windows, most = oracle.map.windows, oracle.map.largest_sum
+        windows = oracle.map.windows
+        most = oracle.map.largest_sum
         grid = Grid(spec, oracle.beta, self.grid_bits, most, windows)
         summed = [0] * len(matrix)
         for word in codewords:
@@ -1301,12 +1361,14 @@ class Softmax:
         self.uniform = 0
         if spec.get("record_epsilon") is not None:
             # γ/K of the words is the least chance, 1 − γ and as many the largest.
-            least, most = (1 << 64) // self.size, -(-(1 << 64) // self.size)
+            least = (1 << 64) // self.size
+            most = -(-(1 << 64) // self.size)
             room = MP.exp(MP.mpf(spec["record_epsilon"])) * least + (1 << 64) - most
             self.uniform = int(MP.ceil(MP.ldexp(1, 128) / room))
 
     def release(self, rows: Rows, words: Words) -> Rows:
-        count, ends = len(rows), []
+        count = len(rows)
+        ends = []
         for row in rows:
             scores = [x + b for x, b in zip(row, self.offsets, strict=True)]
             places = [(max(scores) - score) >> self.shift for score in scores]
@@ -1371,7 +1433,8 @@ class Oracle:
         make_map, make_law = METHODS[self.spec["method"]]
         self._norm = operator_norm
         self._check_codebook(codewords)
-        self.epsilon, self.delta = self.spec["epsilon"], self.spec["delta"]
+        self.epsilon = self.spec["epsilon"]
+        self.delta = self.spec["delta"]
         adjacency = self.spec["adjacency"]
         low, high = self.spec["bounds"]
         self.beta = adjacency.get("radius", min(adjacency.get("beta", 1.0), high - low))
@@ -1432,7 +1495,8 @@ class Oracle:
         digit = max(1, round(math.log2(math.sqrt(sigma) / 2)))
         fine = 4.0 * (1 << digit)
         coarse = math.sqrt(sigma**2 - fine**2) / (1 << digit) * (1 + 2.0**-40)
-        high, low = discrete_gaussian(coarse, precision), rounded_normal(fine, precision)
+        high = discrete_gaussian(coarse, precision)
+        low = rounded_normal(fine, precision)
         return NumberLaw([(high, digit), (low, 0)], cell_bits, bits)
 
     def gaussian_in_betas(self, sigma: float, delta: float) -> NumberLaw:
@@ -1504,7 +1568,8 @@ class Oracle:
 
     def ball_composition(self) -> NumberLaw:
         """Tu, Thm 2: a coordinate by itself, ε₁ the root of ``√(2k log(2/δ))·ε₁ + 2kε₁² = ε``."""
-        k, part = self.map.k, self.delta / (4 * self.map.k)
+        k = self.map.k
+        part = self.delta / (4 * self.map.k)
         root = math.sqrt(2 * k * math.log(2 / self.delta))
         epsilon = 2 * self.epsilon / (math.sqrt(root**2 + 8 * k * self.epsilon) + root)
         column = math.sqrt(self.map.rms2) * math.sqrt(2 * math.log(4 * k / self.delta))

@@ -24,7 +24,8 @@ def exp_between(x: float | Fraction) -> tuple[Fraction, Fraction]:
 @lru_cache(maxsize=64)
 def _scaled(x: float | Fraction, bits: int) -> tuple[int, int]:
     exact = Fraction(x)
-    before, mpmath.iv.prec = mpmath.iv.prec, _WORK
+    before = mpmath.iv.prec
+    mpmath.iv.prec = _WORK
     try:
         power = mpmath.iv.exp(mpmath.iv.mpf(exact.numerator) / exact.denominator)
         with mpmath.workprec(_WORK):

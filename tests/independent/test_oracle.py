@@ -385,7 +385,9 @@ def test_grid_of_every_dtype(each, dtype):
     if np.dtype(dtype).kind == "f":
         step = spec.grid.step * spec.scale
         x[::2] = (np.floor(x[::2] / step) + 0.5) * step
-        x[0], x[1], x[2] = low, high, low + (high - low) * 1e-9
+        x[0] = low
+        x[1] = high
+        x[2] = low + (high - low) * 1e-9
         x = np.clip(x, low, high)
     else:
         x = np.trunc(x) if spec.scale > 1 else np.zeros_like(x)

@@ -113,7 +113,8 @@ def test_short_names_are_aliases():
     for alias, factory in {"f32": "Flat", "f16": "SQfp16", "int8": "SQ8"}.items():
         assert parse_index_type(alias, DIM) == parse_index_type(factory, DIM)
         assert parse_index_type(alias, DIM).exact == (alias == "f32")
-        (one, _), (other, _) = index_of(alias), index_of(factory)
+        (one, _) = index_of(alias)
+        (other, _) = index_of(factory)
         assert (one.index_recall is None) == (other.index_recall is None) == (alias == "f32")
 
 

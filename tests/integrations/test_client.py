@@ -48,7 +48,8 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with Server(("127.0.0.1", 0), Handler) as made:
-        made.answers, made.asked = {}, []
+        made.answers = {}
+        made.asked = []
         thread = threading.Thread(target=made.serve_forever, args=(0.01,))
         thread.start()
         yield made

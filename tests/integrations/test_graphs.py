@@ -29,7 +29,8 @@ def test_a_graph_finds_as_many_neighbours_as_it_states(tmp_path, place):
     index = _signs(8.0, 3000)
     dpi.publish(index, uri, "graph", graph=True)
     dpi.publish(index, uri, "scan")
-    graph, scan = dpi.open(uri, "graph"), dpi.open(uri, "scan")
+    graph = dpi.open(uri, "graph")
+    scan = dpi.open(uri, "scan")
     assert scan.index_recall is None
     assert (graph.index_recall or 0) > 0.9
     assert len(graph) == 3000

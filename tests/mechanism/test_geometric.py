@@ -34,7 +34,9 @@ def _magnitudes(table, count):
     right = table.masses[half:]
     assert list(reversed(left)) == list(right), "not symmetric about −½"
     assert table.first == -half
-    side, tail = list(right[:-1]), 2 * right[-1]  # a restart happens with either sign
+    # a restart happens with either sign
+    side = list(right[:-1])
+    tail = 2 * right[-1]
     assert len(side) == table.period
     restarts = -(-count // table.period) - 1
     total = 1 << table.bits

@@ -178,7 +178,9 @@ def test_moments_are_those_of_the_draws(name, share):
     estimate = (drawn + law.offset) * law.scale
     # In units of the deviation, so that one tolerance fits all laws.
     unit = 1.0 / math.sqrt(_at(law.moments.variance_of_x, x))
-    moments, estimate, true = law.moments.in_units(unit), estimate * unit, x * unit
+    moments = law.moments.in_units(unit)
+    estimate = estimate * unit
+    true = x * unit
     z = estimate - moments.centre
     true_z = true - moments.centre
     square = moments.weight * (z**2 - moments.variance[0])

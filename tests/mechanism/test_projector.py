@@ -117,7 +117,9 @@ def test_duplicate_and_unsorted_sparse_entries_are_one_attribute():
     data = np.array([0.25, 0.5, -0.5, 0.75, -0.5])
     matrix = sparse.csr_matrix((data, [7, 3, 7, 3, 3], [0, 3, 3, 5]), shape=(3, 24))
     dense = np.zeros((3, 24))
-    dense[0, 7], dense[0, 3], dense[2, 3] = -0.25, 0.5, 0.25
+    dense[0, 7] = -0.25
+    dense[0, 3] = 0.5
+    dense[2, 3] = 0.25
     privatizer = plain()
     np.testing.assert_array_equal(privatizer.project(matrix), privatizer.project(dense))
     privatizer.privatize(matrix)

@@ -36,7 +36,10 @@ class Repeating:
     """Answers requests for 32-bit words with given ones, and for 64-bit words with one value."""
 
     def __init__(self, first, fresh, low=0):
-        self.first, self.fresh, self.low, self.at = first, fresh, low, 0
+        self.first = first
+        self.fresh = fresh
+        self.low = low
+        self.at = 0
 
     def words(self, count, dtype):
         if dtype is np.uint32:

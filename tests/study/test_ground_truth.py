@@ -17,7 +17,8 @@ def vectors(rows, columns, seed):
 
 
 def plain_scores(base, queries, metric):
-    base, queries = base.astype(np.float64), queries.astype(np.float64)
+    base = base.astype(np.float64)
+    queries = queries.astype(np.float64)
     if metric == "l2":
         return -((queries[:, None, :] - base[None, :, :]) ** 2).sum(axis=2)
     if metric == "cosine":
