@@ -53,7 +53,8 @@ from dpindex.mechanism.projections.dense import CodewordScores, Designed, Matrix
 from dpindex.mechanism.secret_random import SecretStream
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.mechanism.windows import Windows
-from dpindex.race import PStable, SketchSpec
+from dpindex.race import PStable, RaceSketch, SketchSpec
+from dpindex.race.hashes import Hasher
 
 laws = sys.modules["dpindex.mechanism.noise.base"]
 additive = sys.modules["dpindex.mechanism.noise.additive"]
@@ -63,6 +64,7 @@ papers_signs = sys.modules["dpindex.mechanism.papers.signs"]
 symbols = sys.modules["dpindex.mechanism.noise.symbols"]
 sign_caps = sys.modules["dpindex.mechanism.noise.cap"]
 waves = sys.modules["dpindex.mechanism.noise.square_wave"]
+dense = sys.modules["dpindex.mechanism.projections.dense"]
 optimiser = sys.modules["dpindex.mechanism.optimiser"]
 public_parts = sys.modules["dpindex.mechanism.public_parts"]
 secret_random = sys.modules["dpindex.mechanism.secret_random"]
@@ -93,6 +95,10 @@ DESIGN_GAUSS = {**DESIGN, "method": "dp-designed-gaussian", "delta": 1e-6}
 DESIGN_SIGNS = {**DESIGN, "method": "dp-signdesigned-geometric"}
 WINDOWED = {**DESIGN, "window": 0.7}
 UNEVEN = {"method": "dp-rp-l", "dim": 24, "k": 8, "epsilon": 1.0, "variant": dpi.Dense("uniform")}
+WHOLE_DENSE = {"method": "row-rp-g-opt", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-6,
+               "radius": 2.0}  # fmt: skip
+COUNTED = {"method": "dp-signrp-rr", "dim": 48, "k": 256, "epsilon": 1.0, "delta": 1e-6,
+           "variant": dpi.Dense("gaussian", min_norm=4.0)}  # fmt: skip
 THREEFOLD = {**FLIPS, "k": 15, "variant": dpi.Repeated(3)}
 BALL = {"method": "row-oporp-g", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-6, "radius": 2.0}
 SCALED = {**STAIRCASE, "scale": 255.0, "bounds": (0.0, 1.0)}
@@ -875,6 +881,16 @@ def all_of_it(original: Any) -> Any:
     return lambda loss, top=symbols.TOP: original(loss * Fraction(1 << 16, (1 << 16) - 1), top)
 
 
+def bare_count(original: Any) -> Any:
+    def release(self: RaceSketch) -> RaceSketch:
+        first = self._counts[0, 0].copy()
+        original(self)
+        self.released.counts[0, 0] = first
+        return self
+
+    return release
+
+
 def unclipped(numpy: Any) -> Any:
     """NumPy for a module, whose clip of single numbers clips nothing."""
 
@@ -1024,6 +1040,15 @@ MECHANISM = [
     Mutant("sampler", "iDP: noise halved inside the set",
            ("test_idp_gaussian_moves_no_further_than_its_noise_is_made_for",),
            with_parts(IndividualGaussian, "perturb", **sources(table=halved)), INSIDE_GAUSS),
+    Mutant("sampler", "epsilon is shared by one sign too few", ("test_counts",),
+           everywhere(papers_signs, "quantile_count", lambda f: lambda *a: f(*a) - 1), COUNTED),
+    Mutant("sampler", "iDP: signs do not share epsilon",
+           ("test_idp_product_of_ratios_over_a_fixed_set",),
+           everywhere(signs, "response_threshold", lambda f: lambda e, size=1: f(e)), INSIDE),
+    Mutant("sampler", "iDP: coordinates magnified twice",
+           ("test_idp_gaussian_moves_no_further_than_its_noise_is_made_for",),
+           then(IndividualGaussian, lambda law: setattr(law, "multipliers", 2 * law.multipliers)),
+           INSIDE_GAUSS),
     # The chain from a vector to a code
     Mutant("chain", "grid step too small",
            ("test_one_beta_moves_at_most_two_to_the_bits_near_ties",),
@@ -1070,6 +1095,9 @@ MECHANISM = [
     Mutant("chain", "the sensitivity is that of the second largest row",
            ("test_sensitivities_by_brute_force",),
            instead(RealisedSizes, "sensitivity", lambda _: property(second_largest)), UNEVEN),
+    Mutant("chain", "an operator norm × 0.95", ("test_operator_norms_bound_every_direction",),
+           everywhere(dense, "operator_norm", lambda f: lambda entries: 0.95 * f(entries)),
+           WHOLE_DENSE),
     Mutant("chain", "sparse rows are half as large again",
            ("test_every_dtype_gives_the_same_bits",),
            instead(Projector, "checked_rows", sparse_scaled)),
@@ -1259,6 +1287,10 @@ MECHANISM = [
     Mutant("RACE", "epsilon is that of one row", ("test_pure_law_is_exact",),
            everywhere(gaussian, "count_noise", lambda f: lambda e, d, rows, *a: f(e, d, 1, *a)),
            SKETCH),
+    Mutant("RACE", "directions that are no integers", ("test_known_answers",),
+           then(Hasher, lambda hasher: hasher.whole_directions.__iadd__(2.0**-8)), SKETCH),
+    Mutant("RACE", "one count is released as it is", ("test_release_adds_the_law_once",),
+           instead(RaceSketch, "release", bare_count), SKETCH),
     Mutant("RACE", "a replaced record counts as one change", ("test_pure_law_is_exact",),
            everywhere(gaussian, "count_noise",
                       lambda f: lambda e, d, r, w, n: f(e, d, r, w, "add-remove")), REPLACED),

@@ -26,7 +26,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -46,7 +46,7 @@ sys.path[:] = [path for path in sys.path if Path(path).resolve() != ROOT / "benc
 sys.path += [str(ROOT / "tests"), str(ROOT / "bench"), str(ROOT / "examples")]
 
 from mutant_builds import BUILDS  # noqa: E402
-from mutant_list import MECHANISM, Mutant  # noqa: E402
+from mutant_list import MECHANISM, Mutant, spec_of  # noqa: E402
 from mutant_paths import RELEASES  # noqa: E402
 
 import dpindex  # noqa: E402
@@ -135,7 +135,6 @@ def proved(mutant: Mutant) -> str:
 
     Those of the exact audit, and the replay of the sampler by the tests' second reading.
     """
-    from mutant_list import spec_of
     from self_test.second_reading import refuted
 
     if not mutant.proof:
@@ -146,8 +145,8 @@ def proved(mutant: Mutant) -> str:
         return f"stops: {type(error).__name__}"
 
 
-def judged(mutant: Mutant) -> Result:
-    """Run one weakness in a forked child."""
+def in_child(mutant: Mutant, work: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """What ``work`` notes in a forked child that has the weakness, and the error it stops with."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -157,24 +156,37 @@ def judged(mutant: Mutant) -> Result:
         with TemporaryFile("w+") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
-            found: dict[str, str] = {}
-            plugin = FirstFailure()
+            found: dict[str, Any] = {}
             try:
                 mutant.plant(pytest.MonkeyPatch())
-                found["proof"] = proved(mutant)
-                found["test"] = run_tests(mutant.tests, plugin)
+                work(found)
             except BaseException as error:
-                found["error"] = f"{error!r} in {plugin.running}"
+                found["error"] = repr(error)
             os.write(write, json.dumps(found).encode())
         os._exit(0)
     os.close(write)
     with open(read, "rb") as pipe:
         answer = pipe.read()
     os.waitpid(child, 0)
-    found = json.loads(answer) if answer else {"error": "no answer"}
+    return json.loads(answer) if answer else {"error": "no answer"}
+
+
+def judged(mutant: Mutant) -> Result:
+    """Run one weakness in a forked child."""
+
+    def work(found: dict[str, Any]) -> None:
+        plugin = FirstFailure()
+        try:
+            found["proof"] = proved(mutant)
+            found["test"] = run_tests(mutant.tests, plugin)
+        finally:
+            found["running"] = plugin.running
+
+    found = in_child(mutant, work)
+    test = found.get("test", "-")
     if "error" in found:
-        return Result(mutant.part, mutant.name, found.get("proof", ""), f"- ({found['error']})")
-    return Result(mutant.part, mutant.name, found.get("proof", ""), found["test"])
+        test = f"- ({found['error']} in {found.get('running', 'the plant')})"
+    return Result(mutant.part, mutant.name, found.get("proof", ""), test)
 
 
 def out_of_time(*_: object) -> None:

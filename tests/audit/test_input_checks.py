@@ -1,4 +1,4 @@
-"""The verifier of sketches: what ships passes. Broken sketches are in ``test_mutations.py``."""
+"""The verifier of sketches: what ships passes. Broken ones are in ``test_mutations.py``."""
 
 from dataclasses import replace
 
