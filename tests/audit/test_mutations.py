@@ -75,7 +75,8 @@ def test_the_attack_finds_a_weakness(name, campaign):
     finding, trials = SEEN[name]
 
     def work(found):
-        seed_noise(pytest.MonkeyPatch())  # of narrow ones chance would hide one in some hundred
+        if mutant.part != "stream":  # of narrow ones chance would hide one in some hundred
+            seed_noise(pytest.MonkeyPatch())
         spec = campaign.spec_of(mutant.proof)
         report = attack(spec, trials=trials)
         found["above"] = [f.name for f in report.findings if f.lower_bound > spec.budget]
