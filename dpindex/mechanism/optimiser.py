@@ -25,9 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
-from dpindex.base.arrays import Doubles, Floats, Indices, Singles, issparse, spaced
+from dpindex.base.arrays import Doubles, Floats, Indices, Singles, issparse, spaced, stacked
 from dpindex.base.checks import checked_delta, checked_epsilon, finite_number, whole_number
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack
@@ -170,9 +169,7 @@ def _few(source: VectorSource) -> VectorSource:
         inside = _between(rows, first, chunk.shape[0])
         if len(inside):
             parts.append(chunk[inside])
-    if issparse(parts[0]):
-        return as_source(scipy.sparse.vstack(parts).tocsr())
-    return as_source(np.vstack(parts))
+    return as_source(stacked(parts))
 
 
 def noise_variance(epsilon: float, delta: float, signs: bool) -> float:
@@ -296,9 +293,7 @@ def _known(
         fourth += float((norms**2).sum())
     covariance /= count
     shared /= count
-    sample: Any = np.vstack(parts)
-    if issparse(parts[0]):
-        sample = scipy.sparse.vstack(parts).tocsr()
+    sample = stacked(parts)
     share = _shrinkage(covariance, fourth / count, count)
     shrunk = _shrunk(covariance, share)
     rows = _dense(sample[:, attributes])

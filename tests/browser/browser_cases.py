@@ -176,6 +176,7 @@ def refused_cases() -> Iterator[dict[str, Any]]:
             *({**named, "sha256": named["sha256"].upper()}, {**named, "size": 65537}),
         ),
         "strange": (1,),
+        "window": (0.7,),
         "entries": ("gaussian",),
         "sparsity": (3,),
     }

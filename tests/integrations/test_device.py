@@ -5,10 +5,13 @@ import sys
 
 import numpy as np
 import pytest
+from helpers.specs import designed, example
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.device import privatize
+from dpindex.mechanism.method_table import find_method
+from dpindex.mechanism.projections import Projection
 
 SPEC = dpi.Spec("dp-oporp-staircase", dim=12, k=6, epsilon=2.0, adjacency=dpi.attribute(1.0))
 
@@ -59,6 +62,32 @@ def test_codewords_are_read_from_their_file(tmp_path):
         words[3], tmp_path / "spec.json", max_epsilon=8.0, public=tmp_path / "words.npy"
     )
     assert len(dpi.codes_from_bytes(sent)) == 1
+
+
+SOFTMAX = "codebook-softmax"
+
+
+@pytest.mark.parametrize("method", ["dp-designed-laplace", SOFTMAX])
+def test_windows_are_read_from_the_public_file(method, tmp_path):
+    """Noise of epsilon = 64 hardly moves a code, and every attribute lies beyond its window."""
+    part = {"window": 0.3} if method == SOFTMAX else {"design": designed(24, window=0.3)}
+    spec = example(find_method(method), epsilon=64.0, bounds=(-9.0, 9.0), **part)
+    assert spec.public is not None
+    public = tmp_path / ("public.codebook" if method == SOFTMAX else "public.design")
+    public.write_bytes(spec.public.to_bytes())
+    (tmp_path / "spec.json").write_text(spec.to_json())
+    vectors = np.random.default_rng(1).choice([-9.0, -1.5, 1.5, 9.0], (20, 24))
+    sent = privatize(vectors, tmp_path / "spec.json", max_epsilon=64.0, public=public)
+    codes = dpi.codes_from_bytes(sent)
+    windows = Projection.of(spec.projection).windows
+    assert windows is not None
+    clipped = dpi.Privatizer(spec).project(np.clip(vectors, *windows.ends(spec.bounds)))
+    if method == SOFTMAX:
+        scores = clipped + spec.law.offsets
+        reported = np.take_along_axis(scores, codes.stored.astype(np.intp), axis=1)
+        assert (scores.max(axis=1) - reported[:, 0] < 1 << 11).all()  # of 2^12 to a beta
+    else:
+        np.testing.assert_allclose(codes.to_float(), clipped * spec.step, atol=1.0)
 
 
 @pytest.mark.slow
