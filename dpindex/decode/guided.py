@@ -3,12 +3,14 @@
 For a query let ``P(y)`` be the chance that a true neighbour *reports* y. Cells are taken in the
 order of ``P(y)/count(y)`` while that reaches one public threshold, so easy queries get few
 candidates and hard ones many. The threshold is set on the public vectors that a codebook's guide
-holds, such that they take the wanted number on average, and no query more than twice that.
+holds, such that they take the wanted number on average, and no query more than twice that. Where
+the best cells alone are larger than that, all queries take at most as many as gives that mean.
 Everything here reads public parameters and codes: it costs no budget.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +22,7 @@ from dpindex.mechanism.guide import Guide
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.spec import Spec
 
-MOST = 2
+_MOST = 2
 """Candidates of a query, at most, for each one that is wanted on average."""
 
 _ROUNDS = 50
@@ -35,16 +37,17 @@ class Worth(NamedTuple):
         Neighbours to be expected for each candidate of a cell.
     least : float
         Cells of at least so much are taken; the best one always.
+    most : int
+        Candidates that a query takes at most.
     """
 
     scores: Doubles
     least: float
+    most: int
 
     def taken(self, scores: Doubles) -> int:
         """Return how many of a query's candidates are taken, given their scores, best first."""
-        if not len(scores):
-            return 0
-        return int(np.count_nonzero(scores >= min(self.least, scores[0])))
+        return int(np.count_nonzero(scores >= np.minimum(self.least, scores[:1])))
 
 
 def worth_of(spec: Spec, queries: Queries, counts: Longs, wanted: float) -> Worth | None:
@@ -76,7 +79,7 @@ def worth_of(spec: Spec, queries: Queries, counts: Longs, wanted: float) -> Wort
         players = _reporting(spec, guide.of_cosines(guide.players)) / sizes
         cosines = codeword_similarities(queries)
         scores = _reporting(spec, guide.of_cosines(cosines)) / sizes
-    return Worth(scores, _threshold(players, shares, counts, wanted))
+    return Worth(scores, *_limits(players, shares, counts, wanted))
 
 
 def guide_of(spec: Spec) -> Guide | None:
@@ -100,24 +103,28 @@ def _reporting(spec: Spec, chances: Doubles) -> Doubles:
     return np.asarray(chances @ _channel(spec))
 
 
-def _threshold(players: Doubles, shares: Doubles, counts: Longs, wanted: float) -> float:
-    """Return the threshold at which public queries take ``wanted`` candidates on average."""
+def _limits(players: Doubles, shares: Doubles, counts: Longs, wanted: float) -> tuple[float, int]:
+    """Return the least worth and the most candidates by which public queries take ``wanted``."""
     order = np.argsort(-players, axis=1, kind="stable")
     worth = np.take_along_axis(players, order, axis=1)
     sizes = np.cumsum(counts[order], axis=1)
-    within = np.minimum(sizes, MOST * wanted)
 
-    def taken(least: float) -> float:
+    def too_many(least: float, most: float) -> bool:
         cells = np.maximum((worth >= least).sum(axis=1), 1)
-        numbers = np.take_along_axis(within, cells[:, None] - 1, axis=1)[:, 0]
-        return float(shares @ numbers)
+        numbers = np.take_along_axis(sizes, cells[:, None] - 1, axis=1)[:, 0]
+        return bool(shares @ np.minimum(numbers, most) > wanted)
 
-    low = 0.0
-    high = float(worth.max())
+    most = _MOST * wanted
+    least = _first(lambda middle: not too_many(middle, most), 0.0, float(worth.max()))
+    return least, round(most - _first(lambda cut: not too_many(least, most - cut), 0.0, most))
+
+
+def _first(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the least number from which on something holds, by bisection."""
     for _ in range(_ROUNDS):
         middle = (low + high) / 2
-        if taken(middle) > wanted:
-            low = middle
-        else:
+        if holds(middle):
             high = middle
+        else:
+            low = middle
     return high

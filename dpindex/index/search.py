@@ -16,7 +16,7 @@ from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError
 from dpindex.decode.base import Estimate, Estimator, PrivateQueries, Queries
 from dpindex.decode.calibration import SimilarityCalibration
-from dpindex.decode.guided import MOST, Worth, guide_of, worth_of
+from dpindex.decode.guided import Worth, guide_of, worth_of
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import unstated
 from dpindex.index.filters import Filter, condition_of, one_filter
@@ -354,7 +354,7 @@ class Searchable(ABC):
         codes, best = _best_first(np.where(counts > 0, scores, -np.inf))
         needed = int(np.count_nonzero(counts))
         if worth is not None:
-            count *= MOST
+            count = worth.most
             needed = worth.taken(best)
         if condition is None:
             rows = np.cumsum(counts[codes])
@@ -390,7 +390,7 @@ class Searchable(ABC):
         asked = queries
         if worth is not None:
             asked = replace(queries, worth=worth.scores)
-            count *= MOST
+            count = worth.most
         parts = []
         exact = []
         with self._selected(filter_) as selection:

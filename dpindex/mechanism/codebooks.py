@@ -56,13 +56,12 @@ def fit_codebook(public: Any, size: int) -> Codebook:
         return Codebook(sample.stated[first])
     vectors = sample.vectors[first]
     if size < len(first):
-        words = centroids(vectors, size)
-        return Codebook(words, Guide.learned(vectors, Codebook(words).vectors))
+        return centroid_codebook(vectors, size)
     return Codebook(_grown(vectors, size))
 
 
-def centroids(vectors: Singles, size: int, rounds: int = _ROUNDS) -> Singles:
-    """Return the centroids of spherical k-means, (size, dim).
+def centroid_codebook(vectors: Singles, size: int, rounds: int = _ROUNDS) -> Codebook:
+    """Return the centroids of spherical k-means of vectors of norm 1, with a guide.
 
     ``rounds`` of 25 more iterations at most follow the first, until little moves.
     """
@@ -81,7 +80,9 @@ def centroids(vectors: Singles, size: int, rounds: int = _ROUNDS) -> Singles:
         kmeans.train(vectors, init_centroids=before)
         if np.array_equal(before, kmeans.centroids):
             break
-    return np.asarray(kmeans.centroids)
+    book = Codebook(kmeans.centroids)
+    book.guide = Guide.learned(vectors, book.vectors)
+    return book
 
 
 def _grown(vectors: Singles, size: int) -> Singles:

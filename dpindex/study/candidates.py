@@ -44,8 +44,8 @@ _VECTORS_PER_CENTROID = (8, 20)
 _MAX_CENTROIDS = 1000
 # Centroids for each time that the candidates go into the collection: cells of about as many records
 # as are asked for are best at small epsilons, and a report is then of the nearest centroid alone.
-_CELLS = (2, 3, 4, 5)
-_MIN_CELLS = 25
+_CELLS = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5)
+_MIN_CELLS = 10
 _SUBSETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 # Radius 2 holds any two vectors of norm 1, so the epsilon of this method is comparable there.
 _CONTRAST = "raw-gaussian"
@@ -267,7 +267,7 @@ class CandidateSpecs:
         """Return numbers of centroids, the largest first, that leave enough vectors for each."""
         target = self._target
         share = target.n // target.counted_candidates
-        sizes = {max(_MIN_CELLS, times * share) for times in _CELLS}
+        sizes = {max(_MIN_CELLS, round(times * share)) for times in _CELLS}
         sizes |= {*others}
         most = len(self._sample) // min(_VECTORS_PER_CENTROID)
         fitting = [size for size in sizes if size <= min(most, _MAX_CENTROIDS)]

@@ -134,9 +134,9 @@ def plan(
         do.
     candidates : int or str, optional
         Answers of the codes that the holder is to put in order, [k, n], or a share of the
-        collection such as "5%": see ``search(candidates=…)``. Recall is counted after that, of a
-        share as if all queries had as many: on average they find more. Default under ``record()``
-        1000, or 5 % of the collection if that is less; otherwise k, a search of codes alone.
+        collection such as "5%": see ``search(candidates=…)``. Recall is counted after that. Default
+        under ``record()`` 1000, or 5 % of the collection if that is less; otherwise k, a search of
+        codes alone.
     at : int
         k: answers, and true neighbours, that recall counts, [1, 50]. Methods are ranked by it.
     query : "exact" or "private"
@@ -375,8 +375,9 @@ class _Planner:
         rounds = _rounds(spec, population, row.denoiser)
         ladder = self._target.ladder
         (promised,) = predicted_rows(
-            spec, population, rounds, ladder, row.noise, row.denoiser, plain=False
-        )
+            spec, population, rounds, ladder, row.noise, row.denoiser,
+            plain=False, on_average=self._target.on_average,
+        )  # fmt: skip
         return replace(promised, centroids=row.centroids, test=self._self_test(spec, population))
 
     def _self_test(self, spec: Spec, population: Population) -> SelfTest:
@@ -394,7 +395,10 @@ class _Planner:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         target = self._target
         population = self._sample.population_of(spec, ALL_QUERIES)
-        rows = predicted_rows(spec, population, rounds, target.ladder, noise, kind, queries=queries)
+        rows = predicted_rows(
+            spec, population, rounds, target.ladder, noise, kind,
+            queries=queries, on_average=target.on_average,
+        )  # fmt: skip
         plain, denoised = rows[0], rows[-1]
         row = plain
         if is_worth_denoising(target.value(plain), target.value(denoised)):

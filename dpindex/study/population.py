@@ -299,13 +299,14 @@ class Population:
         rows: Integers,
         scores: AnyArray,
         near: AnyArray,
-        ladder: Sequence[int],
+        neighbours: int,
+        ladder: Sequence[int | Doubles],
         absent: Bools | None = None,
     ) -> Doubles:
         """Return the shares of true neighbours among the best codes, (b, 1 + len(ladder)).
 
-        First that of the true 50 among ten answers, then that of as many as the first of the ladder
-        says among each of its numbers.
+        First that of the true 50 among ten answers, then that of so many ``neighbours`` among each
+        number of the ladder.
 
         Parameters
         ----------
@@ -315,13 +316,13 @@ class Population:
             Of each query with each code of each vector. Those that it does not see become −∞.
         near : float array, shape (b, s)
             Of each query with a code of each of its near ranks.
-        ladder : sequence of int
-            Numbers of answers among which true neighbours are counted, ascending.
+        ladder : sequence of int or float64 array, shape (b,)
+            Numbers of answers among which true neighbours are counted: of each query, or of all.
         absent : bool array, shape (b, rounds, m), optional
             Codes that a query does not see.
         """
         count, rounds, _ = scores.shape
-        places, true, true_near = self._counted(ladder[0])
+        places, true, true_near = self._counted(neighbours)
         weight = self.weight[rows]
         vectors = self.vectors.shape[0]
         seen = np.broadcast_to((weight[:, None, :vectors] > 0), scores.shape)
@@ -350,9 +351,10 @@ class Population:
         tied = np.maximum(tied, _TINY)
         shares: list[Doubles] = []
         for answers in (FOUND, *ladder):
-            neighbours, counted = (ladder[0], counts[1]) if shares else (NEIGHBOURS, counts[0])
-            possible = min(answers, neighbours)
-            part = np.clip((answers - before) / tied, 0.0, 1.0)
+            most, counted = (neighbours, counts[1]) if shares else (NEIGHBOURS, counts[0])
+            numbers = np.reshape(answers, (-1, 1))
+            possible = np.minimum(numbers[:, 0], most)
+            part = np.clip((numbers - before) / tied, 0.0, 1.0)
             among = np.einsum("qc,qc->q", part, counted)
             shares.append(np.minimum(among, possible) / possible)
         return np.stack(shares, axis=1)

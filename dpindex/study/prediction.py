@@ -27,6 +27,7 @@ from dpindex.base.arrays import (
 from dpindex.decode.base import Decoder, PrivateQueries, Queries
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser, fit_if_possible
+from dpindex.decode.guided import guide_of, worth_of
 from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import SymbolLaw
@@ -66,6 +67,7 @@ def predicted_rows(
     *,
     queries: int | None = None,
     plain: bool = True,
+    on_average: int | None = None,
 ) -> list[Row]:
     """Return the row of codes as they are, and one of denoised codes if a denoiser can be fitted.
 
@@ -83,6 +85,8 @@ def predicted_rows(
         How many of the population's ask, at most; by default all.
     plain : bool
         Predict codes as they are even if there is a denoiser.
+    on_average : int, optional
+        As of :meth:`Prediction.found`.
     """
     prediction = Prediction(spec, population, rounds)
     size = prediction.codes.stored[0].nbytes
@@ -94,7 +98,7 @@ def predicted_rows(
             denoisers = [None, denoiser] if plain else [denoiser]
     every = population.queries.shape[0]
     asked = spaced(every, every if queries is None else queries)
-    found = prediction.found(ladder, asked, denoisers)
+    found = prediction.found(ladder, asked, denoisers, on_average)
     return [
         Row(spec, None if denoiser is None else denoise, *shares, size, noise)
         for denoiser, shares in zip(denoisers, found, strict=True)
@@ -173,7 +177,11 @@ class Prediction:
         return self._privatizer.privatize(stacked([others] * self._drawn))
 
     def found(
-        self, ladder: Sequence[int], asked: Integers, denoisers: Sequence[Denoiser | None] = (None,)
+        self,
+        ladder: Sequence[int],
+        asked: Integers,
+        denoisers: Sequence[Denoiser | None] = (None,),
+        on_average: int | None = None,
     ) -> list[tuple[FoundShares, FoundShares]]:
         """Return what private and exact queries find, with each denoiser, or of codes as they are.
 
@@ -183,8 +191,11 @@ class Prediction:
             As of :meth:`Population.found`.
         asked : int array
             Queries of the population.
+        on_average : int, optional
+            A number of the ladder that is a mean: with a guide each query takes what it needs.
         """
         population = self._population
+        guided = None if guide_of(self._spec) is None else on_average
         decoders = [decoder_of(self._spec, population.metric, fitted) for fitted in denoisers]
         counted = self.codes.take(slice(self._rounds * population.vectors.shape[0]))
         items = [self._items(decoder, counted) for decoder in decoders]
@@ -199,7 +210,12 @@ class Prediction:
                 for mode, asking in enumerate(queries):
                     vectors = self._query_vectors(decoder, asking)
                     scores = self._scores(vectors, items[number], near_items)
-                    found = population.found(rows, *scores, ladder, absent)
+                    found = population.found(rows, *scores, ladder[0], ladder, absent)
+                    if guided is not None:
+                        both = (items[number], near_items)
+                        scores, taken = self._guided(asking, *both, ladder[0], guided)
+                        among = population.found(rows, *scores, ladder[0], (taken,), absent)
+                        found[:, 1 + ladder.index(guided)] = among[:, -1]
                     sums[number, mode] += found.sum(axis=0)
         return [
             (_shares(private, ladder), _shares(exact, ladder))
@@ -239,6 +255,18 @@ class Prediction:
                 scores = scores.round(5)
                 near_scores = near_scores.round(5)
         return scores.reshape(count, self._rounds, -1), near_scores
+
+    def _guided(
+        self, queries: Queries, items: AnyArray, near_items: AnyArray, at: int, wanted: int
+    ) -> tuple[tuple[AnyArray, AnyArray], Doubles]:
+        """Return scores by what cells are worth, and how many candidates each query takes, (b,)."""
+        sizes = np.bincount(items, minlength=len(self._spec.codewords))
+        counts = np.rint(sizes * (self._population.n / len(items))).astype(np.int64)
+        worth = worth_of(self._spec, queries, counts, wanted)
+        assert worth is not None
+        least = np.minimum(worth.least, worth.scores.max(axis=1, keepdims=True))
+        taken = np.clip((worth.scores >= least) @ counts, at, worth.most)
+        return self._scores(worth.scores.astype(np.float32), items, near_items), taken
 
     def _near_codes(self, rows: Integers) -> Codes:
         """Return a code of each near rank of some queries, query by query."""

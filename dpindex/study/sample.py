@@ -27,7 +27,7 @@ from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.data import VectorSource, as_source, dense_rows
 from dpindex.data.source import check_finite
 from dpindex.decode.base import Metric
-from dpindex.mechanism.codebooks import centroids
+from dpindex.mechanism.codebooks import centroid_codebook
 from dpindex.mechanism.public_parts import MAX_SIZE, Codebook
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
@@ -116,7 +116,7 @@ class Sample:
         return Codebook(self.vectors[spaced(len(self), size)])
 
     def _new_book_of_centroids(self, size: int) -> Codebook:
-        book = Codebook(centroids(unit(in_units_of_largest(self.fitted)), size, rounds=0))
+        book = centroid_codebook(unit(in_units_of_largest(self.fitted)), size, rounds=0)
         self._centroid_books.add(book)
         return book
 

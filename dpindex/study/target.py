@@ -432,6 +432,11 @@ class PlanTarget:
         return self.at
 
     @property
+    def on_average(self) -> int | None:
+        """The number of candidates that a stated share is on average."""
+        return self.counted_candidates if isinstance(self.candidates, str) else None
+
+    @property
     def shown_candidates(self) -> tuple[int, ...]:
         """Numbers of candidates that a plan shows: k, 100, 1 % and 5 % of the collection."""
         shown = {self.at, 100, self.n // 100, self.n // 20}

@@ -14,11 +14,13 @@ import dpindex as dpi
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import pack, unpack
 from dpindex.decode.base import PrivateQueries
-from dpindex.decode.guided import Worth, worth_of
+from dpindex.decode.guided import worth_of
 from dpindex.decode.kinds import decoder_of
 from dpindex.integrations.database import PLACES
 from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.spec import Projector
+from dpindex.study.prediction import predicted_rows
+from dpindex.study.sample import Sample
 
 RNG = np.random.default_rng(11)
 TOPICS = RNG.normal(size=(30, 24))
@@ -35,8 +37,8 @@ PRIVATE = vectors(4000)
 QUERIES = vectors(300)
 
 
-def index(epsilon=7.0, size=60):
-    book = dpi.fit_codebook(PUBLIC, size)
+def index(epsilon=7.0, size=60, book=None):
+    book = book or dpi.fit_codebook(PUBLIC, size)
     terms = {"epsilon": epsilon, "adjacency": dpi.record(), "subset": 1}
     made = dpi.PrivateIndex(dpi.Spec("record-codebook", 24, codebook=book, **terms))
     made.add(PRIVATE)
@@ -80,11 +82,12 @@ def test_a_share_is_a_mean_with_a_cap_of_twice_as_many(searched, query):
     assert 0.7 * 200 < counts.mean() < 1.2 * 200
 
 
+@pytest.mark.parametrize("size", [15, 40])  # a cell of 15 is larger than what is wanted
 @pytest.mark.parametrize("query", ["exact", "private"])
-def test_the_mean_is_right_for_vectors_like_the_public_ones(query):
+def test_the_mean_is_right_for_vectors_like_the_public_ones(query, size):
     """Within .1 points, and four errors of what 12000 queries and 1500 players say."""
-    made = index(size=40)
-    counts = np.bincount(made.codes.stored[:, 0], minlength=40)
+    made = index(size=size)
+    counts = np.bincount(made.codes.stored[:, 0], minlength=size)
     others = vectors(12000)
     spec = made.spec
     queries = PrivateQueries(dpi.Privatizer(spec).privatize(others), spec)
@@ -94,7 +97,7 @@ def test_the_mean_is_right_for_vectors_like_the_public_ones(query):
     order = np.argsort(-worth.scores, axis=1)
     cells = np.maximum((worth.scores >= worth.least).sum(axis=1), 1)
     sizes = np.cumsum(counts[order], axis=1)[np.arange(len(order)), cells - 1]
-    taken = np.minimum(sizes, 400)
+    taken = np.minimum(sizes, worth.most)
     error = taken.std() * (1 / 12000 + 1 / 1500) ** 0.5
     assert abs(taken.mean() - 200) < 4 + 4 * error
 
@@ -121,6 +124,20 @@ def test_more_is_found_among_as_many(searched):
     counts = counts_of(searched, "exact", "5%")
     fixed = recall(searched, "exact", round(counts.mean()))
     assert recall(searched, "exact", "5%") > fixed + 0.005
+
+
+@pytest.mark.parametrize("query", ["exact", "private"])
+def test_a_plan_counts_what_a_search_for_a_share_finds(query):
+    sample = Sample(PUBLIC, len(PRIVATE))
+    made = index(book=sample.book_of_centroids(25))
+    population = sample.population_of(made.spec, 300)
+
+    def predicted(number):
+        rows = predicted_rows(made.spec, population, 12, (10, 200), 0.5, on_average=number)
+        return rows[0].found(query).recall_within(200)
+
+    assert predicted(200) > predicted(None) + 0.04
+    assert abs(predicted(200) - recall(made, query, "5%")) < 0.06
 
 
 def test_a_codebook_without_a_guide_gives_each_query_its_share():
@@ -166,7 +183,7 @@ def test_a_cap_that_is_a_function_of_a_private_vector_is_noticed(
     def near(*arguments):
         found = worth_of(*arguments)
         assert found is not None
-        return Worth(found.scores * (1 + crowded), found.least)
+        return found._replace(scores=found.scores * (1 + crowded))
 
     monkeypatch.setattr("dpindex.index.search.worth_of", near)
     assert (counts_of(made, "exact", "5%") != public).any()
