@@ -14,7 +14,7 @@ import dpindex as dpi
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import pack, unpack
 from dpindex.decode.base import PrivateQueries
-from dpindex.decode.guided import worth_of
+from dpindex.decode.guided import Worth, worth_of
 from dpindex.decode.kinds import decoder_of
 from dpindex.integrations.database import PLACES
 from dpindex.mechanism.public_parts import Codebook
@@ -183,7 +183,7 @@ def test_a_cap_that_is_a_function_of_a_private_vector_is_noticed(
     def near(*arguments):
         found = worth_of(*arguments)
         assert found is not None
-        return found._replace(scores=found.scores * (1 + crowded))
+        return Worth(found.scores * (1 + crowded), found.least, found.most)
 
     monkeypatch.setattr("dpindex.index.search.worth_of", near)
     assert (counts_of(made, "exact", "5%") != public).any()
