@@ -66,7 +66,7 @@ class DamagedError(InputError):
     ...     codes_from_bytes(b"other bytes")
     ... except DamagedError as error:
     ...     print(error)
-    these bytes are no dpindex codes.
+    these bytes hold no dpindex codes.
     """
 
 

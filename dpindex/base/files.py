@@ -385,7 +385,7 @@ def checked_array(
 def _framed(data: memoryview, kind: str, verified: bool) -> int:
     """Check the frame around header and body, and return where the body begins."""
     if len(data) < _FRAME.size or data[:4] != MAGIC:
-        raise DamagedError(f"these bytes are no dpindex {kind}.")
+        raise DamagedError(f"these bytes hold no dpindex {kind}.")
     _, version, reserved, header_bytes, body_bytes, digest = _FRAME.unpack_from(data)
     if version != _VERSION or reserved:
         raise DamagedError(

@@ -303,7 +303,7 @@ def refuse_ids(names: Sequence[str]) -> None:
     for name in names:
         if len(names) > 1 and name.lower() == "id":
             raise InputError(
-                f"column {name!r} names rows, and is no coordinate; leave it out of the vectors, "
+                f"column {name!r} names rows and is not a coordinate; leave it out of the vectors, "
                 f"and give it as ids."
             )
 
@@ -336,7 +336,7 @@ def index_of(value: Any, *, named: bool = True) -> Any:
         return None
     if len(index.names) > 1:
         raise InputError(
-            "this frame has an index of several levels, which are no ids; drop it with "
+            "this frame has an index of several levels, which cannot be ids; drop it with "
             "reset_index(drop=True), or name one of them."
         )
     return index
@@ -366,7 +366,7 @@ def as_table(X: Any, name: str = "vectors") -> Any:
         return array  # a column of numbers or words, and no lists
     for place, shape in enumerate(shapes):
         if shape != shapes[0] or len(shape) != 1:
-            raise InputError(f"{name}: row {place} is no list as long as that of row 0.")
+            raise InputError(f"{name}: row {place} is not a list as long as that of row 0.")
     return np.stack(rows)
 
 

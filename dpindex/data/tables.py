@@ -119,7 +119,7 @@ def _objects(location: Location) -> Iterator[dict[str, Any]]:
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            raise location.error(f"line {number} is no JSON object in UTF-8.")
+            raise location.error(f"line {number} is not a JSON object in UTF-8.")
         yield row
 
 

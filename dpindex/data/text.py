@@ -116,7 +116,7 @@ def _has_names(location: Location, cells: Sequence[str], stated: bool | None) ->
         )
     if any(numbers):
         raise location.error(
-            f"line 1, column {numbers.index(False) + 1} is no number and column "
+            f"line 1, column {numbers.index(False) + 1} is not a number and column "
             f"{numbers.index(True) + 1} is one; {_REMEDY}."
         )
     return True
@@ -169,10 +169,10 @@ def _numbers(
         for column, cell in enumerate(cells):
             if not _is_number(cell):
                 raise location.error(
-                    f"row {row}, column {column} is no number (its text is not shown); a table of "
-                    f"vectors holds numbers only: leave other columns out."
+                    f"row {row}, column {column} is not a number (its text is not shown); a table "
+                    f"of vectors holds numbers only: leave other columns out."
                 )
-    raise location.error("its lines are no numbers between separators.")
+    raise location.error("its lines are not numbers between separators.")
 
 
 def _parsed(lines: Iterable[str], delimiter: str) -> Doubles:
@@ -234,7 +234,7 @@ def text_table(location: Location, delimiter: str) -> Table:
         row = re.search(r"Row #(\d+)", str(error))
         place = f"line {row[1]} of it" if row else "a line of it"
         raise location.error(
-            f"{place} is no line of a table: it needs one cell for each of the {len(names)} "
+            f"{place} is not a line of a table: it needs one cell for each of the {len(names)} "
             f"columns."
         ) from None
 

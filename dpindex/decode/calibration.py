@@ -278,7 +278,7 @@ def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
             raise ValueError("energies")
     except (ValueError, LookupError, TypeError, AttributeError):
         raise DamagedError(
-            "these bytes are no calibration of this index; calibrate it again."
+            "these bytes are not a calibration of this index; calibrate it again."
         ) from None
     return SimilarityCalibration(rows, **numbers, energies=energies, density=density, doubt=doubt)
 

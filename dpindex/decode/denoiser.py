@@ -548,7 +548,8 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
             raise ValueError("error_variance")
         return Denoiser(spec, error, rows, linear, tuple(iterations), error_variance)
     except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError):
-        raise DamagedError("these bytes are no denoiser of this index; learn it again.") from None
+        sentence = "these bytes are not a denoiser of this index; learn it again."
+        raise DamagedError(sentence) from None
 
 
 def _read_filter(arrays: dict[str, AnyArray], prefix: str, spec: Spec) -> MixtureFilter:

@@ -388,7 +388,7 @@ def _seconds(name: str, text: str, *, is_zoned: bool) -> Fraction:
             whole = since.days * 86400 + since.seconds
             return whole + Fraction(f"0{fraction or '.0'}")
     raise InputError(
-        f"column {name!r} holds times, and {text[:40]!r} is none; write it as '2024-01-31' or "
+        f"column {name!r} holds times, and {text[:40]!r} is not one; write it as '2024-01-31' or "
         f"'2024-01-31T12:00:00'.",
         field="filter",
     )

@@ -334,10 +334,10 @@ class Answers(Holder):
     ) -> Doubles:
         result = np.empty(candidates.ids.shape)
         for row, (query, ids) in enumerate(zip(queries, candidates.ids, strict=True)):
-            answers = _numbers(self._function(query, ids), "the answers of an holder")
+            answers = _numbers(self._function(query, ids), "the answers of a holder")
             if answers.shape != ids.shape:
                 raise InputError(
-                    f"an holder answered with shape {answers.shape} where {ids.shape} is expected: "
+                    f"a holder answered with shape {answers.shape} where {ids.shape} is expected: "
                     f"one similarity for each id, NaN for none."
                 )
             result[row] = _checked_answers(answers, metric)
@@ -429,11 +429,11 @@ def _checked_answers(answers: Doubles, metric: Metric) -> Doubles:
     """Return answers; InputError for one that no pair of vectors can have."""
     answered = answers[~np.isnan(answers)]
     if np.isinf(answered).any():
-        raise InputError("an holder answered with an infinite similarity.")
+        raise InputError("a holder answered with an infinite similarity.")
     if metric == "cosine":
         if (np.abs(answered) > 1 + _ROUNDING).any():
-            raise InputError("an holder answered with a cosine outside [-1, 1].")
+            raise InputError("a holder answered with a cosine outside [-1, 1].")
         return np.clip(answers, -1.0, 1.0)
     if metric == "l2" and (answered < 0).any():
-        raise InputError("an holder answered with a squared distance below 0.")
+        raise InputError("a holder answered with a squared distance below 0.")
     return answers

@@ -716,7 +716,7 @@ class PrivateIndex(Searchable):
         """
         self.spec.refuse_unprotected(allow_unprotected, "save it")
         if is_url(path):
-            raise InputError(f"an index is saved to a folder; {os.fspath(path)} is none.")
+            raise InputError(f"an index is saved to a folder; {os.fspath(path)} is not one.")
 
         with self._changing():
             self._write(Path(path), self._store, self._calibration)

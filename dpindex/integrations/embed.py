@@ -157,7 +157,7 @@ def _encoder(model: str | None) -> Callable[[list[str]], Any]:
         loaded = model2vec.StaticModel.from_pretrained(model)
     except Exception as error:  # of the hub, of a file, or of the model
         reason = one_line(error)
-        raise InputError(f"{model} is no model that model2vec loads: {reason}.") from error
+        raise InputError(f"{model} cannot be loaded by model2vec: {reason}.") from error
     return partial(loaded.encode, use_multiprocessing=False)
 
 
@@ -174,7 +174,7 @@ def _words(texts: Path, table: Any, column: str) -> list[str]:
     values = plain(table[column])
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         raise InputError(
-            f"{texts}: column {column!r} holds {values.type}, and no texts; name another.",
+            f"{texts}: column {column!r} holds {values.type}, not text; name another.",
             field="column",
         )
     return [text or "" for text in values.to_pylist()]

@@ -159,7 +159,7 @@ def sent_codes(body: bytes, specs: Sequence[Spec], most: int) -> Codes:
         codes = codes_from_bytes(body)
         check_format(codes, spec.format)
     except DamagedError:
-        sentence = "the body is no codes that dpindex wrote, or they were damaged on the way."
+        sentence = "the body is not what dpindex writes as codes, or was damaged on the way."
         raise RefusedError(422, sentence) from None
     except InputError:
         sentence = f"the codes have another form; codes of {spec.format.contents} are expected."

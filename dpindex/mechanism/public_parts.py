@@ -448,7 +448,7 @@ class Design(PublicPart):
         try:
             made._set(facts, arrays)
         except (ValueError, LookupError, TypeError, AttributeError):
-            raise DamagedError("these bytes are no design that dpindex makes.") from None
+            raise DamagedError("these bytes are not a design that dpindex makes.") from None
         made._data = bytes(data)
         made.digest = hashlib.sha256(data).hexdigest()
         weight = column_weight(made.entries, made.norm)

@@ -434,7 +434,7 @@ class Manifest:
         try:
             data = json.loads(text)
         except (ValueError, RecursionError):
-            raise DamagedError(f"{place} is not a manifest: it is no valid JSON.") from None
+            raise DamagedError(f"{place} is not a manifest: it is not valid JSON.") from None
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise DamagedError(f"{place} is not a manifest of format {_FORMAT}.")
         data.pop("checksum", None)

@@ -24,8 +24,8 @@ def test_round_trip():
 @pytest.mark.parametrize(
     ("kind", "not_one", "damaged"),
     [
-        ("codes", "these bytes are no dpindex codes", "the bytes of the codes are damaged"),
-        ("sketch", "these bytes are no dpindex sketch", "the bytes of the sketch are damaged"),
+        ("codes", "these bytes hold no dpindex codes", "the bytes of the codes are damaged"),
+        ("sketch", "these bytes hold no dpindex sketch", "the bytes of the sketch are damaged"),
     ],
 )
 def test_words_for_one_and_for_several(kind, not_one, damaged):
@@ -65,7 +65,7 @@ def test_a_new_file_never_replaces_one(tmp_path):
 def test_a_fault_in_a_file_names_it(tmp_path):
     create_file(tmp_path / "a", b"bytes")
     assert parse_file(tmp_path / "a", 5, len) == 5
-    with pytest.raises(InputError, match=r"a: these bytes are no dpindex codes"):
+    with pytest.raises(InputError, match=r"a: these bytes hold no dpindex codes"):
         parse_file(tmp_path / "a", 5, lambda data: unpack(data, "codes"))
 
 

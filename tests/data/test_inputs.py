@@ -62,8 +62,8 @@ def test_text(tmp_path, head):
     ("text", "match"),
     [
         ("1.5,2\n3\n", "row 1 has 1 values and the first line 2"),
-        ("1.5,2\n3,x\n", "row 1, column 1 is no number"),
-        ("1.5,2\n3,\n", "row 1, column 1 is no number"),
+        ("1.5,2\n3,x\n", "row 1, column 1 is not a number"),
+        ("1.5,2\n3,\n", "row 1, column 1 is not a number"),
         ("a,b\n", "0 x 2"),
         ("1.5,2\n\xff,1\n", "row 1, column 0"),
     ],

@@ -133,7 +133,7 @@ def test_a_column_of_ids_is_no_coordinate(tmp_path):
     pandas = pytest.importorskip("pandas")
     columns = {"id": [0, 1, 0, 1, 0, 1, 0], "d0": V[:, 0], "d1": V[:, 1], "d2": V[:, 2]}
     for table in (pa.table(columns), pandas.DataFrame(columns)):
-        with pytest.raises(InputError, match="column 'id' names rows, and is no coordinate"):
+        with pytest.raises(InputError, match="column 'id' names rows and is not a coordinate"):
             dpi.PrivateIndex(SPEC).add(table)
     for path in _write(pa.table(columns), tmp_path):
         with pytest.raises(InputError, match=rf"{path.name}:\*: column 'id' names rows"):

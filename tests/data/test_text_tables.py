@@ -42,8 +42,8 @@ def _read(path):
         ("0,1", "run of whole numbers"),
         ("1,2", "run of whole numbers"),
         ('"7","8"', "run of whole numbers"),
-        ("x,0.5", "line 1, column 1 is no number and column 2 is one"),
-        ("0.5,x", "line 1, column 2 is no number and column 1 is one"),
+        ("x,0.5", "line 1, column 1 is not a number and column 2 is one"),
+        ("0.5,x", "line 1, column 2 is not a number and column 1 is one"),
         (",d0", "row index"),
         ('"",d0', "row index"),
     ],
@@ -97,7 +97,7 @@ def test_a_column_that_counts_the_rows_is_no_coordinate(head, tmp_path):
 def test_a_column_of_ids_is_no_coordinate(head, tmp_path):
     (tmp_path / "x.csv").write_text(f"{head}\n1,.5,0\n0,.25,1\n")
     for key in ("", ":header=yes"):
-        with pytest.raises(InputError, match=r"x\.csv.*names rows, and is no coordinate"):
+        with pytest.raises(InputError, match=r"x\.csv.*names rows and is not a coordinate"):
             open_vectors(f"{tmp_path}/x.csv{key}")
 
 

@@ -527,7 +527,7 @@ class TestOnlyCodes:
 
 
 def refused(data, spec):
-    with pytest.raises(InputError, match="no denoiser of this index"):
+    with pytest.raises(InputError, match="not a denoiser of this index"):
         denoiser_from_bytes(data, spec)
 
 

@@ -317,7 +317,7 @@ def test_foreign_bytes_are_no_calibration():
         SimilarityCalibration(5, energy=1.0, energies=np.full(121, 1e308)),
         SimilarityCalibration(5, density=np.full(128, 1.0)),
     ):
-        with pytest.raises(dpi.InputError, match="no calibration"):
+        with pytest.raises(dpi.InputError, match="not a calibration"):
             calibration_from_bytes(wrong.to_bytes())
 
 

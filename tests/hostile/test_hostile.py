@@ -392,7 +392,7 @@ def test_a_denoiser_of_another_form(tmp_path):
             if forged.shape == array.shape:
                 continue
             data = pack("denoiser", facts, {**arrays, name: forged})
-            with pytest.raises(InputError, match="no denoiser of this index"):
+            with pytest.raises(InputError, match="not a denoiser of this index"):
                 denoiser_from_bytes(data, spec)
 
 

@@ -120,12 +120,13 @@ def test_what_cannot_be_embedded_is_said(run, model, tmp_path):
     )
     fails(run(*embed, "--public", -1), "of which -1 public ones")
     fails(run("embed", "none.csv", "--model", "model"), "none.csv: No such file or directory")
-    fails(run("embed", "texts.csv", "--model", "texts.csv"), "no model that model2vec loads")
+    fails(run("embed", "texts.csv", "--model", "texts.csv"), "cannot be loaded by model2vec")
     (tmp_path / "twice.csv").write_text("vector,text\n1,cats\n")
     fails(run("embed", "twice.csv", "--model", "model"), "has a column 'vector'")
     (tmp_path / "bad.csv").write_text("id,text\n1\n")
     fails(
-        run("embed", "bad.csv", "--model", "model"), "bad.csv: line 2 of it is no line of a table"
+        run("embed", "bad.csv", "--model", "model"),
+        "bad.csv: line 2 of it is not a line of a table",
     )
     (tmp_path / "empty.csv").write_text('id,text\n1,""\n')
     fails(run("embed", "empty.csv", "--model", "model"), "row 0 has no word")
@@ -182,7 +183,7 @@ def test_what_is_no_table_of_texts_is_refused_with_its_place(run, model, tmp_pat
         b"id,text\n1,cats\n2,caf\xe9\n": "line 3 cannot be read as UTF-8",
         "id,text\n1,cats\n2,dogs\n1,cakes\n": "rows 0 and 2 have the same id",
         "id,text\na,cats\n,dogs\n": "row 1 has an empty id",
-        "1,cats\n2,dogs\n": "line 1, column 2 is no number and column 1 is one",
+        "1,cats\n2,dogs\n": "line 1, column 2 is not a number and column 1 is one",
         ",text\n0,cats\n": "row index",
         "id,text\n1,cats,\n": "line 2",
     }

@@ -433,7 +433,7 @@ def test_other_bytes_are_no_sketch(tmp_path):
     with pytest.raises(InputError, match="the bytes of the sketch are cut off or too many"):
         RaceSketch.from_bytes(raw + b"\0")
     (tmp_path / "x").write_bytes(b"not a sketch at all" * 10)
-    with pytest.raises(InputError, match=r"x: these bytes are no dpindex sketch"):
+    with pytest.raises(InputError, match=r"x: these bytes hold no dpindex sketch"):
         RaceSketch.open(tmp_path / "x")
     with pytest.raises(InputError, match="these bytes are dpindex codes, no sketch"):
         RaceSketch.from_bytes(pack("codes", {}, {}))
