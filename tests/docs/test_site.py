@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import html.parser
 import os
 import re
@@ -41,9 +42,21 @@ class _Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
+    """Built by the first worker of pytest that needs it, for which the others wait."""
     for library in ("mkdocs", "mkdocstrings_handlers.python"):
         pytest.importorskip(library, reason="the site needs pip install 'dpindex[docs]'")
-    folder = tmp_path_factory.mktemp("site")
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "site"
+    with open(shared / "site.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            build(folder)
+    return folder
+
+
+def build(folder):
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
@@ -54,7 +67,6 @@ def site(tmp_path_factory):
     )
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr, done.stderr
-    return folder
 
 
 @pytest.fixture(scope="module")
