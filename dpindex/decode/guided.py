@@ -19,6 +19,7 @@ from dpindex.base.arrays import Doubles, Longs
 from dpindex.decode.base import PrivateQueries, Queries
 from dpindex.decode.symbols import codeword_similarities
 from dpindex.mechanism.guide import Guide
+from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.spec import Spec
 
@@ -67,18 +68,18 @@ def worth_of(spec: Spec, queries: Queries, counts: Longs, wanted: float) -> Wort
     if guide is None:
         return None
     sizes = np.maximum(counts, 1)
+    channel = _channel(spec)
     if isinstance(queries, PrivateQueries):
         if guide_of(queries.spec) is None:
             return None  # they report one of several near codewords
         by_report, shares = guide.of_reports(_channel(queries.spec))
-        reported = _reporting(spec, by_report)
-        players = reported / sizes
+        players = by_report @ channel / sizes
         scores = players[queries.codes.stored[:, 0]]
     else:
         shares = np.full(len(guide.players), 1 / len(guide.players))
-        players = _reporting(spec, guide.of_cosines(guide.players)) / sizes
+        players = guide.of_cosines(guide.players) @ channel / sizes
         cosines = codeword_similarities(queries)
-        scores = _reporting(spec, guide.of_cosines(cosines)) / sizes
+        scores = guide.of_cosines(cosines) @ channel / sizes
     return Worth(scores, *_limits(players, shares, counts, wanted))
 
 
@@ -91,16 +92,8 @@ def guide_of(spec: Spec) -> Guide | None:
 
 def _channel(spec: Spec) -> Doubles:
     """Chances of reports for a query in each cell, shape (K, K)."""
-    law = CodebookResponse.of(spec.law)
-    others = (1.0 - law.chance_inside) / (law.size - 1)
-    channel = np.full((law.size, law.size), others)
-    np.fill_diagonal(channel, law.chance_inside)
-    return channel
-
-
-def _reporting(spec: Spec, chances: Doubles) -> Doubles:
-    """Chances of reports, given chances of cells, shape (n, K)."""
-    return np.asarray(chances @ _channel(spec))
+    law = SymbolLaw.of(spec.law)
+    return law.chances(np.eye(law.size))
 
 
 def _limits(players: Doubles, shares: Doubles, counts: Longs, wanted: float) -> tuple[float, int]:
