@@ -19,7 +19,7 @@ _TABLE = 1 << 25
 """Entries of a table, about."""
 
 _MIN_CELLS = 8
-_MAX_CELLS = 1000  # no power of two, whose columns would compete for lines of the cache
+_MAX_CELLS = 500  # no power of two, whose columns would compete for lines of the cache
 """Cells of one coordinate in the table."""
 
 _CELLS_PER_DEVIATION = 64
@@ -72,22 +72,22 @@ class NumberLikelihoods(CodeLikelihoods):
         last_edge = self._likelihood.edges[-1:]
         total = _integral(self._likelihood, last_edge)
         inside = below[_PARTS:] - below[:-_PARTS]
-        inside = inside.astype(np.float32)
-        # Row p has the chances of all cells of a vector whose first one begins at part p. To copy
-        # such rows takes two thirds of the time that it takes to look up each chance.
+        # Row p has all cells of a vector whose first one begins at part p. To copy such rows takes
+        # two thirds of the time that it takes to look up each entry.
         last = _PARTS * (self._cells - 1)
-        windows = np.lib.stride_tricks.sliding_window_view(inside, last + 1)[:, ::_PARTS]
+        view = np.lib.stride_tricks.sliding_window_view
+        chances = view(inside.astype(np.float32), last + 1)[:, ::_PARTS]
+        logs = view(_log(inside), last + 1)[:, ::_PARTS]
         shape = (coordinates, self._cells, count + 1)
         self._table = np.empty(shape, dtype=np.float32)
         for of_cells, place in zip(self._table, places.T, strict=True):
-            chance = windows[place]
+            of_cells[:, :-1] = logs[place].T
+            of_cells[:, -1] = _log(chances[place].mean(axis=0, dtype=np.float64))
             if not math.isfinite(moments.reach):
-                chance[:, 0] = below[place + _PARTS]
-                chance[:, -1] = total - below[place + last]
-            of_cells[:, :-1] = chance.T
-            of_cells[:, -1] = chance.mean(axis=0, dtype=np.float64)
-            np.maximum(of_cells, _LEAST_CHANCE, out=of_cells)
-            np.log(of_cells, out=of_cells)
+                without_end = {0: below[place + _PARTS], -1: total - below[place + last]}
+                for cell, chance in without_end.items():
+                    of_cells[cell, :-1] = _log(chance)
+                    of_cells[cell, -1] = _log(chance.mean())
 
     def logs(self, codes: Codes) -> Floats:
         count = self._table.shape[2]
@@ -103,6 +103,11 @@ class NumberLikelihoods(CodeLikelihoods):
                 chosen = _one_hot(cells[:, coordinates], self._cells)
                 logs[block] += chosen @ table
         return logs.T
+
+
+def _log(chance: Doubles) -> Floats:
+    """Return the logarithm of a chance, which is never 0."""
+    return np.log(np.maximum(chance, _LEAST_CHANCE)).astype(np.float32)
 
 
 def _limits(

@@ -35,7 +35,7 @@ _DIGITS: dict[str, Any] = {
 _DEMO = Spec("dp-oporp-staircase", dim=64, k=32, epsilon=5.0, seed=1, **_DIGITS)
 
 
-EPSILONS = (1.0, 2.0, 3.0, 5.0, 10.0)
+EPSILONS = (1.0, 2.0, 5.0, 10.0)
 
 
 # Method and k of what is measured.
@@ -52,7 +52,7 @@ _METHODS: dict[str, tuple[int | None, ...]] = {
 _RECORD_METHODS = ("record-cap", "raw-gaussian", "none-oporp")
 
 
-RECORD_EPSILONS = (4.0, 6.0, 8.0, 10.0, 16.0)
+RECORD_EPSILONS = (4.0, 6.0, 8.0, 16.0)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class DemoResult:
     report: Path
 
 
-def run_demo(directory: AnyPath, *, runs: int = 3, progress: Progress | None = None) -> DemoResult:
+def run_demo(directory: AnyPath, *, runs: int = 2, progress: Progress | None = None) -> DemoResult:
     """Index 1797 handwritten digits privately, search held-out ones, measure, write a report.
 
     1600 digits are indexed. When it is run again in the same directory, it uses the index and the

@@ -179,6 +179,7 @@ def _distance(table: CellTable) -> Fraction:
     return Fraction(len(table.masses) + 1, 1 << table.bits)
 
 
+@lru_cache(maxsize=64)
 def gaussian_cells(
     sigma: float,
     epsilon: float,
@@ -203,7 +204,6 @@ def gaussian_cells(
     return AdditiveNoise(TwoDigitGaussian(coarse, fine, digit), grid_bits)
 
 
-@lru_cache(maxsize=64)
 def rounded_gaussian(
     sigma: float,
     epsilon: float,
