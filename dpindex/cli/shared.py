@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from dpindex.base.display import progress_bar as progress_bar
 from dpindex.base.display import text_table as text_table
 from dpindex.base.errors import InputError, escaped
 from dpindex.cli import Takes as Takes
-from dpindex.cli import flag_of, options_of
 from dpindex.cli import note as note
 from dpindex.data import Ranges, VectorSource, read_ids, read_payload
 from dpindex.data.source import split_key
@@ -153,27 +151,6 @@ class DataOptions:
         for name in ("beta", "l2_radius", "record"):
             del values[name]
         return values
-
-    def as_flags(self, *names: str) -> list[str]:
-        """Return these options, or some of them, as words of a command line without defaults.
-
-        >>> DataOptions(scale=255.0, bounds=(0.0, 1.0), l2_radius=0.5, clip=True).as_flags()
-        ['--l2 0.5', '--scale 255', '--bounds 0 1', '--clip']
-        """
-        flags = []
-        for name, option in options_of(type(self)).items():
-            value = getattr(self, name)
-            if value == option.default or (names and name not in names):
-                continue
-            words = [flag_of(option)]
-            if isinstance(value, tuple):
-                words += [f"{number:.10g}" for number in value]
-            elif isinstance(value, Path):
-                words.append(shlex.quote(str(value)))
-            elif value is not True:
-                words.append(f"{value:.10g}")
-            flags.append(" ".join(words))
-        return flags
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.storage.ids import StoredIds
 
 Rerank: TypeAlias = Any
-"""An holder, or what :func:`holder_of` makes one of."""
+"""A holder, or what :func:`holder_of` makes one of."""
 
 
 READ_NUMBERS = 1 << 22
@@ -350,7 +350,7 @@ def holder_of(rerank: Rerank) -> Holder:
     Parameters
     ----------
     rerank : Holder, array, memmap, sparse matrix, path, Dataset, mapping or callable
-        An holder is returned as it is. A mapping of ids to vectors, and a function from ids to
+        A holder is returned as it is. A mapping of ids to vectors, and a function from ids to
         vectors, become :class:`Fetched`; a function from a query and ids to similarities is named
         by :class:`Answers`. Anything else becomes :class:`Originals`.
 

@@ -47,8 +47,8 @@ class TagLog:
     """Tags in sorted parts, each at least twice as long as the next: a few are added cheaply.
 
     >>> log = TagLog().with_tags(np.array([7, 3])).with_tags(np.array([7]))
-    >>> log.array.tolist(), log.counts(np.array([7, 4])).tolist(), log.pairs
-    ([3, 7, 7], [2, 0], 1)
+    >>> log.array.tolist(), log.counts(np.array([7, 4])).tolist()
+    ([3, 7, 7], [2, 0])
     """
 
     parts: tuple[Tags, ...] = ()
@@ -59,12 +59,6 @@ class TagLog:
     @property
     def array(self) -> Tags:
         return np.sort(np.concatenate([*self.parts, np.empty(0, np.int64)]))
-
-    @property
-    def pairs(self) -> int:
-        """How many tags are there exactly twice."""
-        _, counts = np.unique(self.array, return_counts=True)
-        return int((counts == 2).sum())
 
     def counts(self, tags: Tags) -> Longs:
         """Return how often each of some tags is there."""
@@ -219,7 +213,8 @@ class History:
         again = len(rows) and whole and (many or not named)
         too_many = False
         if once > _SLACK:  # all that was released is looked through then alone
-            chance = self.rows.pairs + int((here == 2).sum())
+            _, times = np.unique(self.rows.array, return_counts=True)
+            chance = int((times == 2).sum() + (here == 2).sum())
             too_many = once > chance + 8 * math.sqrt(chance) + _SLACK
         if most or again or too_many:
             count = int(here[before > 0].sum())
