@@ -125,7 +125,7 @@ INTEGRATION_CONTRACTS = {
     ),
     "what is published, as bytes and tables": (
         "Codes", "check_format", "Settings", "Payload", "Denoiser", "denoiser_from_bytes",
-        "denoiser_to_bytes", "calibration_from_bytes", "ids_from_bytes", "ids_to_bytes",
+        "denoiser_to_bytes", "calibration_from_bytes", "ids_to_bytes",
         "rows_per_segment",
     ),
     "files of rows with named columns": ("TABLE_SUFFIXES", "read_tables"),

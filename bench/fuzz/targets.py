@@ -45,7 +45,7 @@ from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import BitCodes, NumberFormat, SymbolFormat, codes_from_bytes
 from dpindex.mechanism.public_parts import Codebook
 from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
-from dpindex.storage.ids import ids_from_bytes, ids_to_bytes
+from dpindex.storage.ids import id_block, ids_to_bytes
 from dpindex.storage.manifest import Manifest
 
 _GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden" / "format2"
@@ -641,7 +641,7 @@ TARGETS: dict[str, Target] = {
         lambda: (spec.to_json().encode() for spec in _specs()), _read_spec, _spec_repair, 2048
     ),
     "RACE sketch": Target(_sketches, _read_sketch, _sketch_repair, 2048),
-    "ids of an index": Target(_index_ids, ids_from_bytes, _index_ids_repair, 512),
+    "ids of an index": Target(_index_ids, lambda data: id_block(data)[:], _index_ids_repair, 512),
     "denoiser": Target(_denoisers, _read_denoiser, _container_repair, 16384),
     "codebook": Target(_codebooks, Codebook.from_bytes, _container_repair, 2048),
     "ledger": Target(_ledgers, _read_ledger, _ledger_repair, 8192),

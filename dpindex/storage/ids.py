@@ -501,7 +501,7 @@ def ids_to_bytes(ids: AnyArray) -> bytes:
 
     The file holds ``numbers``, or ``lengths`` in characters and all the ``text`` as UTF-8.
 
-    >>> ids_from_bytes(ids_to_bytes(np.array(["one", "two"])))
+    >>> id_block(ids_to_bytes(np.array(["one", "two"])))[:]
     array(['one', 'two'], dtype='<U3')
     """
     if ids.dtype.kind != "U":
@@ -513,11 +513,6 @@ def ids_to_bytes(ids: AnyArray) -> bytes:
             "text": np.frombuffer(text.encode(), np.uint8),
         }
     return pack("ids", {}, arrays)
-
-
-def ids_from_bytes(data: Buffer) -> AnyArray:
-    """Return the inverse of :func:`ids_to_bytes`; DamagedError for anything else."""
-    return id_block(data)[:]
 
 
 def id_block(data: Buffer, *, verified: bool = False) -> IdBlock:

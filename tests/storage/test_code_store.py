@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack
 from dpindex.base.ids import id_array
-from dpindex.storage.ids import Ids, RowParts, ids_from_bytes, ids_to_bytes
+from dpindex.storage.ids import Ids, RowParts, id_block, ids_to_bytes
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(
@@ -139,7 +139,7 @@ def test_longer_strings_later_are_not_cut():
 @given(st.lists(INT64, unique=True) | st.lists(TEXT, unique=True))
 def test_bytes_come_back(values):
     array = _ids(values).array
-    back = ids_from_bytes(ids_to_bytes(array))
+    back = id_block(ids_to_bytes(array))[:]
     assert back.tolist() == values
     assert back.dtype.kind == array.dtype.kind
 
@@ -173,7 +173,7 @@ FORGED = {
 def test_forged_bytes_are_refused(kind):
     """Sizes and checksums of the whole are right."""
     with pytest.raises(InputError, match=r"\bids\b"):
-        ids_from_bytes(FORGED[kind])
+        id_block(FORGED[kind])
 
 
 @pytest.mark.slow
@@ -182,7 +182,7 @@ def test_a_small_file_cannot_claim_much_memory():
     lengths[0] = 4000
     text = b"x" * 4000
     with pytest.raises(InputError, match="damaged"):
-        ids_from_bytes(_strings(lengths, text))
+        id_block(_strings(lengths, text))
 
 
 # Rows in parts against the same rows in one array
