@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dpindex.index.originals import Answers, Holder, Originals
     from dpindex.index.private_index import PrivateIndex
     from dpindex.integrations import open
+    from dpindex.integrations.building import build
     from dpindex.integrations.publication import publish
     from dpindex.integrations.published import PublishedIndex
     from dpindex.mechanism.codebooks import fit_codebook
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from dpindex.mechanism.spec import Spec
     from dpindex.mechanism.variants import Blocks, Dense, Repeated
     from dpindex.privacy import Guarantee, attribute, l2, record
-    from dpindex.storage.building import build
     from dpindex.study.evaluation import evaluate
     from dpindex.study.planner import plan
 
@@ -101,11 +101,11 @@ _HOME = {
     "index.originals": ["Answers", "Originals", "Holder"],
     "index.private_index": ["PrivateIndex"],
     "integrations": ["open"],
+    "integrations.building": ["build"],
     "integrations.publication": ["publish"],
     "integrations.published": ["PublishedIndex"],
     "accounting.ledger": ["Ledger"],
     "mechanism.optimiser": ["design"],
-    "storage.building": ["build"],
     "mechanism.method_table": ["methods"],
     "study.evaluation": ["evaluate"],
     "study.planner": ["plan"],

@@ -121,12 +121,16 @@ INTEGRATION_CONTRACTS = {
         "Estimates", "Found", "FoundCodes", "Filter",
         "Candidates", "new_reranking", "with_exact", "Decoder", "decoder_of", "EXACT", "Queries",
         "Metric", "SimilarityCalibration", "tie_keys", "unlike_signs",
-        "Lookup", "QueryMode",  # as many candidates as a query needs, and a stream
+        "Lookup",  # as many candidates as a query needs, and a stream
     ),
     "what is published, as bytes and tables": (
         "Codes", "check_format", "Settings", "Payload", "Denoiser", "denoiser_from_bytes",
         "denoiser_to_bytes", "calibration_from_bytes", "ids_to_bytes",
         "rows_per_segment",
+    ),
+    "a build, whose address says whether it becomes a table": (
+        "BuiltIndex", "Dataset", "DenoiserKind", "IndexOptions", "Outcome", "Planned", "Terms",
+        "build_index", "local_path",
     ),
     "files of rows with named columns": ("TABLE_SUFFIXES", "read_tables"),
     "the parameters of a spec": (

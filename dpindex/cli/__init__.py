@@ -513,8 +513,11 @@ def _kind_of(place: Path) -> str | None:
             head = file.read(_HEAD_BYTES)
             if head.startswith(_PARQUET):
                 file.seek(-min(_HEAD_BYTES, place.stat().st_size), os.SEEK_END)
-                if _TABLE in file.read():
+                tail = file.read()
+                if _TABLE in tail:
                     return "index"
+                if not tail.endswith(_PARQUET):
+                    return None  # it was cut off
         if head.startswith(MAGIC):
             stated = re.search(rb'"kind": "(codes|sketch)"', head)
             return stated and stated[1].decode()

@@ -56,7 +56,8 @@ def build(
         o.Takes(("vectors",)),
     ],
     index: Annotated[
-        str, typer.Argument(help="Directory, or s3://, gs:// or az:// prefix, to make.")
+        str,
+        typer.Argument(help="Directory, .parquet, or s3://, gs:// or az:// prefix, to make."),
     ],
     *,
     public: Annotated[
@@ -89,6 +90,7 @@ def build(
     $ dpindex build vectors.parquet my-index --record --epsilon 8 --public public.parquet
     """
     from dpindex.cli.planned_build import Unfinished, check_choice, plan_of, query_line
+    from dpindex.integrations.publication import table_at
     from dpindex.storage.manifest import Settings
     from dpindex.storage.statement import coverage_warning
     from dpindex.storage.targets import IndexOptions, build_index
@@ -137,6 +139,7 @@ def build(
             o.say(planned.choice)
         o.note_warnings(spec, dataset.rows)
         o.announce_size(dataset.rows, spec.format)
+        publish = table_at(index, dataset)
         where: dict[str, Any] = {}
         if dask is not None:
             from dpindex.integrations.dask import connected, engine
@@ -148,7 +151,7 @@ def build(
             dataset,
             index,
             Settings(spec, metric, index_type, query_epsilon),
-            IndexOptions(denoise, allow_unprotected, private),
+            IndexOptions(denoise, allow_unprotected, private, publish),
             terms,
             progress=report,
             **where,
@@ -167,7 +170,8 @@ def build(
     uncovered = coverage_warning(built.manifest.crowding)
     if uncovered is not None:
         o.note(uncovered.removesuffix("."))
-    o.say(f"What this protects and what it does not: dpindex info {shlex.quote(index)}")
+    if publish is None:
+        o.say(f"What this protects and what it does not: dpindex info {shlex.quote(index)}")
     if planned is not None:
         names = f"{vectors}:{id_column}" if id_column else release.ids
         o.say(f"Search it: {query_line(planned, index, vectors, names)}")

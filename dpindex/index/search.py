@@ -343,8 +343,9 @@ class Searchable(ABC):
             condition = condition_of(filter, self._column_types)
             if condition is None:
                 raise InputError("a look-up is filtered by an expression, such as 'year >= 2020'.")
-        count = wanted(candidates, 1, len(self))
         counts = self._symbol_counts()
+        rows = len(self) if counts is None else int(counts.sum())
+        count = wanted(candidates, 1, rows)
         (scores,) = self._decoder.query_items(queries).astype(np.float64)
         if counts is None:
             return Lookup(*_best_first(scores), count, condition)
@@ -357,8 +358,8 @@ class Searchable(ABC):
             count = worth.most
             needed = worth.taken(best)
         if condition is None:
-            rows = np.cumsum(counts[codes])
-            needed = min(needed, 1 + int(np.searchsorted(rows, count)))
+            so_far = np.cumsum(counts[codes])
+            needed = min(needed, 1 + int(np.searchsorted(so_far, count)))
         return Lookup(codes[:needed], best[:needed], count, condition)
 
     @property

@@ -18,8 +18,9 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, Table
-from dpindex.base.errors import InputError, import_extra
+from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath, holding_folder
+from dpindex.base.tables import arrow
 from dpindex.index.conditions import Language
 
 _OWN = ("id", "code", "vector")
@@ -95,12 +96,19 @@ class Layout:
 
     def id_array(self, values: Sequence[Any]) -> AnyArray:
         """Ids that came out of the collection, int64 or strings, shape (n,)."""
-        return np.array(values, np.str_ if self.text_ids else np.int64)
+        return np.asarray(values, np.str_ if self.text_ids else np.int64)
 
-
-def arrow() -> Any:
-    """The module pyarrow; InputError where it is not installed."""
-    return import_extra("pyarrow", "rows of a database need pyarrow", "io")
+    def ids_by_code(self, ids: Any, symbols: AnyArray, codes: Sequence[int]) -> list[AnyArray]:
+        """The ids of each of some symbols, of a column of ids and the symbols of its rows."""
+        names = self.id_array(ids.to_numpy())
+        if np.any(symbols[1:] < symbols[:-1]):
+            order = np.argsort(symbols, kind="stable")
+            symbols = symbols[order]
+            names = names[order]
+        wanted = np.asarray(codes, symbols.dtype)
+        starts = np.searchsorted(symbols, wanted)
+        stops = np.searchsorted(symbols, wanted, side="right")
+        return [names[start:stop] for start, stop in zip(starts, stops, strict=True)]
 
 
 def code_bytes(column: Any) -> Bytes:
@@ -142,6 +150,8 @@ class Database(ABC, Language):
     column_name: ClassVar[re.Pattern[bytes]]
     """The pattern of names that a payload column may have, matched as a whole, in UTF-8."""
 
+    noun: ClassVar[str] = "collection"
+    """What a collection is called in messages."""
     files: str | None = None
     """The path of a database in files of this machine; None where a server keeps it."""
     layout: Layout
@@ -246,6 +256,17 @@ class Database(ABC, Language):
 
         They have ids, codes, and the columns of the payload that are named.
         """
+
+    def ids_of_codes(self, codes: Sequence[int], where: str | None, count: int) -> list[AnyArray]:
+        """The ids of each of these symbols whose rows meet a condition.
+
+        Some may be missing where there are ``count`` or more in all.
+        """
+        condition = self.is_in("code", codes)
+        if where is not None:
+            condition = f"({condition}) and ({where})"
+        rows = self.select(condition, count)
+        return self.layout.ids_by_code(rows["id"], rows["code"].to_numpy(), codes)
 
     @abstractmethod
     def count(self, where: str | None = None) -> int:

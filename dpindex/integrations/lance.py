@@ -13,7 +13,8 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Singles, Table
 from dpindex.base.errors import InputError, import_extra, one_line
-from dpindex.integrations.database import Database, Layout, Neighbours, arrow, code_bytes
+from dpindex.base.tables import arrow
+from dpindex.integrations.database import Database, Layout, Neighbours, code_bytes
 
 __all__ = ["Lance"]
 

@@ -19,15 +19,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import Bytes, Singles, Table
+from dpindex.base.arrays import AnyArray, Bytes, Singles, Table
 from dpindex.base.errors import DamagedError, InputError, import_extra, one_line
 from dpindex.base.files import sync_folder
-from dpindex.integrations.database import Database, Layout, Neighbours, arrow
+from dpindex.base.tables import arrow
+from dpindex.integrations.database import Database, Layout, Neighbours
 
 __all__ = ["Parquet"]
 
@@ -54,6 +54,7 @@ class Parquet(Database):
     """A Parquet table. A collection that has a name of its own is a file within the folder."""
 
     title = "DuckDB"
+    noun = "file"
     max_found = 1 << 24
     column_name = re.compile(rb"(?is)(?!(id|code|vector)$).+")
 
@@ -62,17 +63,17 @@ class Parquet(Database):
     _documents: bytes = b""
     _seen: Any = None
     """The head as it was when it was verified: its time and size."""
-    _counts: Mapping[int, int] = MappingProxyType({})
-    _counted: Any = ()
-    """The head as it was when codes were counted."""
     described: Parquet | None = None
     """The table whose documents these rows are."""
 
     def __init__(self, address: str, name: str) -> None:
         super().__init__(address, name)
         self._parts: dict[str, str] = {}
+        self._counts: dict[int, int] = {}
+        self._footers: dict[str, tuple[Any, ...]] = {}
         duckdb = import_extra("duckdb", "Parquet tables are asked through duckdb", "duckdb")
         system = import_extra("pyarrow.fs", "Parquet tables need pyarrow", "duckdb")
+        self._pq = import_extra("pyarrow.parquet", "", "duckdb")
         self._error = (duckdb.Error, arrow().ArrowException, OSError)
         with self._asking():
             if "://" in address:
@@ -181,8 +182,14 @@ class Parquet(Database):
             rows = arrow().ipc.open_stream(documents).read_all()
             table = self.column(f"{self.name}_dpindex")
             self._run(f"create or replace table {table} as select * from rows", rows=rows)
-            self._seen = mark
+            self._see(mark)
         return mark is not None
+
+    def _see(self, mark: Any) -> None:
+        """Know the head that was verified or written, and nothing of the one before it."""
+        self._seen = mark
+        self._counts = {}
+        self._footers = {}
 
     def _verified(self, path: str) -> tuple[dict[str, str], bytes]:
         """The facts and documents of a file; none of one that states no hash.
@@ -192,9 +199,15 @@ class Parquet(Database):
         DamagedError
             If a byte of it was changed.
         """
-        pq = import_extra("pyarrow.parquet", "", "duckdb")
+        damaged = DamagedError(
+            f"{self.place}: {path} was changed or cut off, or is no Parquet file; publish the "
+            f"index to another one."
+        )
         with self._system.open_input_file(path) as file:
-            stated = pq.read_metadata(file).metadata or {}
+            try:
+                stated = self._pq.read_metadata(file).metadata or {}
+            except arrow().ArrowException:
+                raise damaged from None
             facts = {
                 key.decode(): value.decode()
                 for key, value in stated.items()
@@ -204,9 +217,7 @@ class Parquet(Database):
                 return {}, b""
             start, found, digest = _hashed(file)
             if found != digest or facts.get("dpindex.sha256") != digest:
-                raise DamagedError(
-                    f"{self.place}: {path} was changed or cut off; publish the index anew."
-                )
+                raise damaged
             size = int(facts["dpindex.documents"])
             file.seek(start - size)
             return facts, file.read(size)
@@ -319,17 +330,16 @@ class Parquet(Database):
         finally:
             Path(temporary).unlink(missing_ok=True)
         if path == self._head:
-            self._seen = self._mark()
+            self._see(self._mark())
         return digest
 
     def _written(
         self, path: str, tables: Iterable[Table], facts: Mapping[str, str], documents: bytes
     ) -> str:
-        pq = import_extra("pyarrow.parquet", "", "duckdb")
         repeated = [field.name for field in self.layout.fields]
         if not self.layout.code_bytes:
             repeated.append("code")
-        with pq.ParquetWriter(
+        with self._pq.ParquetWriter(
             path,
             self.layout.columns,
             compression="zstd",
@@ -400,6 +410,44 @@ class Parquet(Database):
         fields = [self.layout.columns.field(name) for name in names]
         return rows.cast(arrow().schema(fields))
 
+    def ids_of_codes(self, codes: Sequence[int], where: str | None, count: int) -> list[AnyArray]:
+        if where is not None or self.is_staged:
+            return super().ids_of_codes(codes, where, count)
+        wanted = np.sort(codes)
+        ids = []
+        symbols = []
+        with self._asking():
+            self.verify()
+            for path in self._files():
+                footer, first, last, rows = self._footer(path)
+                # Groups of rows with none of these symbols are not read, nor the codes of others
+                # that are of one symbol.
+                holds = wanted.searchsorted(first) < wanted.searchsorted(last, "right")
+                mixed = holds & (first < last)
+                every = np.repeat(first[holds], rows[holds])
+                with self._system.open_input_file(path) as source:
+                    file = self._pq.ParquetFile(
+                        source, metadata=footer, pre_buffer=self.files is None
+                    )
+                    ids += _column(file, "id", holds).chunks
+                    every[np.repeat(mixed[holds], rows[holds])] = _column(file, "code", mixed)
+                symbols.append(every)
+        kind = self.layout.columns.field("id").type
+        every_id = arrow().chunked_array(ids, kind)
+        return self.layout.ids_by_code(every_id, np.concatenate(symbols), codes)
+
+    def _footer(self, path: str) -> tuple[Any, ...]:
+        """The footer of a file; of each group of rows the least and the greatest code, and rows."""
+        if path not in self._footers:
+            with self._system.open_input_file(path) as file:
+                footer = self._pq.read_metadata(file)
+            facts = []
+            for group in map(footer.row_group, range(footer.num_row_groups)):
+                codes = group.column(1).statistics
+                facts.append((codes.min, codes.max, group.num_rows))
+            self._footers[path] = footer, *np.array(facts, np.int32).reshape(-1, 3).T
+        return self._footers[path]
+
     def delete(self, where: str) -> None:
         with self._asking():
             if self.is_staged:
@@ -427,11 +475,11 @@ class Parquet(Database):
         return int(rows["n"][0].as_py())
 
     def code_counts(self) -> Mapping[int, int]:
-        if self.is_staged or self._counted != self._mark():
-            counted = self._mark()
+        with self._asking():
+            self.verify()
+        if self.is_staged or not self._counts:
             rows = self._asked("select code, count(*) as n from {rows} group by code")
             self._counts = dict(zip(rows["code"].to_pylist(), rows["n"].to_pylist(), strict=True))
-            self._counted = counted
         return self._counts
 
     def close(self) -> None:
@@ -444,6 +492,11 @@ def _holds(kept: Any, wanted: Any) -> bool:
         arrow().array([], kept).cast(wanted)
         return "[ns" in str(kept) or "[ns" not in str(wanted)
     return False
+
+
+def _column(file: Any, name: str, groups: AnyArray) -> Any:
+    """A column of some groups of rows."""
+    return file.read_row_groups(np.flatnonzero(groups).tolist(), [name], use_threads=False)[name]
 
 
 def _hashed(file: Any) -> tuple[int, str, str]:

@@ -12,7 +12,8 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, Table
 from dpindex.base.errors import BusyError, InputError, StorageError, import_extra, one_line
-from dpindex.integrations.database import Database, Layout, Neighbours, arrow, json_texts
+from dpindex.base.tables import arrow
+from dpindex.integrations.database import Database, Layout, Neighbours, json_texts
 
 __all__ = ["Postgres"]
 
@@ -39,10 +40,6 @@ _NEEDS_PGVECTOR = (
 )
 
 
-def _name(text: str) -> str:
-    return '"{}"'.format(text.replace('"', '""'))
-
-
 class Postgres(Database):
     """A table of PostgreSQL 14 or later.
 
@@ -64,7 +61,7 @@ class Postgres(Database):
 
     @property
     def _table(self) -> str:
-        return _name(self.name)
+        return self.column(self.name)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -112,7 +109,7 @@ class Postgres(Database):
                 self._run("create extension if not exists vector")
             except self._psycopg.Error:
                 raise InputError(f"{self.place}: {_NEEDS_PGVECTOR}") from None
-        declarations = ", ".join(f"{_name(name)} {kind}" for name, kind in columns.items())
+        declarations = ", ".join(f"{self.column(name)} {kind}" for name, kind in columns.items())
         with self._asking(), self._connection.transaction():
             self._run(f"create table {self._table} ({declarations}, primary key (id))")
             if not layout.code_bytes:
@@ -175,7 +172,7 @@ class Postgres(Database):
         return bool(found)
 
     def insert(self, rows: Table) -> None:
-        columns = ", ".join(map(_name, self._columns(self.layout)))
+        columns = ", ".join(map(self.column, self._columns(self.layout)))
         command = f"copy {self._table} ({columns}) from stdin"
         with (
             self._asking(),
@@ -249,7 +246,7 @@ class Postgres(Database):
 
     def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:
         names = ["id", "code", *payload]
-        listed = ", ".join(map(_name, names))
+        listed = ", ".join(map(self.column, names))
         rows = self._rows(f"select {listed} from {self._table} where {where} limit {count}")
         columns = {}
         for place, name in enumerate(names):

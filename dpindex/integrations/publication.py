@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -30,15 +32,19 @@ from dpindex.base.arrays import (
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, naming, refuse_unprintable
 from dpindex.base.files import AnyPath, pack, unpack
+from dpindex.base.tables import arrow
+from dpindex.data.dataset import Dataset
+from dpindex.data.stores import local_path
 from dpindex.decode.base import Decoder
 from dpindex.decode.calibration import SimilarityCalibration, calibration_from_bytes
 from dpindex.decode.denoiser import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.sign_agreement import unlike_signs
 from dpindex.index.private_index import PrivateIndex
-from dpindex.integrations.database import Database, Layout, arrow, code_bytes, open_database
+from dpindex.integrations.database import Database, Layout, code_bytes, open_database
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
+from dpindex.storage.code_store import Payload
 from dpindex.storage.manifest import EXACT, Settings
 
 MARK = "begun"
@@ -454,6 +460,28 @@ def publish(
         _write(database, index, exact_queries, graph, progress)
 
 
+def table_at(location: AnyPath, dataset: Dataset) -> Callable[[Path], None] | None:
+    """What publishes the index in a folder as a table, if a location names one.
+
+    Raises
+    ------
+    InputError
+        For one object in a store, as what is built there is a prefix, and for a payload that no
+        table keeps: nothing is drawn yet.
+    """
+    text = os.fspath(location)
+    if not text.rstrip("/").endswith(".parquet"):
+        return None
+    if local_path(text) is None and not text.endswith("/"):
+        raise InputError(f"a table is built in an object store as a prefix: say {text}/.")
+    part = dataset.parts[0]
+    payload = Payload().checked(part.payload(), part.rows)
+    schema = None if payload is None else payload.schema
+    with closing(open_database(text, "dpindex", new=True)) as database:
+        database.create(Layout(False, 0, 0, "ip", schema))
+    return lambda folder: publish(PrivateIndex.open(folder), text, allow_unprotected=True)
+
+
 def _write(
     database: Database,
     index: PrivateIndex,
@@ -536,13 +564,16 @@ def _begin(database: Database, documents: Documents) -> None:
     is_there = documents.open()
     if is_there and documents.read(WHOLE) is not None:
         raise InputError(
-            "there is a published index of that name; name another collection, or drop that one."
+            f"there is a published index of that name; name another {database.noun}, or drop that "
+            f"one."
         )
     begun = is_there and documents.read(MARK) is not None
     if not begun:
         has_foreign_rows = is_there and documents.rows.count() > 0
         if has_foreign_rows or database.exists():
-            raise InputError("there is a collection of that name, which is none of dpindex's.")
+            raise InputError(
+                f"there is a {database.noun} of that name, which is none of dpindex's."
+            )
     database.drop()
     documents.begin()
     documents.write(MARK, b"")

@@ -17,7 +17,6 @@ from dpindex.base.arrays import (
     Longs,
     Singles,
     Table,
-    Vectors,
     row_blocks,
 )
 from dpindex.base.errors import InputError, naming
@@ -28,7 +27,7 @@ from dpindex.decode.denoiser import Denoiser
 from dpindex.index.filters import Filter, Where, column_types, condition_of
 from dpindex.index.hits import Hits
 from dpindex.index.lookup import Lookup
-from dpindex.index.search import Found, FoundCodes, QueryMode, Searchable
+from dpindex.index.search import Found, FoundCodes, Searchable
 from dpindex.index.symbol_lists import tie_keys
 from dpindex.integrations.database import Database, Neighbours, open_database
 from dpindex.integrations.publication import Publication
@@ -249,68 +248,48 @@ class PublishedIndex(Searchable):
         counts[[*known]] = [*known.values()]
         return counts
 
-    def stream(
-        self,
-        Q: Vectors | Codes,
-        query: QueryMode | None = None,
-        *,
-        candidates: int | str | None = None,
-        filter: Filter = None,
-        allow_unprotected: bool = False,
-    ) -> Iterator[tuple[AnyArray, Doubles]]:
+    def stream(self, lookup: Lookup) -> Iterator[tuple[AnyArray, Doubles]]:
         """The candidates of one query, however many: ids and scores in blocks, best first.
 
-        Of a collection of symbols. Memory is that of a block, of a million rows or of one symbol.
-        Candidates are those of the index; of equal ones any comes first.
+        Memory is that of a block, of a million rows or of one symbol. Candidates are those of the
+        index; of equal ones any comes first.
 
         Parameters
         ----------
-        Q, query, candidates, filter, allow_unprotected
-            As for :meth:`to_lookup`.
+        lookup : Lookup
+            Of :meth:`to_lookup` here.
 
         Raises
         ------
         InputError
-            As :meth:`to_lookup`, and of a database that does not count its codes.
+            At the first block, of a database that does not count its codes.
 
         >>> import dpindex as dpi
         >>> index = dpi.open("codes.parquet")  # doctest: +SKIP
-        >>> for ids, scores in index.stream(query, "private", candidates="5%"):  # doctest: +SKIP
+        >>> lookup = index.to_lookup(query, "private", candidates="5%")  # doctest: +SKIP
+        >>> for ids, scores in index.stream(lookup):  # doctest: +SKIP
         ...     rerank(ids)
         """
-        lookup = self.to_lookup(
-            Q, query, candidates=candidates, filter=filter, allow_unprotected=allow_unprotected
-        )
         counts = self._symbol_counts()
         if counts is None:
             raise InputError(f"{self.database.title} does not count codes; search instead.")
-        return self._streamed(lookup, counts)
-
-    def _streamed(self, lookup: Lookup, counts: Longs) -> Iterator[tuple[AnyArray, Doubles]]:
         sizes = counts[lookup.codes]
         blocks = (np.cumsum(sizes) - sizes) // STREAMED_ROWS
-        ranks = np.zeros(len(counts), np.uint16)  # which are sorted by radix
+        cuts = np.flatnonzero(np.diff(blocks)) + 1
+        where = None if lookup.condition is None else lookup.condition.said(self.database)
         left = lookup.count
-        for places in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(blocks)) + 1):
-            ranks[lookup.codes[places]] = places
-            condition = self.database.is_in("code", lookup.codes[places].tolist())
-            if lookup.condition is not None:
-                condition += f" and ({lookup.condition.said(self.database)})"
-            rows = self.database.select(condition, _ALL)
-            rank = ranks[rows["code"].to_numpy()]
-            names = self._layout.id_array(rows["id"].to_numpy())
-            order = np.argsort(rank, kind="stable")
-            if len(order) > left:
-                # As in the index: of the last symbol a few rows, by its random order.
-                in_order = rank[order]
-                start = np.searchsorted(in_order, in_order[left])
-                stop = np.searchsorted(in_order, in_order[left], side="right")
-                tied = order[start:stop]
-                keys = names[tied] if self._tie_order is None else self._tie_order(names[tied])
-                first = np.argsort(keys, kind="stable")[: left - start]
-                order = np.concatenate([order[:start], tied[first]])
-            yield names[order], lookup.scores[rank[order]]
-            left -= len(order)
+        for places in np.split(np.arange(len(sizes)), cuts):
+            found = self.database.ids_of_codes(lookup.codes[places].tolist(), where, _ALL)
+            taken = []
+            for names in found:
+                if len(names) > left:
+                    # As in the index: of the last symbol a few rows, by its random order.
+                    keys = names if self._tie_order is None else self._tie_order(names)
+                    names = names[np.argpartition(keys, left)[:left]]
+                taken.append(names)
+                left -= len(names)
+            scores = np.repeat(lookup.scores[places], [len(names) for names in taken])
+            yield np.concatenate(taken), scores
             if left == 0:
                 return
 
@@ -453,23 +432,16 @@ def nearest_symbols(
             read(unread[group])
 
     def read(symbols: list[int]) -> None:
-        condition = database.is_in("code", symbols)
-        if where is not None:
-            condition = f"({condition}) and ({where})"
         limit = database.max_found
-        rows = database.select(condition, limit)
-        if len(rows) == limit and len(symbols) > 1:  # some may be missing
+        found = database.ids_of_codes(symbols, where, limit)
+        if sum(map(len, found)) >= limit and len(symbols) > 1:  # some may be missing
             middle = len(symbols) // 2
             read(symbols[:middle])
             read(symbols[middle:])
             return
-        names = database.layout.id_array(rows["id"].to_numpy())
-        codes = rows["code"].to_numpy()
-        keys = names if tie_order is None else tie_order(names)
-        order = np.lexsort((names, keys, codes))
-        every = np.sort(symbols)
-        cuts = np.searchsorted(codes[order], every[1:])
-        ids.update(zip(every.tolist(), np.split(names[order], cuts), strict=True))
+        for symbol, names in zip(symbols, found, strict=True):
+            keys = names if tie_order is None else tie_order(names)
+            ids[symbol] = names[np.lexsort((names, keys))]
 
     found = []
     likely = math.ceil(count / max(rows_of_symbol, 1))  # as many as are likely to have the rows
@@ -478,14 +450,13 @@ def nearest_symbols(
     read_new(nearest.tolist())
     for scores, order in zip(similarities, orders.tolist(), strict=True):
         near = [database.layout.id_array([])]
-        sizes: list[int] = []
         start = 0
-        while start < len(order) and sum(sizes) < count:
+        while start < len(order) and sum(map(len, near)) < count:
             symbols = order[start : start + max(likely, start)]  # twice as many, each time
             start += len(symbols)
             read_new(symbols)
             near += [ids[symbol] for symbol in symbols]
-            sizes += [len(ids[symbol]) for symbol in symbols]
-        values = np.repeat(scores[order[: len(sizes)]].astype(np.float64), sizes)
+        sizes = [*map(len, near[1:])]
+        values = np.repeat(scores[order[:start]].astype(np.float64), sizes)
         found.append((np.concatenate(near)[:count], values[:count]))
     return found

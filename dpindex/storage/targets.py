@@ -153,11 +153,15 @@ class IndexOptions:
     private : path, optional
         A folder for what must not be published while the build is unfinished. An object store needs
         one; beside a folder it is ``NAME.unpublished``.
+    publish : callable, optional
+        Publishes the index in a folder at the location, in one step that can be repeated. Default:
+        the folder becomes the location, or its files a prefix.
     """
 
     denoise: DenoiserKind | None = None
     allow_unprotected: bool = False
     private: AnyPath | None = None
+    publish: Callable[[Path], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -198,7 +202,7 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         counted: bool = False,
     ) -> None:
         self.path = path
-        self.tagging = path is not None and not counted
+        self.tagging = path is not None and not counted and options.publish is None
         self.spec = settings.spec
         self.spec.refuse_unprotected(options.allow_unprotected, "build with it")
         Projector(settings.query_spec)  # refuses now what could not be asked later
@@ -226,9 +230,12 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         denoiser, not_denoised = self._add_denoiser(writer, journal, drawn)
         self._add_calibration(writer, journal, drawn, denoiser)
         journal.put(MANIFEST, writer.manifest.text)
-        if self.path is not None:
-            drawn.history.write(self.path)  # first: then codes of these vectors can be seen
-        self.publish_files(journal, writer.manifest)
+        if self._options.publish is not None:
+            self._options.publish(journal.folder.path / journal.token)
+        else:
+            if self.path is not None:
+                drawn.history.write(self.path)  # first: then codes of these vectors can be seen
+            self.publish_files(journal, writer.manifest)
         journal.end()
         return BuiltIndex(writer.manifest, denoiser, not_denoised)
 
@@ -240,6 +247,9 @@ class IndexTarget(CodeTarget[BuiltIndex]):
 
     def refuse_taken(self, journal: Journal) -> None:
         assert self.path is not None
+        if self._options.publish is not None:
+            super().refuse_taken(journal)
+            return
         if (self.path / MANIFEST).exists():
             first = file_path("codes", segment_number(0))
             if journal.begun and journal.digest() and journal.get(first) is None:

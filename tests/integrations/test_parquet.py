@@ -13,6 +13,8 @@ from helpers.lite import LITE
 
 import dpindex as dpi
 from dpindex import InputError
+from dpindex.data import as_source
+from dpindex.data.dataset import as_dataset
 from dpindex.integrations import parquet
 from dpindex.integrations.database import Layout, open_database
 from dpindex.testing.database import rows_of
@@ -165,12 +167,13 @@ def test_rows_come_and_go(index, tmp_path, end):
     assert not list(tmp_path.glob("*.new"))
 
 
-def test_a_table_in_an_object_store(index, monkeypatch):
+def test_a_table_in_an_object_store(index, monkeypatch, tmp_path):
     pytest.importorskip("moto")
     credentials = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
     for name in credentials:
         monkeypatch.setenv(name, "of-a-test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     with moto_server("lake") as (host, port):
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
         for place in ("s3://lake/codes.parquet", "s3://lake/folder.parquet/"):
@@ -181,6 +184,55 @@ def test_a_table_in_an_object_store(index, monkeypatch):
             assert served.remove([3, 5]) == 2
             assert len(dpi.open(place)) == len(X) - 2
             served.close()
+        dataset = as_dataset(as_source(X))
+        private = tmp_path / "private"
+        dpi.build(dataset, "s3://lake/built.parquet/", SYMBOLS, private=private)
+        assert len(dpi.open("s3://lake/built.parquet/")) == len(X)
+        assert not private.exists()
+
+
+def backwards(function, shards):
+    """An engine that gives each result twice."""
+    return [function(shard) for shard in reversed([*shards, *shards])]
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_build_becomes_a_table_and_goes_on_where_it_was_cut_off(tmp_path, monkeypatch, end):
+    place = f"{tmp_path}/codes.parquet{end}"
+    dataset = as_dataset(as_source(X)).with_labels(np.arange(len(X)), pa.table(YEARS))
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def built():
+        return dpi.build(dataset, place, SYMBOLS, engine=backwards)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            built()
+    with pytest.raises(InputError, match="its options differ"):
+        dpi.build(dataset, place, SYMBOLS, query_epsilon=2.0)
+    staged = next(tmp_path.glob("codes.parquet.unpublished/*/segments/*.codes"))
+    drawn = dpi.codes_from_bytes(staged.read_bytes())
+    assert built().drawn == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["codes.parquet"]
+    table = dpi.open(place)
+    assert len(table) == len(X)
+    assert table[7].stored == drawn.stored[7]
+    found = table.search(X[:1], 5, "exact", filter="year >= 2010")
+    assert min(found.payload["year"].to_pylist()) >= 2010
+    with pytest.raises(InputError, match="already exists"):
+        built()
+
+
+def test_what_no_table_keeps_is_refused_before_anything_is_drawn(tmp_path):
+    named = as_dataset(as_source(X)).with_labels(None, pa.table({"Code": range(len(X))}))
+    with pytest.raises(InputError, match="rename it"):
+        dpi.build(named, tmp_path / "codes.parquet", SYMBOLS)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InputError, match=r"as a prefix: say s3://lake/x\.parquet/"):
+        dpi.build(named, "s3://lake/x.parquet", SYMBOLS, private=tmp_path / "private")
 
 
 def test_nothing_is_left_of_what_was_cut_off(index, tmp_path, monkeypatch):
@@ -205,9 +257,11 @@ def test_another_file_of_that_name_is_none(index, tmp_path):
         dpi.open(place)
     with pytest.raises(InputError, match="none of dpindex's"):
         dpi.publish(index, place)
-    place.write_bytes(b"PAR1")
-    with pytest.raises(InputError, match="refuses"):
-        dpi.open(place)
+    for content in (b"PAR1", b"PAR1 and more", b"id,code"):
+        place.write_bytes(content)
+        for wrong in (lambda: dpi.open(place), lambda: dpi.publish(index, place)):
+            with pytest.raises(InputError, match="cut off, or is no Parquet file; publish the"):
+                wrong()
     with pytest.raises(InputError, match=r"nothing at .*missing.parquet"):
         dpi.open(tmp_path / "missing.parquet")
 
@@ -215,6 +269,8 @@ def test_another_file_of_that_name_is_none(index, tmp_path):
 def test_a_file_has_one_collection(index, tmp_path):
     place = str(tmp_path / "codes.parquet")
     dpi.publish(index, place)
+    with pytest.raises(InputError, match="name another file, or drop that one"):
+        dpi.publish(index, place)
     for wrong in (lambda: dpi.publish(index, place, "other"), lambda: dpi.open(place, "other")):
         with pytest.raises(InputError, match=r"is a file, which has one collection; name another"):
             wrong()

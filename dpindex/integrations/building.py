@@ -1,4 +1,4 @@
-"""``dpindex.build``: files, folders and object stores become an index, each vector once."""
+"""``dpindex.build``: files, folders and object stores become an index or a table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dpindex.base.files import AnyPath
 from dpindex.data.dataset import Dataset, open_dataset
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind
+from dpindex.integrations.publication import table_at
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.manifest import EXACT, Planned, Settings
 from dpindex.storage.release import Engine, Outcome, Terms
@@ -47,7 +48,8 @@ def build(
         A file or folder of vectors. :func:`dpindex.open_dataset` names a column of ids and columns
         to publish as payload.
     location : path or URL
-        A new folder, or a prefix of an object store.
+        A new folder, or a prefix of an object store. What ends in ``.parquet`` or ``.parquet/``
+        becomes a table, as :func:`dpindex.publish` writes it.
     spec : Spec or Plan
         The public description of the mechanism, or what :func:`dpindex.plan` returned: its spec,
         metric and denoiser are taken. Resume a build with the same spec; a new plan may choose
@@ -106,7 +108,7 @@ def build(
         dataset,
         location,
         Settings(spec, metric or "cosine", index_type, query_epsilon),
-        IndexOptions(denoise, allow_unprotected, private),
+        IndexOptions(denoise, allow_unprotected, private, table_at(location, dataset)),
         Terms(ledger, allow_rerelease, skip_leak_check),
         engine=engine,
         threads=threads,
