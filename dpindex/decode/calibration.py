@@ -25,9 +25,9 @@ regression on that, the part ρ of it that a cosine of ρ observes is known, and
 error: of additive noise s², at most ``s²(1 − ρ²)``. What the codes leave open of a norm is averaged
 over: a large observation speaks for a larger norm as well as for a larger cosine.
 
-*What the error contains.* The deviation of the posterior; the error that all cosines share, since
-what vectors have in common is projected once; the variance by norms once more, since norms may
-depend on cosines; and what the prior itself may be. That is the covariance ``H⁻¹(J + P)H⁻¹`` of θ,
+*What the error contains.* The deviation of the posterior; what is not known of both locations
+(:mod:`dpindex.decode.common`); the variance by norms once more, since norms may depend on
+cosines; and what the prior itself may be. That is the covariance ``H⁻¹(J + P)H⁻¹`` of θ,
 with H the penalised information and J the variance of the gradient over vectors, each of which is
 in many pairs (dyadic-robust variance, Fafchamps & Gubert 2007), and what θ would change if pairs
 weighed less. To that is added a share of the distance to the unbiased estimate, for what laws of
@@ -64,10 +64,13 @@ _PAIRS_OF = 512
 """Codes all of whose pairs are taken together."""
 
 _HEDGE = 0.25
-"""Share of the distance to the unbiased estimate that counts as error, for what laws leave out."""
+"""Share of the distance to the unbiased estimate that counts as error, for what laws leave out.
+
+Without it, errors of 64 signs of made-up topics hold 88 times in 100 (bench/coverage)."""
 
 _NORMS_HEDGE = 0.6
-"""The same where norms come from the codes: of few attributes that is much (bench/coverage)."""
+"""The same where norms come from the codes: with 0.25, tables of 16 categories hold 85 times in 100
+under square waves at epsilon 2 (bench/coverage)."""
 
 _SPLINES = 19
 _DEFAULT_DEVIATION = 0.125
@@ -91,6 +94,9 @@ _LEAST_ENERGY = 1e-150
 
 _ROUNDING = 1e-6
 _NUMBERS = ("energy", "total", "denoised_energy", "uncovered", "limit")
+
+
+_ARRAYS = ("mean", "locations", "energies", "density", "doubt")
 
 
 class ObservationLaw(NamedTuple):
@@ -135,12 +141,16 @@ class Decoded(NamedTuple):
         cosine of ρ, ρ² times as much.
     norm_error : float64 array, shape (n,)
         Relative variance of the scale.
+    location, unsure : float64 arrays, shape (n,)
+        Cosine to what all have in common, which is taken out of ``vectors``, and its variance.
     """
 
     vectors: AnyArray
     noise: Doubles
     seen: Doubles
     norm_error: Doubles
+    location: Doubles
+    unsure: Doubles
 
     def rows(self, block: slice) -> Decoded:
         """Some of the vectors."""
@@ -150,7 +160,7 @@ class Decoded(NamedTuple):
     def plain(cls, vectors: AnyArray) -> Decoded:
         """Vectors whose errors are all in the law."""
         none = np.zeros(len(vectors))
-        return cls(vectors, none, none, none)
+        return cls(vectors, none, none, none, none, none)
 
 
 class Observations(NamedTuple):
@@ -216,6 +226,11 @@ class SimilarityCalibration:
         Mean squared norm of denoised codes; 0 without a denoiser.
     limit : float
         Larger coordinates are mostly noise, and count as 0; 0 without such a limit.
+    mean : float64 array, shape (k,) or (0,)
+        That of vectors of norm 1, which is what they have in common; empty if nothing.
+    locations : float64 array, shape (3, 8)
+        Minus the logarithms of noise variances, ascending, mean locations of such codes, and by
+        what variance locations differ beside.
     energies : float64 array, shape (121,) or (0,)
         Chances of squared norms e^−5 … e^5 times ``energy``; empty where codes do not show them.
     uncovered : float
@@ -232,6 +247,8 @@ class SimilarityCalibration:
     denoised_energy: float = 0.0
     uncovered: float = 0.0
     limit: float = 0.0
+    mean: Doubles = field(default_factory=lambda: np.empty(0))
+    locations: Doubles = field(default_factory=lambda: np.zeros((3, 8)))
     energies: Doubles = field(default_factory=lambda: np.empty(0))
     density: Doubles = field(default_factory=lambda: np.full(CELLS, 1 / CELLS))
     doubt: Doubles = field(default_factory=lambda: np.zeros((_SPLINES, _SPLINES + 1)))
@@ -239,7 +256,7 @@ class SimilarityCalibration:
     def to_bytes(self) -> bytes:
         """A container of arrays: see :func:`calibration_from_bytes`."""
         facts = {name: getattr(self, name) for name in ("rows", *_NUMBERS)}
-        arrays = {"energies": self.energies, "density": self.density, "doubt": self.doubt}
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
         return pack("calibration", facts, arrays)
 
     @property
@@ -263,6 +280,8 @@ def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
         density = checked_array(arrays.pop("density"), "f8", "c", {"c": CELLS})
         doubt = checked_array(arrays.pop("doubt"), "f8", "sd", {"s": _SPLINES, "d": _SPLINES + 1})
         energies = checked_array(arrays.pop("energies"), "f8", "e", {})
+        mean = checked_array(arrays.pop("mean"), "f8", "k", {})
+        locations = checked_array(arrays.pop("locations"), "f8", "tg", {"t": 3, "g": 8})
         fits = len(energies) in (0, len(_LOG_ENERGIES))
         if facts or arrays or not fits:
             raise ValueError("contents")
@@ -271,8 +290,10 @@ def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
             raise ValueError("chances")
         if any(len(law) and abs(law.sum() - 1) > _ROUNDING for law in (density, energies)):
             raise ValueError("laws")
-        if numbers["limit"] < 0:
-            raise ValueError("limit")
+        if numbers["limit"] < 0 or (np.diff(locations[0]) < 0).any():
+            raise ValueError("limits")
+        if len(mean) and not (0 < np.abs(mean).max() < 1e3 and (locations[2] > 0).all()):
+            raise ValueError("mean")
         sizes = [numbers[name] for name in ("energy", "denoised_energy") if numbers[name] != 0]
         if not all(_LEAST_ENERGY <= size <= 1 / _LEAST_ENERGY for size in sizes):
             raise ValueError("energies")
@@ -280,7 +301,15 @@ def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
         raise DamagedError(
             "these bytes are not a calibration of this index; calibrate it again."
         ) from None
-    return SimilarityCalibration(rows, **numbers, energies=energies, density=density, doubt=doubt)
+    return SimilarityCalibration(
+        rows,
+        **numbers,
+        mean=mean,
+        locations=locations,
+        energies=energies,
+        density=density,
+        doubt=doubt,
+    )
 
 
 def log_energies(middle: float) -> Doubles:
@@ -581,6 +610,4 @@ def _posterior(
     # The mean changes with coefficients by the covariance of the cosine and their splines.
     slopes = (chance * GRID) @ _BASIS - mean[:, None] * (chance @ _BASIS)
     doubt = np.sum((slopes @ known.doubt) ** 2, axis=1)
-    # Norms may depend on cosines, by any correlation.
-    doubt += mean**2 * np.log1p(seen.norm_error)
     return plain + (mean - plain) * kept, np.sqrt((variance + doubt) * kept)

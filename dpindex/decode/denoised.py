@@ -26,9 +26,10 @@ class DenoisedPosterior(Estimator):
 
     A denoised code is the posterior mean of its vector, so inner products with it are posterior
     means too, which selection does not bias. It is shorter than the vector by what the codes hide,
-    and cosines are lower by as much: ``cos(x̂, q)·√(E‖x̂‖²/E‖x‖²)``, on both sides if both are
-    denoised. The denoiser claims that factor; by the norms of denoised codes it may be less, and
-    the error reaches there.
+    and cosines are lower by as much: ``cos(x̂, q)·√(‖x̂‖²/(‖x̂‖² + h))`` with h what is hidden of a
+    vector on average, on both sides if both are denoised. So short vectors, of which codes show
+    least, are not taken to be as near as long ones. The denoiser claims h; by the norms of denoised
+    codes it may be more, and the error reaches there.
 
     Parameters
     ----------
@@ -65,26 +66,25 @@ class DenoisedPosterior(Estimator):
         value = score
         variance = np.zeros_like(score)
         for side_spec, own, other, own_squares in sides:
-            kept, root = self._error(side_spec)
+            hidden, root = self._error(side_spec)
+            kept = np.sqrt(own_squares / (own_squares + hidden))
             value = value * kept
-            hidden = (1 - kept**2 + 1e-12) * self._energy
             variance += _moved(own, other, root) / (own_squares + hidden)
-            unsure = score * (1 - min(kept, self._measured))
+            unsure = score * (1 - np.minimum(kept, self._measured))
             variance += unsure**2
         of_projection = (1 - value**2) ** 2 * spec.projection.inner_product_factor
         variance += of_projection
         return np.clip(value, -1.0, 1.0), _CLAIMED * np.sqrt(variance)
 
     def _new_error(self, spec: Spec) -> tuple[float, Singles]:
-        """The length of a denoised code over its vector's, and the root of its error in the basis.
+        """What is hidden of a vector, squared, and the root of a code's error in the basis.
 
         Errors lie in the directions of the estimates.
         """
         root = self._denoiser.error_root(spec)
         in_basis = self._denoiser.along_basis(root.T).T
         error = float(np.sum(in_basis**2))
-        hidden = min(error / self._energy, 1.0)
-        return math.sqrt(1 - hidden), in_basis
+        return min(error, self._energy) + 1e-12 * self._energy, in_basis
 
 
 def _moved(own: Singles, other: Singles, root: Singles) -> Doubles:

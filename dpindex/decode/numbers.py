@@ -19,6 +19,7 @@ from dpindex.decode.calibration import (
     fitted_energies,
     log_energies,
 )
+from dpindex.decode.common import with_common, without_common
 from dpindex.decode.jumps import jump_limit, jumps, moments_within, without_jumps
 from dpindex.decode.number_likelihoods import NumberLikelihoods
 from dpindex.decode.number_moments import METRICS, NOISELESS, NoisyVectorStats
@@ -28,6 +29,9 @@ from dpindex.mechanism.noise.moments import NoiseMoments
 from dpindex.mechanism.spec import Spec
 
 _TINY = 1e-300
+
+_MANY = 48
+"""Of fewer coordinates, those of tables, too little is left of a vector without a direction."""
 
 
 class NumberPosterior(TablePosterior):
@@ -51,6 +55,8 @@ class NumberPosterior(TablePosterior):
         variance = cls(spec, known)._energy_variance(spec)
         energies = fitted_energies(stats.energy[:PAIRED_ROWS], energy, variance)
         known = replace(known, energies=energies)
+        if spec.code_length >= _MANY:
+            known = with_common(known, cls(spec, known).decode(codes))
         return cls(spec, known).with_prior(codes)
 
     def _energy_variance(self, spec: Spec) -> Doubles:
@@ -74,14 +80,17 @@ class NumberPosterior(TablePosterior):
         return ObservationLaw(GRID, of_projection)
 
     def decode(self, codes: Codes) -> Decoded:
-        return self._decoded(codes.to_float().astype(np.float64), self.spec)
+        decoded = self._decoded(codes.to_float().astype(np.float64), self.spec)
+        return without_common(decoded, self.calibration)
 
     def decode_queries(self, queries: Queries) -> Decoded:
         y = queries.to_float()
         if isinstance(queries, PrivateQueries):
-            return self._decoded(y, queries.spec)
-        norms = np.linalg.norm(y, axis=1, keepdims=True)
-        return Decoded.plain(y / np.maximum(norms, _TINY))
+            side = self._decoded(y, queries.spec)
+        else:
+            norms = np.linalg.norm(y, axis=1, keepdims=True)
+            side = Decoded.plain(y / np.maximum(norms, _TINY))
+        return without_common(side, self.calibration)
 
     def _decoded(self, x: Doubles, spec: Spec) -> Decoded:
         limit = self.calibration.limit
@@ -107,17 +116,17 @@ class NumberPosterior(TablePosterior):
         noise = np.maximum(with_norms.noise_energy, least) / stats.k / scale**2
         seen = np.minimum(along**2 / own / energy / scale**2, noise)
         hidden = 1 - 2 * along / own
-        return Decoded(x / scale[:, None], noise, seen, spread * hidden**2)
+        none = np.zeros_like(scale)
+        return Decoded(x / scale[:, None], noise, seen, spread * hidden**2, none, none)
 
     def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
-        """The error that all cosines share, and that of the projection of one query.
+        """The error of the projection of a query.
 
-        A query is projected once, so errors of all its cosines are correlated, and its best hits
-        are those whose cosines the projection exaggerates most.
+        It is projected once, so errors of all its cosines are correlated, and its best hits are
+        those whose cosines the projection exaggerates most.
         """
         deviation = math.sqrt(2 * self.spec.projection.inner_product_factor)
-        shared = self.calibration.mean_cosine * (1 - cosine)
-        return deviation * np.hypot(shared, 1 - cosine**2)
+        return deviation * (1 - cosine**2)
 
 
 def _moments(spec: Spec, limit: float) -> NoiseMoments:

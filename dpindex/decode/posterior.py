@@ -21,6 +21,7 @@ from dpindex.decode.calibration import (
     calibrated,
     posterior_cosines,
 )
+from dpindex.decode.common import joined
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 
@@ -60,7 +61,9 @@ class TablePosterior(Posterior):
         one = Decoded(vectors, *(part.reshape(groups, -1) for part in x[1:]))
         other = Decoded(columns, *(part[:, None] for part in y[1:]))
         seen = Observations.of(z, one, other, k)
-        cosine, error = posterior_cosines(seen, self._law(query_spec), self.calibration)
+        rest, error = posterior_cosines(seen, self._law(query_spec), self.calibration)
+        factor = self.spec.projection.inner_product_factor
+        cosine, error = joined(rest, error, (one, other), factor)
         return cosine, np.hypot(error, self.hidden_error(cosine, queries))
 
     def with_prior(self, codes: Codes) -> SimilarityCalibration:

@@ -75,7 +75,7 @@ def not_stated(estimate: Estimate) -> Estimate:
 
 
 MOST_ERROR = 0.15
-"""Cosines of larger errors rest on what is usual in the collection, which may not be so here."""
+"""Twice as much on either side spans 0.6: more says little but what is usual in a collection."""
 
 TOO_NOISY = (
     f"some similarities are not stated: codes say too little about them, their errors would be "

@@ -441,11 +441,8 @@ def test_e2_errors_of_hits_hold_or_are_not_stated(row, recipe):
     ("method", "k"),
     [("dp-signoporp-rr", 8), ("dp-signoporp-rr", 24), ("dp-signrp-rr", 8), ("dp-signrp-rr", 64)],
 )
-def test_e2_errors_of_signs_of_few_attributes_hold(method, k, seed, recipe):
-    """All positive: signs agree whatever the attributes are. They stated .99 ± .08 of .75.
-
-    The projection is drawn once, so all hits of an index may be off together.
-    """
+def test_e2_signs_of_few_positive_attributes_state_nothing(method, k, seed, recipe):
+    """Signs agree whatever the attributes are, or flips hide them. They stated .99 ± .08 of .75."""
     base = recipe(1500, 10 * seed + 1)
     asked = recipe(80, 10 * seed + 4)
     spec = dpi.Spec(
@@ -456,13 +453,8 @@ def test_e2_errors_of_signs_of_few_attributes_hold(method, k, seed, recipe):
     index.calibrate()
     for mode in ("exact", "private"):
         hits = index.search(asked, k=10, query=mode)
-        sizes = np.linalg.norm(base, axis=1)[hits.ids] * np.linalg.norm(asked, axis=1)[:, None]
-        truth = np.einsum("qkd,qd->qk", base[hits.ids], asked) / np.maximum(sizes, 1e-12)
-        stated = np.isfinite(hits.stderr)
-        assert stated.all() or "errors would be above 0.15" in hits.unstated
-        if stated.any():
-            within = np.abs(hits.similarity - truth)[stated] <= 2 * hits.stderr[stated]
-            assert within.mean() >= 0.9, mode
+        assert np.isnan(hits.similarity).all(), mode
+        assert "errors would be above 0.15" in hits.unstated
 
 
 def test_bits_of_codes_are_no_fewer_than_they_carry():

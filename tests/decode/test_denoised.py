@@ -48,9 +48,7 @@ def test_the_ten_best_are_stated_as_they_are(epsilon, mode):
     hits = index.search(asked, k=10, query=query)
     truth = _truth(base, asked, hits.ids)
     stated = np.isfinite(hits.stderr)
-    if not stated.mean() > 0.3:
-        assert "errors would be above 0.15" in hits.unstated
-        return
+    assert stated.mean() > (0.3 if mode == "cheaper" else 0.9)
     off = (hits.similarity - truth)[stated]
     assert abs(off.mean()) < 0.05
     assert np.mean(np.abs(off) <= 1.96 * hits.stderr[stated]) >= 0.9

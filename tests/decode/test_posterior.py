@@ -204,10 +204,14 @@ def test_observations_follow_their_law(facts, shortest, kind):
     assert 0.75 < z.std() < 1.08
 
 
-def holds(hits, truth, most_off=0.05):
-    """Nine in ten are true within their errors, and right on average; or a query states nothing."""
+def holds(hits, truth, most_off=0.05, least=0.0):
+    """Nine in ten are true within their errors, and right on average; or a query states nothing.
+
+    At least a share of the hits has to be stated.
+    """
     stated = np.isfinite(hits.stderr)
     assert stated.all() or "errors would be above 0.15" in hits.unstated
+    assert stated.mean() >= least
     if stated.mean() > 0.1:
         off = (hits.similarity - truth)[stated]
         assert np.mean(np.abs(off) <= 1.96 * hits.stderr[stated]) >= 0.9
@@ -236,7 +240,8 @@ def test_the_ten_best_are_covered(facts, epsilon, mode):
     hits = index.search(asked, k=10, query=mode)
     truth = np.einsum("qkd,qd->qk", base[hits.ids], asked)
     assert hits.unbiased.mean() > truth.mean() + 0.03
-    holds(hits, truth)
+    # By 32 signs an exact query is not known to follow the law of normal coordinates.
+    holds(hits, truth, least=0.0 if facts is SIGNS else 0.3)
 
 
 def active(count, seed):
@@ -270,6 +275,31 @@ def test_errors_hold_where_norms_differ(method, epsilon, k, mode):
     sizes = np.linalg.norm(base[hits.ids], axis=2) * np.linalg.norm(asked, axis=1)[:, None]
     truth = np.einsum("qkd,qd->qk", base[hits.ids], asked) / sizes
     holds(hits, truth, 0.1)
+
+
+def texts(count, seed):
+    """How often 200 words occur in texts of very different lengths."""
+    rng = np.random.default_rng(seed)
+    usual = np.random.default_rng(0).dirichlet(np.full(200, 0.6))
+    topics = np.random.default_rng(1).dirichlet(100 * usual, 15)
+    lengths = rng.lognormal(6.3, 1.0, (count, 1)) + 4
+    return np.minimum(rng.poisson(lengths * topics[rng.integers(15, size=count)]), 10) / 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["raw-staircase", "raw-square-wave"])
+def test_what_texts_have_in_common_is_not_stated_as_nearness(method):
+    """With one prior for all queries, short or long, .92 was stated for .88."""
+    base = texts(3000, 2)
+    asked = texts(200, 3)
+    index = dpi.PrivateIndex(
+        dpi.Spec(method, 200, epsilon=3.0, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0))
+    )
+    index.add(base)
+    hits = index.search(asked, k=10, query="exact")
+    sizes = np.linalg.norm(base[hits.ids], axis=2) * np.linalg.norm(asked, axis=1)[:, None]
+    truth = np.einsum("qkd,qd->qk", base[hits.ids], asked) / sizes
+    holds(hits, truth, most_off=0.03, least=0.9)
 
 
 @pytest.mark.parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
@@ -313,6 +343,11 @@ def test_foreign_bytes_are_no_calibration():
         SimilarityCalibration(5, denoised_energy=-2.0),
         SimilarityCalibration(5, uncovered=1.5),
         SimilarityCalibration(5, limit=-0.1),
+        SimilarityCalibration(5, mean=np.zeros(7), locations=np.ones((3, 8))),
+        SimilarityCalibration(5, mean=np.full(7, 1e200), locations=np.ones((3, 8))),
+        SimilarityCalibration(5, mean=np.ones(7), locations=np.zeros((3, 8))),
+        SimilarityCalibration(5, locations=np.arange(24.0, 0.0, -1.0).reshape(3, 8)),
+        SimilarityCalibration(5, locations=np.zeros((3, 9))),
         SimilarityCalibration(5, energy=1.0, energies=np.zeros(121)),
         SimilarityCalibration(5, energy=1.0, energies=np.full(121, 1e308)),
         SimilarityCalibration(5, density=np.full(128, 1.0)),
@@ -332,6 +367,11 @@ def test_a_calibration_of_other_codes_is_named():
     for middle, chances in ((0.0, np.full(121, 1 / 121)), (1.0, np.empty(0))):
         with pytest.raises(dpi.InputError, match="of other codes; calibrate"):
             energies_given(np.ones(3), middle, np.ones(121), chances)
+    assert index.calibration is not None
+    foreign = replace(index.calibration, mean=np.ones(7), locations=np.ones((3, 8)))
+    stated = decoder_of(index.spec).posterior(foreign)
+    with pytest.raises(dpi.InputError, match="of other codes; calibrate"):
+        stated.estimates(index.codes, PrivateQueries(index.codes, index.spec), 600)
 
 
 @pytest.mark.slow
@@ -412,7 +452,8 @@ def test_few_codes_state_no_similarity_and_say_how_many_would(rows, facts, tmp_p
                     opened.range_search(asked, 0.5)
             else:
                 stated = np.isfinite(hits.stderr)
-                assert stated.all() or facts is SIGNS  # 32 signs of 130 vectors say too little
+                # By 32 signs an exact query is not known to follow the law of normal coordinates.
+                assert stated.all() == (facts is not SIGNS or mode == "private")
                 assert (np.abs(hits.similarity[stated]) <= 1).all()
                 assert (hits.stderr[stated] > 0).all()
                 assert stated.all() == (hits.unstated == "")
@@ -477,17 +518,23 @@ def test_vectors_of_zeros_are_answered():
 
 
 @pytest.mark.parametrize("mode", ["exact", "private"])
-def test_noise_that_hides_a_table_of_categories_is_no_prior(mode):
+@pytest.mark.parametrize("columns", [8, 16])
+def test_noise_that_hides_a_table_of_categories_is_no_prior(columns, mode):
     """Few coordinates, of which noise is not quite normal: no near neighbours are read from it."""
     rng = np.random.default_rng(1)
-    tastes = rng.normal(size=(3100, 3)) @ rng.normal(size=(3, 32)) + rng.gumbel(size=(3100, 32))
-    table = np.eye(4)[tastes.reshape(-1, 8, 4).argmax(axis=2)].reshape(-1, 32)
+    tastes = rng.normal(size=(3100, 3)) @ rng.normal(size=(3, 4 * columns))
+    tastes += rng.gumbel(size=tastes.shape)
+    table = np.eye(4)[tastes.reshape(-1, columns, 4).argmax(axis=2)].reshape(3100, -1)
     spec = dpi.Spec(
-        "raw-square-wave-narrow", 32, epsilon=1.0, adjacency=dpi.attribute(1.0), bounds=(0.0, 1.0)
+        "raw-square-wave-narrow",
+        4 * columns,
+        epsilon=1.0,
+        adjacency=dpi.attribute(1.0),
+        bounds=(0.0, 1.0),
     )
     index = dpi.PrivateIndex(spec)
     index.add(base := table[100:])
     index.calibrate()
     hits = index.search(asked := table[:100], k=10, query=mode)
-    truth = np.einsum("qkd,qd->qk", base[hits.ids], asked) / 8
+    truth = np.einsum("qkd,qd->qk", base[hits.ids], asked) / columns
     holds(hits, truth)
