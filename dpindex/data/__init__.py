@@ -11,7 +11,7 @@ from __future__ import annotations
 from dpindex.data.dataset import Dataset, open_dataset
 from dpindex.data.ranges import Ranges, one_per_person
 from dpindex.data.readers import open_vectors, read_ids
-from dpindex.data.source import VectorSource, as_source, dense_rows
+from dpindex.data.source import VectorSource, as_source, dense_rows, taken_rows
 from dpindex.data.tables import TABLE_SUFFIXES, read_payload, read_tables
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "read_ids",
     "read_payload",
     "read_tables",
+    "taken_rows",
 ]

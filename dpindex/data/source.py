@@ -11,7 +11,14 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Indices, canonical_csr, is_masked, issparse
+from dpindex.base.arrays import (
+    AnyArray,
+    Indices,
+    canonical_csr,
+    is_masked,
+    issparse,
+    stacked,
+)
 from dpindex.base.errors import (
     EXTRAS,
     InputError,
@@ -370,15 +377,21 @@ def dense_rows(source: VectorSource, rows: Indices) -> AnyArray:
     >>> dense_rows(as_source(np.eye(3)), np.array([0, 2])).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
+    found = taken_rows(source, rows)
+    return np.asarray(found.toarray() if issparse(found) else found)
+
+
+def taken_rows(source: VectorSource, rows: Indices) -> Any:
+    """Return some rows of a source as they are kept: an array or a CSR matrix.
+
+    Parameters as of :func:`dense_rows`.
+    """
     parts = []
     for first, chunk in source.chunks():
         places = rows - first
         in_chunk = (places >= 0) & (places < chunk.shape[0])
-        part = chunk[places[in_chunk]]
-        if issparse(part):
-            part = part.toarray()
-        parts.append(part)
-    return np.concatenate(parts)
+        parts.append(chunk[places[in_chunk]])
+    return stacked(parts)
 
 
 def check_finite(source: VectorSource) -> None:

@@ -21,7 +21,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from dpindex.base.arrays import (
     AnyArray,
@@ -97,6 +97,8 @@ class Population:
         Distances of the near ranks.
     weight : float64 array, shape (q, m + s)
         Vectors of the collection that each vector and each near rank stands for.
+    lists : dict
+        Nearest codewords, by the digest of their codebook and what they are near to.
 
     >>> population = Population(np.random.default_rng(0).normal(size=(800, 6)), 8000, 100)
     >>> population.weight.sum(axis=1).round(6).tolist() == [8000.0] * 100
@@ -144,6 +146,8 @@ class Population:
         self._add_near_ranks(order, rising)
         self._weigh(order, rising)
         self._counted = cache(self._new_counted)
+        self.lists: dict[tuple[str, str], Integers] = {}
+        self._made: dict[tuple[bytes, bytes], NearVectors] = {}
 
     def _distances(self) -> Doubles:
         """Return the distances of all queries and all vectors, (q, m)."""
@@ -214,32 +218,64 @@ class Population:
         return merged
 
     def _farther_places(self, rising: Doubles) -> Integers:
-        """Return a place for each near rank, at random from two that are no nearer than it."""
+        """Return the place of the vector that each near rank is made towards.
+
+        At random one of the two that are no nearer. Where vectors are codewords, it is as many
+        behind the first as there are codewords nearer than a rank: their number varies, and what
+        is reported depends on it.
+        """
+        last = rising.shape[1] - 1
+        chance = self._stream.uniform(*self.near.shape)
+        if self.codewords is not None:
+            # As many groups as by Poisson's law: how many have a lower chance than what was drawn.
+            size = len(self.labels) / len(np.unique(self.labels))
+            nearer = self._edges[1:] / self.vectors_per_row / size
+            upto = scipy.special.pdtr(np.arange(last)[:, None], nearer)
+            groups = (upto[:, None] < chance).sum(axis=0)
+            return np.asarray(np.minimum(groups * size, last).astype(np.intp))
         pairs = zip(rising, self.near, strict=True)
         first = np.stack([np.searchsorted(distances, near) for distances, near in pairs])
-        last = rising.shape[1] - 1
-        behind = _BEHIND * self._stream.uniform(*first.shape)
-        places: Doubles = np.minimum(first, last) + behind
+        places: Doubles = np.minimum(first, last) + _BEHIND * chance
         return np.asarray(np.minimum(places, last).astype(np.intp))
 
-    def near_vectors(self, rows: Integers) -> NearVectors:
-        """Return the vectors of the near ranks of some queries.
+    def near_vectors(self, rows: Integers, ranks: Integers) -> NearVectors:
+        """Return the vectors of some near ranks of some queries; the last ones are kept.
+
+        Specs are compared by the same queries, so most of them ask for the same vectors.
+        """
+        key = (rows.tobytes(), ranks.tobytes())
+        made = self._made.get(key)
+        if made is None:
+            made = self._new_near_vectors(rows, ranks)
+            self._made = {key: made}
+        return made
+
+    def _new_near_vectors(self, rows: Integers, ranks: Integers) -> NearVectors:
+        """Return the vectors of some near ranks of some queries.
 
         Each lies on the arc from the query to a farther vector, or under l2 on the line. Values
         stay within those of the sample. Of a sample of equal norms, which a spec may state, all lie
-        on arcs, and norms stay.
+        on arcs, and norms stay. A sparse one has each attribute of the one or of the other: it has
+        few, and noise may depend on how large they are.
         """
-        near = self.near[rows].ravel()
-        sources = self._sources[rows].ravel()
-        farther = self._farther[rows].ravel()
-        asked = np.repeat(rows, self.near.shape[1])
+        chosen = np.ix_(rows, ranks)
+        near = self.near[chosen].ravel()
+        sources = self._sources[chosen].ravel()
+        farther = self._farther[chosen].ravel()
+        asked = np.repeat(rows, len(ranks))
         on_sphere = np.ptp(self._norms) <= _SAME_NORM
         if self.metric == "l2" and on_sphere:  # half a squared distance is a cosine's there
             square = max(float(np.mean(self._norms**2)), _TINY)
             near, farther = (distances / square for distances in (near, farther))
         if self.metric == "l2" and not on_sphere:
-            of_farther = np.sqrt(near / np.maximum(farther, _TINY))
+            of_farther = np.minimum(np.sqrt(near / np.maximum(farther, _TINY)), 1.0)
             of_query = 1.0 - of_farther
+        elif issparse(self.vectors) and not on_sphere:
+            norms = (self._asked_norms[asked], self._norms[sources])
+            share = _share_of_first(*norms, 1.0 - farther, 1.0 - near)
+            parts = (self.queries[asked], self.vectors[sources])
+            made = _crossed(*parts, share, self._stream.words(len(asked), np.uint32))
+            return NearVectors(made, self.labels[sources])
         else:
             lengths = np.maximum((self._asked_norms[asked], self._norms[sources]), _TINY)
             ratio = lengths[0] / lengths[1]
@@ -429,9 +465,51 @@ def _powers(logarithms: Doubles) -> Doubles:
 def _weighted(vectors: Any, weights: Doubles) -> Any:
     """Return vectors times weights, one each, in float32."""
     single = weights.astype(np.float32)
-    if issparse(vectors):
-        return scipy.sparse.diags(single) @ vectors
-    return vectors * single[:, None]
+    if not issparse(vectors):
+        return vectors * single[:, None]
+    # Not a product with a diagonal matrix: that sorts no row, and unsorted ones take scipy arrays
+    # of all columns to add up.
+    weighted = vectors.astype(np.float32)
+    weighted.data *= np.repeat(single, np.diff(vectors.indptr))
+    return weighted
+
+
+def _share_of_first(first: Doubles, second: Doubles, alike: Doubles, wanted: Doubles) -> Doubles:
+    """Return the share of attributes that a vector takes of the first, to be as near to it.
+
+    With a share a its inner product with the first is ``a·|x|² + (1 − a)⟨x, y⟩`` and its square is
+    ``a·|x|² + (1 − a)|y|²``, on average.
+
+    Parameters
+    ----------
+    first, second : float64 arrays, shape (n,)
+        Norms of two vectors.
+    alike, wanted : float64 arrays, shape (n,)
+        Their cosine, and that of the one that is made with the first.
+    """
+    square = np.maximum(first**2, _TINY)
+    inner = alike * first * second
+    gain = np.maximum(square - inner, _TINY)
+    least = wanted**2 * square
+    middle = 2.0 * inner * gain - least * (square - second**2)
+    rest = inner**2 - least * second**2
+    root = np.sqrt(np.maximum(middle**2 - 4.0 * gain**2 * rest, 0.0))
+    return np.asarray(np.clip((root - middle) / (2.0 * gain**2), 0.0, 1.0))
+
+
+def _crossed(first: Any, second: Any, share: Doubles, words: Integers) -> Any:
+    """Return rows that have each attribute of one CSR matrix or of another, by a coin for each."""
+
+    def kept(part: Any, inside: bool) -> Any:
+        entries = np.diff(part.indptr)
+        mixed = (part.indices.astype(np.uint32) ^ np.repeat(words, entries)) * np.uint32(2654435761)
+        coins = (mixed ^ mixed >> np.uint32(15)) * np.uint32(2246822519) / 2.0**32
+        left = part.copy()
+        left.data[(coins < np.repeat(share, entries)) != inside] = 0
+        left.eliminate_zeros()
+        return left
+
+    return kept(first, True) + kept(second, False)
 
 
 def numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -> Integers | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from dpindex.base.arrays import (
     Vectors,
     row_blocks,
     spaced,
-    stacked,
     unit,
 )
 from dpindex.decode.base import Decoder, PrivateQueries, Queries
@@ -32,18 +30,16 @@ from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
+from dpindex.study.draws import draws_of, noisy_codes
 from dpindex.study.population import Population
 from dpindex.study.target import FoundShares, Row
 
 # Codes of each vector that are counted. With 5 precision is .01 to .02 too high, as each stands for
 # more vectors of the collection.
 COUNTED_ROUNDS = 12
-# Near ranks that share the scores of codewords.
-_SHARED = 8
-# Numbers in vectors, codes or likelihoods of symbols that are held at a time.
-_MAX_NUMBERS = 1 << 22
+# Numbers in vectors or codes that are held at a time.
+_MAX_NUMBERS = 1 << 23
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
 
@@ -126,47 +122,11 @@ class Prediction:
         self._population = population
         self._privatizer = Privatizer(spec)
         self._plain = decoder_of(spec)
-        self._stream = PublicStream(0, "plan symbols")
+        self._draws = draws_of(spec, population)
         # A collection has no more codes than vectors.
         self._drawn = max(1, min(rounds, int(population.vectors_per_row)))
         self._rounds = min(self._drawn, COUNTED_ROUNDS)
-        self.codes = self._privatized(population.vectors, self._drawn, population.labels)
-
-    def _privatized(
-        self,
-        vectors: Vectors,
-        rounds: int,
-        labels: Integers,
-        between: tuple[Vectors, Integers] | None = None,
-    ) -> Codes:
-        """Return ``rounds`` codes of each vector, of no codeword of its group, (rounds·n, k).
-
-        Parameters
-        ----------
-        labels : int array, shape (n,)
-            Groups of the vectors.
-        between : vectors, shape (n, dim), and int array, shape (n,), optional
-            Of near ranks: the queries that they were made from, and the groups of the vectors that
-            they were made towards.
-        """
-        spec = self._spec
-        groups = self._population.codewords
-        if groups is None:
-            return self._privatizer.privatize(stacked([vectors] * rounds))
-        law = SymbolLaw.of(spec.law)
-        drawn = []
-        for rows in row_blocks(vectors.shape[0], _MAX_NUMBERS // law.size):
-            scores = self._privatizer.project(vectors[rows])
-            own = labels[rows, None] == groups
-            if between is not None:
-                queries, towards = between
-                of_queries = self._privatizer.project(queries[rows])
-                scores = _as_beside(scores, of_queries, towards[rows, None] == groups, own)
-            sums = np.cumsum(law.chances_without(scores, own), axis=1)
-            places = self._stream.uniform(len(sums), rounds) * sums[:, -1:]
-            drawn.append(np.stack([*map(np.searchsorted, sums, places)]))
-        symbols = np.concatenate(drawn).T.ravel()
-        return spec.format.codes(spec.format.pack(symbols))
+        self.codes = self._draws.of_vectors(self._drawn)
 
     @property
     def codes_to_learn_from(self) -> Codes:
@@ -174,7 +134,7 @@ class Prediction:
         others = self._population.others
         if others is None:
             return self.codes
-        return self._privatizer.privatize(stacked([others] * self._drawn))
+        return noisy_codes(self._privatizer, others, self._drawn)
 
     def found(
         self,
@@ -226,18 +186,16 @@ class Prediction:
     def _queries_at_once(self) -> int:
         """Queries whose near ranks and scores are held at a time."""
         population = self._population
-        width = max(min(population.vectors.shape[1], _MAX_NUMBERS), self._spec.code_length)
-        of_near = population.near.shape[1] * width
-        counted = self._rounds * population.vectors.shape[0]
-        return int(max(1, _MAX_NUMBERS // max(of_near, counted)))
+        rows = population.vectors.shape[0]
+        stored = 2 * population.vectors.size // rows  # a near rank has the entries of two vectors
+        of_near = population.near.shape[1] * max(stored, self._spec.code_length)
+        return int(max(1, _MAX_NUMBERS // max(of_near, self._rounds * rows)))
 
     def _queries(self, asked: Integers) -> tuple[Queries, Queries]:
         """Return private and exact queries; a private one is one code of its vector."""
-        population = self._population
-        vectors = population.queries[asked]
-        codes = self._privatized(vectors, 1, population.asked_labels[asked])
+        vectors = self._population.queries[asked]
         exact = self._plain.exact_queries(self._privatizer, vectors)
-        return PrivateQueries(codes, self._spec), exact
+        return PrivateQueries(self._draws.of_queries(asked), self._spec), exact
 
     def _scores(
         self, queries: AnyArray, items: AnyArray, near_items: AnyArray
@@ -270,25 +228,9 @@ class Prediction:
 
     def _near_codes(self, rows: Integers) -> Codes:
         """Return a code of each near rank of some queries, query by query."""
-        population = self._population
-        if population.near.size == 0:
+        if self._population.near.size == 0:
             return self.codes.take(slice(0))
-        made = population.near_vectors(rows)
-        if population.codewords is None:
-            return self._privatizer.privatize(made.vectors)
-        # Scores of all codewords take the time, and draws none: eight ranks share the middle one.
-        ranks = population.near.shape[1]
-        shared = np.arange(-(-ranks // _SHARED))
-        middle = np.minimum(_SHARED * shared + _SHARED // 2, ranks - 1)
-        first = np.arange(0, made.vectors.shape[0], ranks)[:, None]
-        chosen = (first + middle).ravel()
-        asked = np.repeat(rows, len(shared))
-        between = (population.queries[asked], made.towards[chosen])
-        labels = population.asked_labels[asked]
-        codes = self._privatized(made.vectors[chosen], _SHARED, labels, between)
-        place = np.arange(ranks)
-        of_query = np.arange(len(first))[:, None] * len(shared) + place // _SHARED
-        return codes.take((place % _SHARED * len(chosen) + of_query).ravel())
+        return self._draws.of_near(rows)
 
     def _items(self, decoder: Decoder, codes: Codes) -> AnyArray:
         """Return symbols, (n,), or vectors whose products with queries codes are ranked by."""
@@ -324,28 +266,6 @@ class Prediction:
             return None
         named: Integers = population.codewords[codes.stored.reshape(self._rounds, -1)]
         return np.asarray(named == population.asked_labels[rows, None, None])
-
-
-def _as_beside(scores: Any, of_queries: Any, towards: Bools, own: Bools) -> AnyArray:
-    """Return scores of codewords for near ranks that lie beside a vector, and not towards it.
-
-    A near rank that is made towards a codeword is too near to it, and without that codeword few
-    report what is nearest to the query. So that gets the score of one that is about as near to the
-    query, and as much more as it is nearer.
-
-    Parameters
-    ----------
-    scores, of_queries : arrays, shape (n, K)
-        Of all codewords for near ranks, and for their queries.
-    towards, own : bool arrays, shape (n, K)
-        Codewords of the groups of the vectors that near ranks are made towards, and of queries.
-    """
-    level = np.where(towards, of_queries, -np.inf).max(axis=1, keepdims=True)
-    apart = np.abs(np.where(towards | own, np.inf, of_queries) - level)
-    alike = apart.argmin(axis=1)[:, None]
-    beside = np.take_along_axis(scores, alike, axis=1)
-    nearer = level - np.take_along_axis(of_queries, alike, axis=1)
-    return np.asarray(np.where(towards, beside + nearer, scores))
 
 
 def _shares(means: Doubles, ladder: Sequence[int]) -> FoundShares:

@@ -19,12 +19,13 @@ from dpindex.base.arrays import (
     Integers,
     Vectors,
     in_units_of_largest,
+    issparse,
     row_norms,
     spaced,
     unit,
 )
 from dpindex.base.errors import DamagedError, InputError, StorageError
-from dpindex.data import VectorSource, as_source, dense_rows
+from dpindex.data import VectorSource, as_source, taken_rows
 from dpindex.data.source import check_finite
 from dpindex.decode.base import Metric
 from dpindex.mechanism.codebooks import centroid_codebook
@@ -300,15 +301,11 @@ def sample_rows(source: VectorSource, count: int) -> Any:
         For wide rows of too many entries.
     """
     rows, columns = source.shape
-    chosen = spaced(rows, count)
+    found = taken_rows(source, spaced(rows, count))
     if columns <= MAX_DENSE_DIM:
-        return dense_rows(source, chosen).astype(np.float32)
-    parts = []
-    for first, chunk in source.chunks():
-        places = chosen[chosen >= first] - first
-        kept = chunk[places[places < chunk.shape[0]]]
-        parts.append(scipy.sparse.csr_matrix(kept, dtype=np.float32))
-    sample = scipy.sparse.vstack(parts, format="csr")
+        dense = found.toarray() if issparse(found) else found
+        return dense.astype(np.float32)
+    sample = scipy.sparse.csr_matrix(found, dtype=np.float32)
     sample.eliminate_zeros()
     if sample.nnz > _MAX_ENTRIES * sample.shape[0]:
         raise InputError(

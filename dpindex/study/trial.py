@@ -34,7 +34,7 @@ from dpindex.base.arrays import (
     stacked,
 )
 from dpindex.base.threads import limited_threads, share_cores
-from dpindex.data import as_source, dense_rows
+from dpindex.data import as_source, dense_rows, taken_rows
 from dpindex.decode.base import Metric
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_if_possible
@@ -142,8 +142,13 @@ class Trial:
     @cached_property
     def known(self) -> Rows:
         """Rows of the vectors that an attacker looks for, evenly spaced, fewer of long ones."""
-        most = max(1, _MAX_NUMBERS // self.index.spec.dim)
+        most = max(1, _MAX_NUMBERS // self._width)
         return spaced(len(self.index), min(_KNOWN, most))
+
+    @property
+    def _width(self) -> int:
+        """Numbers that are held for a vector of the base, or 1 if it is sparse."""
+        return 1 if self._base.is_sparse else self.index.spec.dim
 
     def linkage(self) -> Linkage:
         """Return how many codes fit known vectors better than their own, by the law of the noise.
@@ -151,21 +156,21 @@ class Trial:
         The attacker knows some other vectors of the base too.
         """
         spec = self.index.spec
-        others = public_rows(len(self.index), spec.dim, self.known)
+        others = public_rows(len(self.index), self._width, self.known)
         crowd_size = decoder_of(spec).likelihoods.crowd_size
         crowd = others[spaced(len(others), crowd_size)]
         codes = self.index.codes
         return measure_linkage(
             self._privatizer,
-            dense_rows(self._base, self.known),
+            taken_rows(self._base, self.known),
             codes.take(self.known),
             codes,
-            dense_rows(self._base, crowd),
+            taken_rows(self._base, crowd),
         )
 
     def own_codes_found(self) -> float:
         """Return the share of known vectors whose own code an exact search finds first."""
-        known = dense_rows(self._base, self.known)
+        known = taken_rows(self._base, self.known)
         (found,) = self.nearest(known, 1, "exact").T
         return float((found == self.known).mean())
 

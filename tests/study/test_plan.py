@@ -579,7 +579,8 @@ def test_vectors_of_near_ranks_lie_where_they_should(sample):
     for metric in ("cosine", "l2"):
         population = Population(sample, N, 40, metric=metric)
         rows = np.arange(3, 9)
-        made = population.near_vectors(rows).vectors.reshape(6, -1, DIM).astype(np.float64)
+        every = np.arange(population.near.shape[1])
+        made = population.near_vectors(rows, every).vectors.reshape(6, -1, DIM).astype(np.float64)
         asked = population.queries[rows, None].astype(np.float64)
         distances = ((made - asked) ** 2).sum(axis=2) / 2
         if metric == "cosine":
