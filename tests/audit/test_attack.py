@@ -7,9 +7,6 @@ with probability at most 1e-6.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import count
@@ -23,16 +20,14 @@ from dpindex import (
     Codebook,
     Dense,
     InputError,
-    PrivateIndex,
     Privatizer,
     Repeated,
     Spec,
     attribute,
-    codes_from_bytes,
     l2,
     record,
 )
-from dpindex.audit import attack, attack_releases
+from dpindex.audit import attack
 from dpindex.audit.attack import (
     binomial_bounds,
     epsilon_lower_bound,
@@ -81,45 +76,6 @@ def test_records_are_told_apart_by_nearly_one(name):
     report = attack(RECORD[name], trials=600_000, confidence=SURE)
     assert 0.95 <= report.lower_bound <= 1.0, str(report)
     assert not report.violated
-
-
-class ThroughFiles:
-    """Releases of `dpindex privatize` that went through a file and a reopened index."""
-
-    def __init__(self, spec, rows, count, folder):
-        (folder / "spec.json").write_text(spec.to_json())
-        words = ["privatize", "vectors.npy", "out.codes", "--spec", "spec.json"]
-        if spec.codebook is not None:
-            np.save(folder / "codebook.npy", spec.codebook.stated)
-            words += ["--codebook", "codebook.npy"]
-        self.codes = {}
-        self.released: Counter[bytes] = Counter()
-        for number, row in enumerate(rows):
-            np.save(folder / "vectors.npy", np.tile(row, (count, 1)))
-            command = [sys.executable, "-m", "dpindex", *words]
-            subprocess.run(command, cwd=folder, check=True)
-            index = PrivateIndex(spec)
-            index.add_codes(codes_from_bytes((folder / "out.codes").read_bytes()))
-            index.save(folder / f"index{number}")
-            self.codes[row.tobytes()] = PrivateIndex.open(folder / f"index{number}").codes
-            (folder / "out.codes").unlink()
-
-    def __call__(self, row, count):
-        key = row.tobytes()
-        first = self.released[key]
-        self.released[key] += count
-        return self.codes[key].take(slice(first, first + count))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "least"), [("staircase", 0.5), ("cap", 0.4), ("codebook", 0.4)])
-def test_through_the_command_line_a_file_and_an_index(name, least, tmp_path):
-    spec = {**HONEST, **RECORD}[name]
-    whole = worst_pairs(spec)[0]
-    pair = whole.single or whole
-    releases = ThroughFiles(spec, pair.rows, 4000, tmp_path)
-    report = attack_releases(releases, [pair], spec.guarantee, trials=4000, confidence=SURE)
-    assert least <= report.lower_bound <= 1.0, str(report)
 
 
 def test_a_record_and_its_opposite_have_nothing_in_common():

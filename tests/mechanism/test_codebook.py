@@ -130,13 +130,6 @@ def test_grid_of_special_vectors():
     np.testing.assert_array_equal(on_sphere_grid(rows), wanted)
 
 
-def test_sparse_similarities_are_the_dense_ones():
-    map_ = CodewordMap(Codebook(VECTORS))
-    rows = np.random.default_rng(3).normal(size=(2500, 12)) * (np.arange(12) % 3 == 0)
-    np.testing.assert_array_equal(map_.apply_sparse(sparse.csr_matrix(rows)), map_.apply(rows))
-    assert map_.scale * map_.apply(VECTORS[:1]).max() == pytest.approx(1.0, abs=5e-3)
-
-
 def test_specs_name_their_codebook():
     book = Codebook(VECTORS)
     spec = Spec("record-codebook", 12, epsilon=4.0, adjacency=record(), codebook=book)

@@ -2,8 +2,6 @@
 
 from fractions import Fraction
 
-import mpmath
-import numpy as np
 import pytest
 
 from dpindex.audit.exact_arithmetic import (
@@ -13,7 +11,6 @@ from dpindex.audit.exact_arithmetic import (
 )
 from dpindex.base.errors import InputError
 from dpindex.mechanism.noise.additive import (
-    CellTable,
     TwoDigitLaplace,
     geometric_noise,
 )
@@ -50,46 +47,6 @@ def test_pure_law_is_exact(epsilon, rows, neighbouring):
     # The same law with 5 % less noise fails, and so does the claim of a 5 % smaller epsilon.
     assert not passes(geometric_noise(1.05 * epsilon, changed).source, epsilon, changed)
     assert not passes(law.source, epsilon * 0.95, changed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "rows", "neighbouring"),
-    [
-        (1.0, 1e-6, 1000, "add-remove"),
-        (1.0, 1e-6, 1000, "replace"),
-        pytest.param(0.1, 1e-8, 100, "add-remove", marks=pytest.mark.slow),
-        (20.0, 1e-6, 10, "replace"),
-    ],
-)
-def test_gaussian_law(epsilon, delta, rows, neighbouring):
-    """Balle & Wang's delta at L2 shift √R (√2R), in 300 bits; the table against the normal law."""
-    width = 64
-    law = count_noise(epsilon, delta, rows, width, neighbouring)
-    changed = rows * CHANGED[neighbouring]
-    table = law.source
-    assert isinstance(table, CellTable)
-    masses = table.masses
-    bits = table.bits
-    assert masses == masses[::-1]
-    assert table.first == -(len(masses) // 2)
-    with mpmath.workprec(300):
-        sigma = mpmath.sqrt(mpmath.mpf(variance(law)) - mpmath.mpf(1) / 12)  # less the rounding
-        e = mpmath.exp(epsilon)
-
-        def spent(sigma):
-            mu = mpmath.sqrt(changed) / sigma
-            return mpmath.ncdf(mu / 2 - epsilon / mu) - e * mpmath.ncdf(-mu / 2 - epsilon / mu)
-
-        # Sheppard's correction leaves sigma uncertain in the 12th digit: 1e-9 is the law's margin.
-        assert spent(sigma) <= delta * (1 + mpmath.mpf(10) ** -7)
-        assert spent(sigma) >= delta * mpmath.mpf("0.999")  # and no more noise than needed
-        assert spent(sigma / mpmath.mpf("1.05")) > delta * mpmath.mpf("1.05")
-        reach = len(masses) // 2
-        edges = [mpmath.ncdf((z - mpmath.mpf("0.5")) / sigma) for z in range(-reach, reach + 2)]
-    counted = np.array([m / (1 << bits) for m in masses])
-    normal = np.diff(np.array([float(edge) for edge in edges]))
-    assert np.abs(counted - normal).sum() < 1e-9
 
 
 def test_root_r_gain():

@@ -61,19 +61,6 @@ def test_known_answer():
 
 
 @folded(("dim", "k", "repetitions"), SHAPES)
-def test_each_attribute_lies_in_one_bin_of_bounded_length(dim, k, repetitions):
-    matrix = Oporp(dim, k, 3, repetitions).apply(np.eye(dim)).reshape(dim, repetitions, -1)
-    assert (np.abs(matrix).sum(axis=2) == 1).all()
-    lengths = np.abs(matrix).sum(axis=0)
-    bins = k // repetitions
-    length = -(-dim // bins)
-    assert Oporp(dim, k, 3, repetitions).max_column_l1 == length
-    assert lengths.max() <= length
-    if dim % bins == 0:
-        assert (lengths == length).all()
-
-
-@folded(("dim", "k", "repetitions"), SHAPES)
 @folded("dtype", [np.float32, np.float64])
 def test_dense_sparse_and_definition_agree(dim, k, repetitions, dtype):
     rng = np.random.default_rng(dim)
@@ -89,20 +76,6 @@ def test_dense_sparse_and_definition_agree(dim, k, repetitions, dtype):
     np.testing.assert_array_equal(projection.apply_sparse(sparse.csr_matrix(x)), wanted)
     for i in range(len(x)):  # a row alone has the bits it has in a batch
         np.testing.assert_array_equal(projection.apply(x[i : i + 1]), wanted[i : i + 1])
-
-
-def test_seed_dim_bins_and_repetition_all_matter():
-    matrices = [
-        Oporp(12, 4, 0).apply(np.eye(12)),
-        Oporp(12, 4, 1).apply(np.eye(12)),
-        *np.hsplit(Oporp(12, 8, 2, 2).apply(np.eye(12)), 2),
-    ]
-    for i, one in enumerate(matrices):
-        for other in matrices[:i]:
-            assert (one != other).any()
-    np.testing.assert_array_equal(
-        Oporp(12, 4, 2).apply(np.eye(12)), Oporp(12, 8, 2, 2).apply(np.eye(12))[:, :4]
-    )
 
 
 @folded(("dim", "k", "repetitions"), SHAPES)

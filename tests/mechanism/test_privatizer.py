@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from helpers.specs import length, needed
 from scipy import sparse
 
 import dpindex as dpi
@@ -47,23 +46,6 @@ def distinct(rows):
     """How many different rows."""
     rows = np.ascontiguousarray(rows)
     return len(np.unique(rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1])))))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].definition == "DP"])
-def test_identical_vectors_never_share_noise(row):
-    """40 000 equal vectors, in several tasks, threads and calls, with codes of 128 or more random
-    bits: two equal codes would come from noise used twice (by chance: below 1e-27). Of symbols
-    forty together have as many.
-    """
-    spec = dpi.Spec(**(needed(row, 128) | {"dim": 128, "k": length(row, 128), "epsilon": 0.05}))
-    x = np.broadcast_to(np.random.default_rng(4).uniform(0, 1, 128), (20_000, 128))
-    codes = [dpi.Privatizer(spec, allow_unprotected=True).privatize(x, threads=2) for _ in range(2)]
-    both = np.concatenate([np.asarray(part.stored, dtype=np.int32) for part in codes])
-    group = 40 if row.codes == "symbols" else 1
-    if row.family.public is dpi.Design:  # eight coordinates a code
-        group = 16
-    assert distinct(both.reshape(len(both) // group, -1)) == len(both) // group
 
 
 def test_no_stretch_of_noise_comes_twice():

@@ -5,13 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from independent.oracle import fast_jl
 from scipy import sparse
-from scipy.linalg import hadamard
 
 from dpindex.mechanism.papers.sparse import FastJL
 from dpindex.mechanism.projections import rotation
-from dpindex.mechanism.projections.rotation import Rotation, on_grid, walsh_hadamard
+from dpindex.mechanism.projections.rotation import Rotation, on_grid
 
 SIZES = [(1, 64), (48, 64), (64, 64), (100, 64), (384, 128), (384, 512), (700, 1024)]
 
@@ -126,23 +124,3 @@ def test_known_answer():
 
 
 FAST_JL = [[-11, -24, -19], [-11, -22, -19], [-11, -24, 19], [-11, -22, 19]]
-
-
-@pytest.mark.parametrize("size", [1, 2, 8, 256])
-def test_walsh_hadamard(size):
-    x = np.random.default_rng(0).integers(-99, 100, (5, size)).astype(np.float64)
-    np.testing.assert_array_equal(walsh_hadamard(x.copy()), x @ hadamard(size))
-
-
-@pytest.mark.parametrize(("dim", "k"), SHAPES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_fast_way_is_the_product_of_the_factors(dim, k, dtype):
-    projection = FastJL(dim, k, 3)
-    x = np.random.default_rng(2).integers(-30, 31, (9, dim)).astype(dtype)
-    x[:, ::3] = 0
-    matrix = fast_jl({"dim": dim, "k": k, "seed": 3}).matrix
-    wanted = x.astype(np.float64) @ np.array(matrix)
-    fast = projection.apply(x)
-    assert fast.dtype == dtype
-    np.testing.assert_array_equal(fast, wanted)
-    np.testing.assert_array_equal(projection.apply_sparse(sparse.csr_matrix(x)), wanted)

@@ -84,36 +84,6 @@ def test_every_bucket_against_the_inverse(name, fresh):
     assert np.array_equal(drawn, expected - 2)
 
 
-@pytest.mark.parametrize("name", [name for name in TABLES if len(TABLES[name][0]) > 1])
-def test_keys_next_to_every_boundary(name):
-    """The first 64 bits just below, at and above each boundary; ties are settled by the rest."""
-    masses, bits = TABLES[name]
-    table = CellTable(masses, 0, bits=bits)
-    low_bits = bits - 64
-    for i in range(1, len(masses)):
-        boundary = sum(masses[:i])
-        for key in (boundary - 1, boundary, boundary + 1, boundary + (1 << low_bits)):
-            if not 0 <= key < 1 << bits:
-                continue
-            top = key >> (bits - 16)
-            word = np.array([top << 16 | 0xABCD], np.uint32)
-            fresh = np.array([(key >> low_bits & (1 << 48) - 1) << 16 | 0x1234], np.uint64)
-            low = (key & ((1 << low_bits) - 1)).to_bytes(low_bits // 8, "little")
-            script = [word, fresh, np.frombuffer(low, np.uint8)]
-            # Buckets inside a cell read one word, keys without a tie two, ties all three.
-            for length in (1, 2, 3):
-                stream = Scripted(script[:length])
-                try:
-                    drawn = table.sample(1, stream)
-                except IndexError:
-                    continue
-                assert drawn.tolist() == [_cell(masses, key)]
-                assert stream.spent
-                break
-            else:
-                raise AssertionError("asked for more words than there are")
-
-
 @pytest.mark.parametrize("cell_bits", [0, 1, 5, 12, 16])
 def test_low_bits_of_the_word_are_the_offset_inside_the_cell(cell_bits):
     masses = _masses([1, 2, 3])

@@ -225,32 +225,6 @@ def test_unbiased(hash, width, options):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
-def test_standard_error_is_the_spread_over_releases():
-    x = data(3000)
-    q = data(5, seed=9)
-    sketches = [small(rows=50, seed=seed).fit(x).release() for seed in range(80)]
-    spread = np.std([sketch.count(q) for sketch in sketches], axis=0, ddof=1)
-    stated = np.mean([sketch.summary(q)["stderr"] for sketch in sketches], axis=0)
-    assert stated == pytest.approx(spread, rel=0.5)
-
-
-@pytest.mark.usefixtures("known_noise")
-def test_size_density_and_bound():
-    x = data(20_000)
-    q = data(20, seed=3)
-    sketch = small(rows=100, width=200, epsilon=2.0).fit(x).release()
-    truth = kernel_sum(PStable(1.0, 2), x, q)
-    # N̂ has a standard deviation of √(2·200·100)/2 = 100.
-    assert abs(sketch.size - 20_000) < 600
-    assert sketch.density(q) == pytest.approx(sketch.count(q) / sketch.size)
-    median = sketch.summary(q, 0.01)
-    assert (np.abs(median["count"] - truth) <= median["bound"]).all()
-    mean = sketch.summary(q)
-    assert (np.abs(mean["count"] - truth) < 6 * mean["stderr"]).all()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("known_noise")
 def test_mean_density():
     """Over 12 partitions of 100 rows, each off by 6 %: 10 % is more than 5 deviations."""
     x = data(5000)

@@ -187,18 +187,6 @@ def test_a_guide_of_a_part_of_the_vectors_is_refused():
     refuse_leaks(Codebook(book.stated), LeakCheck(book, 1000).evidence(0, rows[:500]))
 
 
-def test_low_centroids_by_the_command_line(run, tmp_path):
-    np.save(tmp_path / "x.npy", PRIVATE)
-    np.save(tmp_path / "other.npy", PUBLIC)
-    for source in ("x", "other"):
-        codebook = ("codebook", f"{source}.npy", f"{source}-means.npy", "--size", 34)
-        assert run(*codebook, "--centroids")[0] == 0
-    terms = ("--method", "record-codebook", "--record", "--epsilon", 4, "--codebook")
-    fails(run("build", "x.npy", "leaky", *terms, "x-means.npy"), "codewords are means of the")
-    assert not (tmp_path / "leaky").exists()
-    assert run("build", "x.npy", "index", *terms, "other-means.npy")[0] == 0
-
-
 WHOLE = np.random.default_rng(5).integers(0, 256, (900, 3)) @ np.eye(3, 40, dtype=np.int64)
 LIKE = (WHOLE + np.random.default_rng(6).integers(0, 60, (900, 40))).astype(np.float32)
 
@@ -236,17 +224,6 @@ def test_a_design_of_others_is_accepted():
         design=design(bits[:400], epsilon=2.0, code_length=8),
     )  # fmt: skip
     PrivateIndex(spec).add(bits[400:])
-
-
-def test_command_line_of_a_design(run, tmp_path):
-    np.save(tmp_path / "x.npy", LIKE)
-    made = ("--epsilon", 2, "--beta", 1, "--scale", 255, "--code-length", 4)
-    assert run("design", "x.npy", "own.design", *made)[0] == 0
-    terms = ("--method", "dp-designed-laplace", "--beta", 1, "--scale", 255, "--bounds", 0, 1.3)
-    build = ("build", "x.npy", "index", *terms, "--epsilon", 2, "--design", "own.design")
-    fails(run(*build), "512 of the 512 public vectors are private vectors too", "--skip-leak-check")
-    assert not (tmp_path / "index").exists()
-    assert run(*build, "--skip-leak-check")[0] == 0
 
 
 def test_sparse_rows_of_millions_of_attributes_are_compared_with_a_design():
