@@ -439,19 +439,6 @@ def test_a_denoiser_that_cannot_be_learned_is_no_failure(run, files):
     assert run("build", "x.npy", "other", *STAIRCASE, "--denoise", "best")[0] == 2
 
 
-@pytest.mark.slow
-def test_evaluate_denoises(run, files):
-    np.save(files / "base.npy", low_rank(600))
-    code, _, err = run(
-        *("evaluate", "base.npy", "base.npy", "--report", "report", "--beta", 1, "--epsilons", "3"),
-        *("--methods", "raw-staircase", "--runs", 1, "--max-queries", 5, "--bounds", 0, 1),
-        *("--denoise", "linear", "--image-shape", "4x6"),
-    )
-    assert code == 0, err
-    assert "denoised first (linear)" in (files / "report" / "report.html").read_text("utf-8")
-    assert "reconstruction_error" in (files / "report" / "curve.csv").read_text("utf-8")
-
-
 def test_usage_errors_exit_with_two(run, files):
     assert run("build", "x.npy")[0] == 2
     assert run("query", "ix", "q.npy", "--query", "public")[0] == 2

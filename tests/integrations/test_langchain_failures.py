@@ -89,32 +89,6 @@ def test_an_addition_that_failed_is_repeated_at_no_cost(application, which, stag
     assert application.store.repair() == ([], [], [])
 
 
-def test_an_addition_without_a_ledger_is_repeated_too():
-    documents = FailingStore()
-    store = PrivateVectorStore(EMBEDDING, PRIVATE, documents=documents)
-    documents.fail(calls=3)
-    with pytest.raises(ConnectionError):
-        store.add_texts(["a"], ids=["1"])
-    assert store.get_by_ids(["1"]) == []
-    store.add_texts(["a"], ids=["1"])
-    assert found(store, "a") == "a"
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_deletion_that_failed_is_repeated(application, stage):
-    application.store.add_texts(["a", "b", "c"], ids=["1", "2", "3"])
-    for id, which in (("1", application.documents), ("2", application.vectors)):
-        which.fail(1, stage)
-        with pytest.raises(ConnectionError):
-            application.store.delete([id])
-        assert found(application.store, "c") == "c"
-        application.restart()
-        assert id not in application.store.index
-        application.store.delete([id])
-    assert application.store.repair() == ([], [], [])
-    assert [*application.documents.yield_keys()] == [*application.vectors.yield_keys()] == ["3"]
-
-
 def test_a_change_that_failed_never_leaves_the_code_of_another_text(tmp_path):
     application = Application(tmp_path, allow_rerelease=True)
     application.store.add_texts(["a"], ids=["1"])

@@ -59,61 +59,6 @@ def served(index, program=(sys.executable, "-m", "dpindex")):
             process.kill()
 
 
-@pytest.mark.slow
-def test_what_was_answered_is_there_once_after_kill_9(index):
-    all_codes = codes(CLIENTS * EACH)
-    answered = {}
-    half = threading.Event()
-    killed = threading.Event()
-
-    def send(first, url):
-        client = Client(url, SUBMIT, timeout=SECONDS)
-        for row in range(first, first + EACH):
-            if row == first + EACH - 1:
-                killed.wait(SECONDS)  # so that some are left
-            one = all_codes.take(slice(row, row + 1)).to_bytes()
-            try:
-                if client.submit(one, [f"device {row}"]) == "stored":
-                    answered[f"device {row}"] = row
-            except dpi.InputError:  # the server was killed
-                return
-            if len(answered) > CLIENTS * EACH // 2:
-                half.set()
-
-    def ask(url):
-        client = Client(url, SEARCH, timeout=SECONDS)
-        try:
-            while not half.is_set():
-                client.search(all_codes.take(slice(0, 2)).to_bytes(), k=3)
-        except dpi.InputError:
-            pass
-
-    with served(index) as (process, url):
-        Client(url, SUBMIT).submit(all_codes.take(slice(0, 1)).to_bytes(), ["first"])
-        starts = range(0, CLIENTS * EACH, EACH)
-        threads = [threading.Thread(target=send, args=(start, url)) for start in starts]
-        threads.append(threading.Thread(target=ask, args=(url,)))
-        for thread in threads:
-            thread.start()
-        assert half.wait(SECONDS)
-        process.send_signal(signal.SIGKILL)
-        killed.set()
-        for thread in threads:
-            thread.join(SECONDS)
-    assert CLIENTS * EACH // 2 < len(answered) < CLIENTS * EACH
-    with served(index) as (process, url):  # what was accepted is put into the index first
-        assert Client(url, SUBMIT).submit(all_codes.take(slice(0, 1)).to_bytes(), ["x"]) == "stored"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(SECONDS) == 0
-    saved = dpi.PrivateIndex.open(index)
-    assert set(answered) <= set(saved)
-    assert len(set(saved)) == len(saved)
-    stored = saved.codes.stored
-    for place, name in enumerate(saved):
-        row = int(str(name).partition(" ")[2] or 0)
-        assert np.array_equal(stored[place], all_codes.stored[row])
-
-
 FULL_DISK = """
 import os, sqlite3, sys
 

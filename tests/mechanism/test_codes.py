@@ -264,15 +264,15 @@ def test_bytes_are_pinned():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_every_change_of_one_byte_is_refused(name):
+def test_every_flipped_bit_is_refused(name):
     data = made(name, 2, 3).to_bytes()
     codes_from_bytes(data)
     for place in range(len(data)):
-        for value in range(256):
-            if value != data[place]:
-                broken = data[:place] + bytes([value]) + data[place + 1 :]
-                with pytest.raises(InputError):
-                    codes_from_bytes(broken)
+        for bit in range(8):
+            broken = bytearray(data)
+            broken[place] ^= 1 << bit
+            with pytest.raises(InputError):
+                codes_from_bytes(bytes(broken))
 
 
 @pytest.mark.parametrize("name", NAMES)
