@@ -24,7 +24,6 @@ SPEC = dpi.Spec("dp-signoporp-rr", dim=64, k=64, epsilon=4.0, adjacency=dpi.attr
 SUBMIT = 32 * "a"
 SEARCH = 32 * "b"
 CLIENTS = 8
-EACH = 250
 SECONDS = 600.0
 """Against a hang only."""
 
