@@ -169,6 +169,8 @@ class Population:
         if len(self._edges) > 1:
             self.near = self._near_distances(rising)
             places = self._farther_places(rising[:, :_SOURCES])
+        # Drawn here once: threads make near vectors at the same time.
+        self._coins = self._stream.words(self.near.size, np.uint32).reshape(self.near.shape)
         self._sources = np.take_along_axis(order, places, axis=1)
         self._farther = np.take_along_axis(rising, places, axis=1)
 
@@ -274,7 +276,7 @@ class Population:
             norms = (self._asked_norms[asked], self._norms[sources])
             share = _share_of_first(*norms, 1.0 - farther, 1.0 - near)
             parts = (self.queries[asked], self.vectors[sources])
-            made = _crossed(*parts, share, self._stream.words(len(asked), np.uint32))
+            made = _crossed(*parts, share, self._coins[chosen].ravel())
             return NearVectors(made, self.labels[sources])
         else:
             lengths = np.maximum((self._asked_norms[asked], self._norms[sources]), _TINY)
