@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -92,6 +93,23 @@ def test_example_on_an_engine(name):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "400 of 400 vectors privatized in 4 shards" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "lines", "said"),
+    [
+        ("public_topics", 20, r"^\[\[ *\d+ .*\]\] \[\[0\.\d+ "),
+        ("sealed_originals", 1, r"^\d+ epsilon = \d"),
+    ],
+)
+def test_a_weaker_promise_that_finds_more(name, lines, said):
+    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.splitlines()
+    assert len(printed) == lines
+    assert all(re.search(said, line) for line in printed), done.stdout
 
 
 @pytest.mark.slow
