@@ -63,10 +63,14 @@ class Privatizer(Projector):
         if max_epsilon is not None:
             refuse_above(finite_number(max_epsilon, "max_epsilon"), spec)
         super().__init__(spec)
-        self.stream = stream or secret_stream
+        self._given_stream = stream
 
     def __repr__(self) -> str:
         return f"<Privatizer: {self.spec.method}, {self.spec.guarantee}>"
+
+    def stream(self) -> BitSource:
+        """The stream that a block of vectors gets its noise from, as it is now."""
+        return (self._given_stream or secret_stream)()
 
     def privatize(
         self,
