@@ -385,6 +385,9 @@ def taken_rows(source: VectorSource, rows: Indices) -> Any:
     """Return some rows of a source as they are kept: an array or a CSR matrix.
 
     Parameters as of :func:`dense_rows`.
+
+    >>> taken_rows(as_source(np.eye(3)), np.array([2])).tolist()
+    [[0.0, 0.0, 1.0]]
     """
     parts = []
     for first, chunk in source.chunks():

@@ -98,9 +98,10 @@ def test_a_column_for_each_coordinate_is_read_by_name(run, tmp_path):
         with pytest.raises(InputError, match=r"no single column 'e\*'; name one of id, d0"):
             _read(f"{path}:e*")
     for name in ("x.parquet", "file.arrow"):
-        build = ("build", name, f"ix-{name}", *STAIRCASE, "--id-column", "id")
+        built = f"of-{name.replace('.', '-')}"
+        build = ("build", name, built, *STAIRCASE, "--id-column", "id")
         assert run(*build, "--columns", "d0:d3", "--payload-columns", "other")[0] == 0
-        index = dpi.open(tmp_path / f"ix-{name}")
+        index = dpi.open(tmp_path / built)
         assert index.ids.tolist() == NAMES
         assert index.payload["other"].to_pylist() == list(range(7))
     fails(run("build", "x.parquet", "no", *STAIRCASE), "0 list columns of numbers", "--columns")
