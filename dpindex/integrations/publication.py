@@ -479,7 +479,17 @@ def table_at(location: AnyPath, dataset: Dataset) -> Callable[[Path], None] | No
     schema = None if payload is None else payload.schema
     with closing(open_database(text, "dpindex", new=True)) as database:
         database.create(Layout(False, 0, 0, "ip", schema))
-    return lambda folder: publish(PrivateIndex.open(folder), text, allow_unprotected=True)
+
+    def publish_once(folder: Path) -> None:
+        index = PrivateIndex.open(folder)
+        whole = Publication.of(index, index.codes, index.ids, True).to_bytes()
+        with closing(open_database(text, "dpindex", new=True)) as database:
+            documents = Documents(database)
+            if documents.open() and documents.read(WHOLE) == whole:
+                return  # it died after this
+        publish(index, text, allow_unprotected=True)
+
+    return publish_once
 
 
 def _write(

@@ -197,7 +197,7 @@ def backwards(function, shards):
 
 
 @pytest.mark.parametrize("end", ["", "/"])
-def test_a_build_becomes_a_table_and_goes_on_where_it_was_cut_off(tmp_path, monkeypatch, end):
+def test_a_build_becomes_a_table_and_goes_on_wherever_it_was_cut_off(tmp_path, monkeypatch, end):
     place = f"{tmp_path}/codes.parquet{end}"
     dataset = as_dataset(as_source(X)).with_labels(np.arange(len(X)), pa.table(YEARS))
 
@@ -215,6 +215,11 @@ def test_a_build_becomes_a_table_and_goes_on_where_it_was_cut_off(tmp_path, monk
         dpi.build(dataset, place, SYMBOLS, query_epsilon=2.0)
     staged = next(tmp_path.glob("codes.parquet.unpublished/*/segments/*.codes"))
     drawn = dpi.codes_from_bytes(staged.read_bytes())
+    with monkeypatch.context() as patch:
+        patch.setattr("dpindex.storage.journal.Journal.end", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            built()
+    assert len(dpi.open(place)) == len(X)
     assert built().drawn == 0
     assert [path.name for path in tmp_path.iterdir()] == ["codes.parquet"]
     table = dpi.open(place)
