@@ -443,8 +443,11 @@ class Parquet(Database):
                 footer = self._pq.read_metadata(file)
             facts = []
             for group in map(footer.row_group, range(footer.num_row_groups)):
-                codes = group.column(1).statistics
-                facts.append((codes.min, codes.max, group.num_rows))
+                between = (0, -1)  # where all rows were removed
+                if group.num_rows:
+                    codes = group.column(1).statistics
+                    between = (codes.min, codes.max)
+                facts.append((*between, group.num_rows))
             self._footers[path] = footer, *np.array(facts, np.int32).reshape(-1, 3).T
         return self._footers[path]
 

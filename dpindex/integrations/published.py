@@ -279,6 +279,8 @@ class PublishedIndex(Searchable):
         where = None if lookup.condition is None else lookup.condition.said(self.database)
         left = lookup.count
         for places in np.split(np.arange(len(sizes)), cuts):
+            if not len(places):
+                return  # the table is empty
             found = self.database.ids_of_codes(lookup.codes[places].tolist(), where, _ALL)
             taken = []
             for names in found:

@@ -167,6 +167,27 @@ def test_rows_come_and_go(index, tmp_path, end):
     assert not list(tmp_path.glob("*.new"))
 
 
+@pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_table_is_searched_after_all_rows_of_a_part_or_all_of_it_were_removed(
+    index, tmp_path, end
+):
+    place = f"{tmp_path}/codes.parquet{end}"
+    dpi.publish(index, place)
+    table = dpi.open(place)
+    first = np.argsort(index.codes.stored[:, 0], kind="stable")[:600]
+    left = dpi.PrivateIndex(SYMBOLS)
+    kept = np.delete(np.arange(len(X)), first)
+    left.add_codes(index.codes.take(kept), kept)
+    table.remove(first)
+    found = table.search(X[:5], len(kept), "exact")
+    assert np.array_equal(found.scores, left.search(X[:5], len(kept), "exact").scores)
+    table.remove(kept)
+    assert list(table.stream(table.to_lookup(X[:1], "exact", candidates=5))) == []
+    table.add_codes(index.codes.take(kept[:1]), kept[:1])
+    assert table.search(X[:1], 1, "exact").ids.tolist() == [[kept[0]]]
+
+
 def test_a_table_in_an_object_store(index, monkeypatch, tmp_path):
     pytest.importorskip("moto")
     credentials = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
