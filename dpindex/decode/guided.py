@@ -27,6 +27,7 @@ _MOST = 2
 """Candidates of a query, at most, for each one that is wanted on average."""
 
 _ROUNDS = 50
+_ROUNDED = 1 + 1e-9
 
 
 class Worth(NamedTuple):
@@ -105,7 +106,7 @@ def _limits(players: Doubles, shares: Doubles, counts: Longs, wanted: float) -> 
     def too_many(least: float, most: float) -> bool:
         cells = np.maximum((worth >= least).sum(axis=1), 1)
         numbers = np.take_along_axis(sizes, cells[:, None] - 1, axis=1)[:, 0]
-        return bool(shares @ np.minimum(numbers, most) > wanted)
+        return bool(shares @ np.minimum(numbers, most) > _ROUNDED * wanted)
 
     most = _MOST * wanted
     least = _first(lambda middle: not too_many(middle, most), 0.0, float(worth.max()))
@@ -114,6 +115,8 @@ def _limits(players: Doubles, shares: Doubles, counts: Longs, wanted: float) -> 
 
 def _first(holds: Callable[[float], bool], low: float, high: float) -> float:
     """Return the least number from which on something holds, by bisection."""
+    if holds(low):
+        return low
     for _ in range(_ROUNDS):
         middle = (low + high) / 2
         if holds(middle):

@@ -74,6 +74,16 @@ def recall(index, query, candidates):
     return float(np.mean(found))
 
 
+@pytest.mark.parametrize("epsilon", [7.0, 45.0])
+@pytest.mark.parametrize("query", ["exact", "private"])
+def test_all_are_taken_if_all_are_asked_for(query, epsilon):
+    for size in (10, 20, 30, 60):
+        made = index(epsilon, size)
+        taken = made.to_lookup(QUERIES[:1], query, candidates="100%")
+        assert taken.count >= len(PRIVATE)
+        assert made._symbol_counts()[taken.codes].sum() == len(PRIVATE)
+
+
 @pytest.mark.parametrize("query", ["exact", "private"])
 def test_a_share_is_a_mean_with_a_cap_of_twice_as_many(searched, query):
     counts = counts_of(searched, query, "5%")
