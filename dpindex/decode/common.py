@@ -28,6 +28,9 @@ _CLEAR = 20.0
 _GROUPS = 8
 """Codes of nearly as much noise, which have a mean location of their own."""
 
+_DOUBTED = 2.0
+"""Standard errors by which locations must differ more than their noise does."""
+
 _LEAST = 1e-9
 _MOST = 0.999
 
@@ -47,11 +50,16 @@ def with_common(known: SimilarityCalibration, codes: Decoded) -> SimilarityCalib
         return known
     seen, noise = _seen(codes, mean)
     groups = np.array_split(np.argsort(codes.noise, kind="stable"), _GROUPS)
-    # Of the codes with the least noise it is known how locations differ beside norms.
-    first = groups[0]
-    apart = max(float(seen[first].var() - noise[first].mean()), _LEAST)
+    # How locations differ beside norms: as they do at any level, if by more than noise does.
+    apart = max(_LEAST, *(_apart(seen[rows], float(noise[rows].mean())) for rows in groups))
     levels = [(np.log(weight[rows]).mean(), seen[rows].mean(), apart) for rows in groups[::-1]]
     return replace(known, mean=mean, locations=np.transpose(levels))
+
+
+def _apart(seen: Doubles, noise: float) -> float:
+    """Return by what variance locations differ at least, given noisy ones."""
+    chance = 1 + _DOUBTED * math.sqrt(2 / len(seen))
+    return float(seen.var()) - chance * noise
 
 
 def without_common(side: Decoded, known: SimilarityCalibration) -> Decoded:

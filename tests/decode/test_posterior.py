@@ -302,6 +302,36 @@ def test_what_texts_have_in_common_is_not_stated_as_nearness(method):
     holds(hits, truth, most_off=0.03, least=0.9)
 
 
+def normed(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def alike_if_long(count, seed):
+    """Long vectors lie along what all have in common, and short ones do or do not."""
+    rng = np.random.default_rng(seed)
+    common = normed(np.random.default_rng(9).normal(size=(1, 64)))
+    own = rng.normal(size=(count, 64))
+    own = normed(own - own @ common.T * common)
+    kind = np.arange(count) % 4
+    location = np.choose(kind, [0.95, 0.9, 0.95, 0.0])[:, None]
+    length = np.where(kind % 2, 1.5, 4.0)[:, None]
+    return np.clip(length * (location * common + np.sqrt(1 - location**2) * own), -1, 1)
+
+
+@pytest.mark.parametrize("epsilon", [30.0, 16.0, 8.0])
+def test_short_queries_are_stated_as_they_are_where_long_ones_are_alike(epsilon):
+    """By long ones alone, private queries were stated at .47 for .90, and at 1 for .30."""
+    base = alike_if_long(1000, 2)
+    asked = alike_if_long(80, 3)
+    index = dpi.PrivateIndex(
+        dpi.Spec("raw-staircase", 64, epsilon=epsilon, adjacency=dpi.attribute(1.0))
+    )
+    index.add(base)
+    hits = index.search(asked, k=10, query="private")
+    truth = np.einsum("qkd,qd->qk", normed(base)[hits.ids], normed(asked))
+    holds(hits, truth, least=0.9)
+
+
 @pytest.mark.parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
 def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(facts, tmp_path):
     spec = spec_of(4.0, **facts)
