@@ -383,6 +383,7 @@ def chromium():
 def test_chromium_agrees_on_the_committed_cases(chromium):
     with _serving(ROOT) as (address, _):
         page = chromium.new_page()
+        page.set_default_timeout(0)  # however busy the machine is
         page.goto(f"{address}/tests/browser/cases.json")
         found = page.evaluate(
             """async () => {
@@ -409,6 +410,7 @@ def test_the_page_of_the_documents_runs(chromium, tmp_path):
     (site / "app.js").write_text(module, encoding="utf-8")
     with _serving(site) as (address, _):
         page = chromium.new_page()
+        page.set_default_timeout(0)  # however busy the machine is
         said = []
         page.on("console", lambda line: line.type == "log" and said.append(line.text))
         page.goto(f"{address}/ids.json")
@@ -436,6 +438,7 @@ def test_the_page_answers_and_makes_no_request(chromium, page_folder, size):
     width, height = SIZES[size]
     with _serving(page_folder) as (address, paths):
         page = chromium.new_page(viewport={"width": width, "height": height})
+        page.set_default_timeout(0)  # however busy the machine is
         complaints = []
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))

@@ -121,6 +121,7 @@ def test_pages_work_on_a_phone_and_from_a_disk(site, pages):
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
         page = browser.new_page(viewport={"width": width, "height": height})
+        page.set_default_timeout(0)  # however busy the machine is
         for path in pages:
             page.goto(path.as_uri())
             wide = page.evaluate(

@@ -72,6 +72,7 @@ class Explorer:
             viewport={"width": width, "height": height}, color_scheme=scheme, offline=True
         )
         self.page = self.context.new_page()
+        self.page.set_default_timeout(0)  # however busy the machine is
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", lambda message: self.complaints.append(message.text))
