@@ -206,13 +206,13 @@ class Parquet(Database):
         with self._system.open_input_file(path) as file:
             try:
                 stated = self._pq.read_metadata(file).metadata or {}
-            except arrow().ArrowException:
+                facts = {
+                    key.decode(): value.decode()
+                    for key, value in stated.items()
+                    if key.startswith(b"dpindex.")
+                }
+            except (arrow().ArrowException, UnicodeDecodeError):
                 raise damaged from None
-            facts = {
-                key.decode(): value.decode()
-                for key, value in stated.items()
-                if key.startswith(b"dpindex.")
-            }
             if not facts:
                 return {}, b""
             start, found, digest = _hashed(file)
