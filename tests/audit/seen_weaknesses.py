@@ -34,4 +34,5 @@ def seen(name, trials):
     return mutants.in_child(mutant, work)
 
 
-print(json.dumps([seen(name, trials) for name, trials in json.loads(sys.argv[1])]))
+if __name__ == "__main__":
+    print(json.dumps([seen(name, trials) for name, trials in json.loads(sys.argv[1])]))
