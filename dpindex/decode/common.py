@@ -50,9 +50,13 @@ def with_common(known: SimilarityCalibration, codes: Decoded) -> SimilarityCalib
         return known
     seen, noise = _seen(codes, mean)
     groups = np.array_split(np.argsort(codes.noise, kind="stable"), _GROUPS)
-    # How locations differ beside norms: as they do at any level, if by more than noise does.
-    apart = max(_LEAST, *(_apart(seen[rows], float(noise[rows].mean())) for rows in groups))
-    levels = [(np.log(weight[rows]).mean(), seen[rows].mean(), apart) for rows in groups[::-1]]
+    # Where noise hides how locations differ beside norms, they do as where there is less of it.
+    found = [_apart(seen[rows], float(noise[rows].mean())) for rows in groups]
+    spread = np.maximum.accumulate(np.maximum(found, _LEAST))
+    levels = [
+        (np.log(weight[rows]).mean(), seen[rows].mean(), apart)
+        for rows, apart in zip(groups[::-1], spread[::-1], strict=True)
+    ]
     return replace(known, mean=mean, locations=np.transpose(levels))
 
 
@@ -72,9 +76,11 @@ def without_common(side: Decoded, known: SimilarityCalibration) -> Decoded:
     if len(known.mean) != side.vectors.shape[1]:
         raise DamagedError("the calibration of this index is of other codes; calibrate it again.")
     seen, noise = _seen(side, known.mean)
-    level, usual, (apart, *_) = known.locations
+    level, usual, spread = known.locations
     at = -np.log(np.maximum(side.noise, _LEAST))
     expected = np.interp(at, level, usual)
+    # That of the level with more noise: levels without any are all the same.
+    apart = spread[np.maximum(np.searchsorted(level, at - _LEAST) - 1, 0)]
     share = apart / (apart + noise)
     location = np.clip(expected + share * (seen - expected), -_MOST, _MOST)
     left = np.sqrt(1 - location**2)
