@@ -23,7 +23,7 @@ from dpindex.base.errors import DamagedError
 from dpindex.decode.calibration import Decoded, SimilarityCalibration
 
 _CLEAR = 20.0
-"""A mean is known if its square is so many times what noise makes of it: parts of it matter not."""
+"""A mean is known if its square is this many times what noise makes of it."""
 
 _GROUPS = 8
 """Codes of nearly as much noise, which have a mean location of their own."""

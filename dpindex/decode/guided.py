@@ -103,14 +103,14 @@ def _limits(players: Doubles, shares: Doubles, counts: Longs, wanted: float) -> 
     worth = np.take_along_axis(players, order, axis=1)
     sizes = np.cumsum(counts[order], axis=1)
 
-    def too_many(least: float, most: float) -> bool:
+    def few_enough(least: float, most: float) -> bool:
         cells = np.maximum((worth >= least).sum(axis=1), 1)
         numbers = np.take_along_axis(sizes, cells[:, None] - 1, axis=1)[:, 0]
-        return bool(shares @ np.minimum(numbers, most) > _ROUNDED * wanted)
+        return bool(shares @ np.minimum(numbers, most) <= _ROUNDED * wanted)
 
     most = _MOST * wanted
-    least = _first(lambda middle: not too_many(middle, most), 0.0, float(worth.max()))
-    return least, round(most - _first(lambda cut: not too_many(least, most - cut), 0.0, most))
+    least = _first(lambda middle: few_enough(middle, most), 0.0, float(worth.max()))
+    return least, round(most - _first(lambda cut: few_enough(least, most - cut), 0.0, most))
 
 
 def _first(holds: Callable[[float], bool], low: float, high: float) -> float:

@@ -132,8 +132,10 @@ def _matching(condition: Condition, store: CodeStore) -> Rows:
     return np.flatnonzero(kept.to_numpy(zero_copy_only=False))
 
 
-def one_filter(filter_: Filter, where: str) -> Filter:
-    """Return a condition in the language of a database; InputError beside another filter."""
+def one_filter(filter_: Filter, where: str | None) -> Filter:
+    """Return a filter, or a condition in the language of a database; InputError for both."""
+    if where is None:
+        return filter_
     if filter_ is not None:
         raise InputError("give a filter or where, not both.", field="where")
     return Where(where)

@@ -18,7 +18,6 @@ from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, StorageError, import_extra
 from dpindex.base.files import AnyPath
 from dpindex.base.ids import check_index
-from dpindex.base.tables import index_of
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
@@ -373,8 +372,7 @@ class PrivateIndex(Searchable):
                 vectors: Any = X
                 count = X.rows
             else:
-                if index_of(X) is not None:
-                    check_index(X, ids)
+                check_index(X, ids)
                 vectors = self._queries.projector.rows(X)
                 count = vectors.shape[0]
             checked_ids = self._store.ids.check(ids, count, replace=upsert)

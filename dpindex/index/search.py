@@ -198,9 +198,7 @@ class Searchable(ABC):
             raise InputError(f"k must be a whole number of at least 1, not {k!r}.", field="k")
         reranking = self._reranking(Q, int(k), candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
-        if where is not None:
-            filter = one_filter(filter, where)
-        return self._answers(queries, int(k), reranking, filter)
+        return self._answers(queries, int(k), reranking, one_filter(filter, where))
 
     def range_search(
         self,
@@ -242,12 +240,10 @@ class Searchable(ABC):
         least = finite_number(threshold, "the threshold")
         reranking = self._reranking(Q, 1, candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
-        if where is not None:
-            filter = one_filter(filter, where)
         if reranking is None:
-            return self._in_range(queries, least, filter)
+            return self._in_range(queries, least, one_filter(filter, where))
         every = replace(reranking, on_average=False)
-        hits = self._answers(queries, every.candidates, every, filter)
+        hits = self._answers(queries, every.candidates, every, one_filter(filter, where))
         return within(hits, least, self.metric)
 
     @abstractmethod

@@ -482,11 +482,12 @@ def table_at(location: AnyPath, dataset: Dataset) -> Callable[[Path], None] | No
 
     def publish_once(folder: Path) -> None:
         index = PrivateIndex.open(folder)
-        whole = Publication.of(index, index.codes, index.ids, True).to_bytes()
         with closing(open_database(text, "dpindex", new=True)) as database:
             documents = Documents(database)
-            if documents.open() and documents.read(WHOLE) == whole:
-                return  # it died after this
+            if documents.open():
+                whole = Publication.of(index, index.codes, index.ids, True).to_bytes()
+                if documents.read(WHOLE) == whole:
+                    return  # it died after this
         publish(index, text, allow_unprotected=True)
 
     return publish_once

@@ -31,7 +31,7 @@ from dpindex.base.checks import checked_delta, checked_epsilon, finite_number, w
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack
 from dpindex.base.threads import limited_threads
-from dpindex.data import VectorSource, as_source, open_vectors
+from dpindex.data import VectorSource, as_source, open_vectors, taken_rows
 from dpindex.data.source import check_finite
 from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.mechanism.noise.signs import geometric_flips
@@ -163,13 +163,7 @@ def best_window(
 
 def _few(source: VectorSource) -> VectorSource:
     """Return some of the vectors, evenly spaced."""
-    rows = spaced(source.shape[0], _FEW)
-    parts = []
-    for first, chunk in source.chunks():
-        inside = _between(rows, first, chunk.shape[0])
-        if len(inside):
-            parts.append(chunk[inside])
-    return as_source(stacked(parts))
+    return as_source(taken_rows(source, spaced(source.shape[0], _FEW)))
 
 
 def noise_variance(epsilon: float, delta: float, signs: bool) -> float:

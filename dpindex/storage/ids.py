@@ -317,12 +317,11 @@ class Ids:
 
     def take(self, rows: slice | Rows) -> AnyArray:
         """Return the ids of some rows."""
-        added = self._room[: self.count - self.stored.count]
         if not self.stored.count:
-            return added[rows]
+            return self.added[rows]
         parts: list[Any] = [self.stored]
-        if len(added):
-            parts.append(added)
+        if len(self.added):
+            parts.append(self.added)
         return RowParts(parts).take(rows)
 
     @property
@@ -399,7 +398,7 @@ class Ids:
     def _next_numbers(self, count: int) -> AnyArray:
         if self._kind == "U":
             raise InputError("this index has string ids, so new vectors need ids too.")
-        added = self._room[: self.count - self.stored.count]
+        added = self.added
         if self._ascend:
             added = added[-1:]
         largest = int(added.max(initial=-1))

@@ -48,7 +48,7 @@ class NoisyProjections:
         self._privatizer = Privatizer(spec)
 
     def of_vectors(self, rounds: int) -> Codes:
-        """Return so many codes of each vector: of all in a first round, then in a second one."""
+        """Return ``rounds`` codes of each vector: of all in a first round, then in a second one."""
         return noisy_codes(self._privatizer, self._population.vectors, rounds)
 
     def of_queries(self, rows: Integers) -> Codes:
@@ -63,7 +63,7 @@ class NoisyProjections:
 
 
 def noisy_codes(privatizer: Privatizer, vectors: Vectors, rounds: int) -> Codes:
-    """Return so many codes of each vector, with fresh noise each."""
+    """Return ``rounds`` codes of each vector, with fresh noise each."""
     spec = privatizer.spec
     exact = privatizer.project(vectors)
     drawn = []
@@ -94,7 +94,7 @@ class SymbolDraws:
         self._middle = np.minimum(shared + _SHARED // 2, ranks - 1)
 
     def of_vectors(self, rounds: int) -> Codes:
-        """Return so many codes of each vector: of all in a first round, then in a second one."""
+        """Return ``rounds`` codes of each vector: of all in a first round, then in a second one."""
         population = self._population
         scored = self._scored(population.vectors, population.labels)
         return self._codes(self._drawn("vectors", scored, rounds).T)
@@ -141,7 +141,7 @@ class SymbolDraws:
         return np.asarray(labels[:, None] == groups)
 
     def _drawn(self, name: str, scored: Iterable[_Scored], rounds: int) -> Integers:
-        """Return so many symbols of each vector that is scored, shape (n, rounds)."""
+        """Return symbols of each vector that is scored, shape (n, rounds)."""
         drawn = []
         for scores, own in scored:
             sums = np.cumsum(self._law.chances_without(scores, own), axis=1)

@@ -343,7 +343,7 @@ class Population:
     ) -> Doubles:
         """Return the shares of true neighbours among the best codes, (b, 1 + len(ladder)).
 
-        First that of the true 50 among ten answers, then that of so many ``neighbours`` among each
+        First that of the true 50 among ten answers, then that of ``neighbours`` among each
         number of the ladder.
 
         Parameters

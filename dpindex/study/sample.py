@@ -19,13 +19,12 @@ from dpindex.base.arrays import (
     Integers,
     Vectors,
     in_units_of_largest,
-    issparse,
     row_norms,
     spaced,
     unit,
 )
 from dpindex.base.errors import DamagedError, InputError, StorageError
-from dpindex.data import VectorSource, as_source, taken_rows
+from dpindex.data import VectorSource, as_source, dense_rows, taken_rows
 from dpindex.data.source import check_finite
 from dpindex.decode.base import Metric
 from dpindex.mechanism.codebooks import centroid_codebook
@@ -188,7 +187,7 @@ class Sample:
     def _new_population(
         self, count: int, queries: int, unseen: bool = False, codewords: int = 0
     ) -> Population:
-        """Return a population of at most so many rows: of all, or of those that are not fitted to.
+        """Return a population of at most ``count`` rows: of all, or of those not fitted to.
 
         ``codewords`` is the size of a codebook of vectors of the sample that is tried on it.
         """
@@ -301,11 +300,10 @@ def sample_rows(source: VectorSource, count: int) -> Any:
         For wide rows of too many entries.
     """
     rows, columns = source.shape
-    found = taken_rows(source, spaced(rows, count))
+    chosen = spaced(rows, count)
     if columns <= MAX_DENSE_DIM:
-        dense = found.toarray() if issparse(found) else found
-        return dense.astype(np.float32)
-    sample = scipy.sparse.csr_matrix(found, dtype=np.float32)
+        return dense_rows(source, chosen).astype(np.float32)
+    sample = scipy.sparse.csr_matrix(taken_rows(source, chosen), dtype=np.float32)
     sample.eliminate_zeros()
     if sample.nnz > _MAX_ENTRIES * sample.shape[0]:
         raise InputError(

@@ -654,7 +654,7 @@ def bucket_at(folder, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.extra
 def test_h1_a_bucket_confirms_no_guess_of_the_vectors(data, tmp_path, monkeypatch):
-    """A mark alone, until all is drawn; who has another private folder hears one sentence."""
+    """A mark alone, until all is drawn; another private folder is refused in a sentence."""
     url = bucket_at(tmp_path / "store", monkeypatch)
     dataset = opened(data, payload_columns=["row"])
     options = IndexOptions(private=tmp_path / "private")
