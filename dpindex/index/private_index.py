@@ -399,11 +399,9 @@ class PrivateIndex(Searchable):
                 rows = np.concatenate(tags)
                 if asked:
                     known.refuse_again(rows, ids is not None)
-                if upsert:
-                    self._store = self._store.grown(codes, checked_ids, columns, replace=True)
-                else:
-                    self._store.append(codes, checked_ids, columns)
+                # Known before they are there: Ctrl-C leaves no vector that may come a second time.
                 self._history = known.with_rows(rows)
+                self._store = self._store.grown(codes, checked_ids, columns, replace=upsert)
                 self._learn(count)
                 return
             if not isinstance(vectors, Dataset):

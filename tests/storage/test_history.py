@@ -13,6 +13,7 @@ from helpers.releases import build
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.data import open_dataset
+from dpindex.storage.code_store import CodeStore
 from dpindex.storage.history import History, released_path
 from dpindex.storage.manifest import Settings
 
@@ -271,3 +272,22 @@ def test_a_place_that_was_cleared_begins_anew(index):
     shutil.rmtree(index)
     build(index, INDEX, OTHERS)
     assert added(index, VECTORS) == 1200
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_ctrl_c_leaves_in_an_index_is_known_again(index, monkeypatch, when):
+    append = CodeStore.append
+
+    def cut(*arguments):
+        if when == "after":
+            append(*arguments)
+        raise KeyboardInterrupt
+
+    opened = dpi.PrivateIndex.open(index)
+    with monkeypatch.context() as patch:
+        patch.setattr(CodeStore, "append", cut)
+        with pytest.raises(KeyboardInterrupt):
+            opened.add(OTHERS)
+    assert len(opened) == 600
+    with pytest.raises(InputError, match=AGAIN):
+        opened.add(OTHERS)
