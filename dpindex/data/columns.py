@@ -89,6 +89,8 @@ def _parquet_file(location: Location, stream: IO[bytes] | None) -> ColumnFile:
     )
     resources.enter_context(file)
     meta = file.metadata
+    if any(key.startswith(b"dpindex.") for key in meta.metadata or ()):
+        raise location.error("it is a published index; name the file of vectors.")
     counts = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
 
     def batches(names: list[str], groups: Sequence[int], size: int) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from helpers.lite import LITE
 
 import dpindex as dpi
 from dpindex import InputError
-from dpindex.data import as_source
+from dpindex.data import as_source, open_dataset
 from dpindex.data.dataset import as_dataset
 from dpindex.integrations import parquet
 from dpindex.integrations.database import Layout, open_database
@@ -62,6 +62,15 @@ def test_anyone_reads_the_file(index, tmp_path):
     assert np.array_equal(order, np.arange(len(X)))
     ((counted, mean),) = duckdb.sql(f"select count(*), avg(year) from '{place}'").fetchall()
     assert (counted, mean) == (len(X), np.mean(YEARS["year"]))
+
+
+def test_codes_are_not_taken_for_vectors(tmp_path):
+    index = dpi.PrivateIndex(NUMBERS)
+    index.add(np.clip(X[:20], -1, 1))
+    place = tmp_path / "codes.parquet"
+    dpi.publish(index, str(place))
+    with pytest.raises(InputError, match="name the file of vectors"):
+        open_dataset(place, in_process=True)
 
 
 @pytest.mark.usefixtures("small_groups")
