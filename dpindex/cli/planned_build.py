@@ -150,11 +150,9 @@ def plan_of(
 
 def query_line(planned: SavedPlan, index: str, vectors: str, ids: str | None) -> str:
     """Return the command that searches an index as its plan assumes."""
-    words = ["dpindex", "query", index, "QUERIES", "-k", str(planned.at)]
+    words = ["dpindex", "query", index, "QUERIES", "-k", str(planned.at), "--query", planned.query]
     if planned.candidates > planned.at:
         words += ["--candidates", planned.share or str(planned.candidates), "--rerank", vectors]
         if ids is not None:
             words += ["--rerank-ids", ids]
-    if planned.query != "exact":
-        words += ["--query", planned.query]
     return shlex.join(words)

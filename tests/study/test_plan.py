@@ -391,7 +391,7 @@ def test_a_share_of_candidates_is_planned_for_as_their_mean_number():
     assert PlanTarget(**terms, candidates="0.01%").counted_candidates == 10
     spec = dpi.Spec("none-oporp", 24, adjacency=dpi.attribute(1.0))
     kept = SavedPlan(spec, "cosine", None, 10, 200, "5%", "exact", "", {})
-    words = "dpindex query ix QUERIES -k 10 --candidates 5% --rerank v.npy"
+    words = "dpindex query ix QUERIES -k 10 --query exact --candidates 5% --rerank v.npy"
     assert query_line(kept, "ix", "v.npy", None) == words
 
 
