@@ -359,8 +359,7 @@ class Population:
         absent : bool array, shape (b, rounds, m), optional
             Codes that a query does not see.
         """
-        count, rounds, _ = scores.shape
-        places, true, true_near = self._counted(neighbours)
+        places, starts, true, true_near = self._counted(neighbours)
         weight = self.weight[rows]
         vectors = self.vectors.shape[0]
         seen = np.broadcast_to((weight[:, None, :vectors] > 0), scores.shape)
@@ -369,54 +368,50 @@ class Population:
         np.copyto(scores, -np.inf, where=~seen)
         codes_seen = seen.sum(axis=1)
         of_code = weight[:, :vectors].sum(axis=1) / np.maximum(codes_seen.sum(axis=1), 1)
-        of_near = weight[:, vectors:]
-        # Codes that are right to find: what they are of, their scores and what each counts for.
-        right = places[rows]
-        each = true[:, rows] / np.maximum(np.take_along_axis(codes_seen, right, axis=1), 1)
-        counts = np.concatenate([np.tile(each, rounds), true_near[:, rows]], axis=2)
-        of_right = np.take_along_axis(scores, right[:, None], axis=2)
-        score = np.hstack([of_right.reshape(count, -1), near])
-        # As many answers come before, and as many tie: of these, chance decides.
-        above = np.empty(score.shape)
-        upto = np.empty(score.shape)
-        for query, rising in enumerate(np.sort(scores.reshape(count, -1), axis=1)):
-            above[query] = len(rising) - np.searchsorted(rising, score[query], side="right")
-            upto[query] = len(rising) - np.searchsorted(rising, score[query], side="left")
-        nearer = np.stack([near[:, None] > score[..., None], near[:, None] >= score[..., None]])
-        more, as_much = nearer @ of_near[..., None]
-        before = above * of_code[:, None] + more[..., 0]
-        tied = upto * of_code[:, None] + as_much[..., 0] - before
-        tied = np.maximum(tied, _TINY)
-        shares: list[Doubles] = []
-        for answers in (FOUND, *ladder):
-            most, counted = (neighbours, counts[1]) if shares else (NEIGHBOURS, counts[0])
-            numbers = np.reshape(answers, (-1, 1))
-            possible = np.minimum(numbers[:, 0], most)
-            part = np.clip((numbers - before) / tied, 0.0, 1.0)
-            among = np.einsum("qc,qc->q", part, counted)
-            shares.append(np.minimum(among, possible) / possible)
-        return np.stack(shares, axis=1)
+        order = np.argsort(-near, axis=1)
+        falling = np.take_along_axis(-near, order, axis=1)
+        of_near = np.take_along_axis(weight[:, vectors:], order, axis=1)
+        near_before = np.pad(np.cumsum(of_near, axis=1), ((0, 0), (1, 0)))
+        numbers = np.stack([np.broadcast_to(answers, len(rows)) for answers in (FOUND, *ladder)])
+        possible = np.minimum(numbers, neighbours)
+        possible[0] = np.minimum(FOUND, NEIGHBOURS)
+        shares = np.empty((len(rows), len(numbers)))
+        # Query by query: where many vectors tie, many times as many are right to find.
+        for query, codes in enumerate(np.sort(-scores.reshape(len(rows), -1), axis=1)):
+            # Codes that are right to find: what they are of, their scores and what each counts for.
+            part = slice(*starts[rows[query] : rows[query] + 2])
+            right = places[part]
+            each = true[:, part] / np.maximum(codes_seen[query, right], 1)
+            counts = np.hstack([np.tile(each, scores.shape[1]), true_near[:, rows[query]]])
+            score = -np.append(scores[query][:, right], near[query])
+            # As many answers come before, and as many tie: of these, chance decides.
+            before, upto = (
+                of_code[query] * np.searchsorted(codes, score, side)
+                + near_before[query, np.searchsorted(falling[query], score, side)]
+                for side in ("left", "right")
+            )
+            tied = np.maximum(upto - before, _TINY)
+            reached = np.clip((numbers[:, query, None] - before) / tied, 0.0, 1.0)
+            among = reached @ counts[1]
+            among[0] = reached[0] @ counts[0]
+            shares[query] = np.minimum(among / possible[:, query], 1.0)
+        return shares
 
-    def _new_counted(self, neighbours: int) -> tuple[Integers, Doubles, Doubles]:
+    def _new_counted(self, neighbours: int) -> tuple[Integers, Integers, Doubles, Doubles]:
         """Return which vectors may be right to find, and for how much they count.
 
         Returns
         -------
-        places : int array, shape (q, t)
-            Vectors, of which the last may be none that counts.
-        true, near : float64 arrays, shapes (2, q, t) and (2, q, s)
+        places, starts : int arrays, shapes (t,) and (q + 1,)
+            Vectors, query by query, and where those of each query start.
+        true, near : float64 arrays, shapes (2, t) and (2, q, s)
             As of :meth:`true`, of 50 and of ``neighbours`` neighbours.
         """
         every = np.stack([self.true(NEIGHBOURS), self.true(neighbours)])
         of_vectors = every[..., : self.vectors.shape[0]]
-        query, column = np.nonzero(of_vectors.any(axis=0))
-        numbers = np.bincount(query, minlength=len(self.near))
-        place = np.arange(len(query)) - (np.cumsum(numbers) - numbers)[query]
-        places = np.zeros((len(self.near), numbers.max()), dtype=np.intp)
-        places[query, place] = column
-        true = np.zeros((2, *places.shape))
-        true[:, query, place] = of_vectors[:, query, column]
-        return places, true, every[..., self.vectors.shape[0] :]
+        query, places = np.nonzero(of_vectors.any(axis=0))
+        starts = np.searchsorted(query, np.arange(1 + len(self.near)))
+        return places, starts, of_vectors[:, query, places], every[..., self.vectors.shape[0] :]
 
 
 class NearVectors(NamedTuple):
