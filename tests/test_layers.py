@@ -127,6 +127,7 @@ INTEGRATION_CONTRACTS = {
         "Codes", "check_format", "Settings", "Payload", "Denoiser", "denoiser_from_bytes",
         "denoiser_to_bytes", "calibration_from_bytes", "ids_to_bytes",
         "rows_per_segment",
+        "Summary",  # whoever gets a table is told what it protects
     ),
     "a build, whose address says whether it becomes a table": (
         "BuiltIndex", "Dataset", "DenoiserKind", "IndexOptions", "Outcome", "Planned", "Terms",

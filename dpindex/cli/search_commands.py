@@ -293,13 +293,15 @@ def info(
         "Print the facts that reviewers ask for, as Markdown.",
     ] = False,
     index_recall: Annotated[bool, "Measure the recall of the index type; reads all codes."] = False,
+    collection: o.Collection = "dpindex",
 ) -> None:
     """Say what an index protects, and what it does not.
 
-    Reads the manifest and no codes.
+    Reads no codes of an index in a folder.
 
     $ dpindex info my-index --statement
     """
+    from dpindex.integrations import is_published
     from dpindex.mechanism.promises import exposure_line, information_lines, max_linkage_rate
     from dpindex.storage.directory import fetched
     from dpindex.storage.statement import (
@@ -309,8 +311,13 @@ def info(
         summarize,
     )
 
-    with fetched(index) if is_url(index) else nullcontext(index) as folder:
-        about = summarize(folder)
+    if is_published(index):
+        from dpindex.integrations.published import open_published
+
+        about = open_published(index, collection).summary
+    else:
+        with fetched(index) if is_url(index) else nullcontext(index) as folder:
+            about = summarize(folder)
     spec = about.settings.spec
     if show_spec:
         typer.echo(spec.to_json())
@@ -325,16 +332,19 @@ def info(
     facts = about.to_dict()
     facts["max_linkage_rate"] = max_linkage_rate(spec, about.count)
     if index_recall:
-        from dpindex.index.private_index import PrivateIndex
+        from dpindex.integrations import open
 
-        facts["index_recall"] = PrivateIndex.open(index).index_recall
+        opened: Any = open(index, collection)
+        facts["index_recall"] = opened.index_recall
     if as_json:
         o.print_json(facts)
         return
     uncovered = coverage_warning(about.crowding)
     if uncovered is not None:
         o.say(f"Warning: {uncovered}")
-    title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
+    title = f"{index}: {about.count} vectors of {spec.dim} attributes"
+    if about.bytes is not None:
+        title += f", {about.bytes} bytes"
     lines = _lines(about, facts.get("index_recall"))
     protection = (exposure_line(spec, about.count), *information_lines(spec, about.count))
     o.print_facts(title, lines, spec.guarantee, spec.dim, protection)

@@ -53,13 +53,18 @@ def open(place: AnyPath, collection: str = "dpindex") -> PrivateIndex | Publishe
         from dpindex.integrations.client import Client
 
         return Client(os.fspath(place))
-    from dpindex.integrations.database import adapter_of
-
-    is_index = os.path.exists(os.path.join(place, "manifest.json"))  # whatever its folder is called
-    if adapter_of(place) is not None and not is_index:
+    if is_published(place):
         from dpindex.integrations.published import open_published
 
         return open_published(place, collection)
     from dpindex.index.private_index import PrivateIndex
 
     return PrivateIndex.open(place)
+
+
+def is_published(place: AnyPath) -> bool:
+    """Whether a place is one of a database or table, and not the folder of an index."""
+    from dpindex.integrations.database import adapter_of
+
+    is_index = os.path.exists(os.path.join(place, "manifest.json"))  # whatever its folder is called
+    return adapter_of(place) is not None and not is_index

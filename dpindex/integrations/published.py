@@ -33,6 +33,7 @@ from dpindex.integrations.database import Database, Neighbours, open_database
 from dpindex.integrations.publication import Publication
 from dpindex.mechanism.codes import Codes
 from dpindex.storage.code_store import Payload
+from dpindex.storage.statement import Summary
 
 _FETCHED_BYTES = 1 << 24
 _MAX_GROUP = 1024
@@ -121,6 +122,20 @@ class PublishedIndex(Searchable):
         if id not in self:
             raise KeyError(f"id {id!r} is not in the index")
         return self._publication.codes_of(self._fetched(id_array(id)))
+
+    @property
+    def summary(self) -> Summary:
+        """What it protects and how it is searched, without codes and ids."""
+        publication = self._publication
+        return Summary(
+            publication.settings,
+            count=len(self),
+            bytes=None,
+            payload=dict(self.payload_columns),
+            denoiser=publication.denoiser,
+            calibration=publication.calibration,
+            crowding=None,
+        )
 
     def __repr__(self) -> str:
         return f"<PublishedIndex: {len(self)} codes, {self.spec.method}, {self.metric}>"

@@ -47,8 +47,8 @@ class Summary:
     settings : Settings
     count : int
         Rows.
-    bytes : int
-        Of all files.
+    bytes : int, optional
+        Of all files; None for what lies in a database.
     payload : dict of str to str
         Type of each payload column by its name, in Arrow's words.
     denoiser : Denoiser, optional
@@ -59,7 +59,7 @@ class Summary:
 
     settings: Settings
     count: int
-    bytes: int
+    bytes: int | None
     payload: dict[str, str]
     denoiser: Denoiser | None
     calibration: SimilarityCalibration | None

@@ -347,3 +347,14 @@ def test_other_types_come_back(kind, tmp_path):
     database.create(Layout(False, 2, 3, "ip", table.schema))
     database.insert(rows_of(database, [1, 2], table))
     assert database.select("true", 5, ["a"]).schema.field("a").type == kind
+
+
+def test_a_table_says_what_it_protects_as_the_index_does(index, tmp_path, run):
+    dpi.publish(index, str(tmp_path / "codes.parquet"))
+    index.save(tmp_path / "ix")
+    table = run("info", "codes.parquet")[1].splitlines()
+    folder = run("info", "ix")[1].splitlines()
+    assert table[0] == "codes.parquet: 3000 vectors of 16 attributes"
+    assert [line for line in folder[1:] if line not in table] == []
+    statement = run("info", "codes.parquet", "--statement")[1]
+    assert statement == run("info", "ix", "--statement")[1]
