@@ -228,6 +228,9 @@ class Decoder(Estimator):
     exact_only: ClassVar[bool] = False
     """True if items are searched as they are, so that an index type says nothing of them."""
 
+    informed: ClassVar[bool] = False
+    """True if it knows from public vectors how coordinates vary together, before it is denoised."""
+
     uses_processors: ClassVar[bool] = False
     """True if many items are made on all processors, which BLAS is to leave alone then."""
 

@@ -41,8 +41,12 @@ from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Projector, Spec
 
-_LEFT = 0.1
-"""Variance of the noise that is assumed in denoised codes, over that in codes."""
+_LEFT = 0.003
+"""Variance of the noise that is assumed in denoised codes, over that in codes.
+
+They are posterior means, of which the best linear estimate is that of projections without noise. A
+little is left for directions that hardly vary.
+"""
 
 _CLAIMED = 1.25
 """Actual over claimed errors of the best hits, the largest that was measured."""
@@ -237,6 +241,7 @@ class DesignedDecoder(Decoder):
     it. The norms of estimates say little under noise, so cosines to them rank.
     """
 
+    informed = True
     uses_processors = True
 
     def __init__(

@@ -16,6 +16,7 @@ from dpindex.base.threads import idle_cores, limited_threads
 from dpindex.data import Ranges, as_source
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind
+from dpindex.decode.kinds import decoder_of
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
@@ -68,9 +69,12 @@ _FINALISTS = 3
 _FITTED_AT_FIRST = 0.4
 _LOST_AT_FIRST = 0.1
 # A denoiser finds such a share of what is missed without it, or a quarter more, or it is left out:
-# on tables, luck in its fit moves as much.
+# on tables, luck in its fit moves as much. That of a design, which has few coordinates, need only
+# find a little more of many queries: fitted to a collection of digits it gained three times as much
+# as fitted to as many codes of a thousand.
 _WORTH_OF_MISSED = 0.06
 _WORTH_OF_FOUND = 0.25
+_WORTH_OF_DESIGN = 0.02
 # Codes of less signal tell less than half a nat about a vector (Shannon 1948), where one among a
 # hundred takes five: they find nothing, and are tried only if all are such.
 _MIN_SNR = 1.0
@@ -272,7 +276,12 @@ class _Planner:
         ]
         near = _near_best(leaders, value, _REFINEMENTS[0][0])
         rest += [row for row in leaders if row not in near]
-        leaders = [*in_threads(self.refined, near, self._workers)]
+
+        def with_denoiser(row: Row) -> Row:
+            is_for_last = is_informed(row.spec) and has_scores(row.spec)
+            return self.refined(row, "auto" if is_for_last else None)
+
+        leaders = [*in_threads(with_denoiser, near, self._workers)]
         highest = max(map(value, leaders))
         even = [row for row in leaders if value(row) >= (1 - _EVEN) * highest]
         best = min(even, key=lambda row: (row.bytes_per_vector, -value(row)))
@@ -306,7 +315,7 @@ class _Planner:
 
         def predicted(spec: Spec) -> Row:
             # What a score finds is not told by what a linear denoiser does.
-            linear_only = spec in denoised and "score" not in spec.format_type.denoisers
+            linear_only = spec in denoised and not has_scores(spec)
             kind: DenoiserKind | None = "linear" if linear_only else None
             return self._row(spec, noises[spec], _SCREENING_QUERIES, _SCREENING_ROUNDS, kind)
 
@@ -354,9 +363,10 @@ class _Planner:
 
         Methods that differ by their noise alone are helped alike. Raw codes lose most to the noise
         and keep all of the vector: they find little as they are, and the most when denoised.
+        Designs find much as they are: those that are left in the end are denoised.
         """
         finding = [row for row in rows if self._target.value(row) > 0.0] or rows
-        with_scores = [row for row in finding if "score" in row.spec.format_type.denoisers]
+        with_scores = [row for row in finding if has_scores(row.spec) and not is_informed(row.spec)]
         return _first_of_each(with_scores, lambda row: type(row.spec.projection))[:_FINALISTS]
 
     def refined(self, row: Row, kind: DenoiserKind | None = None, stage: int = -1) -> Row:
@@ -401,7 +411,8 @@ class _Planner:
         )  # fmt: skip
         plain, denoised = rows[0], rows[-1]
         row = plain
-        if is_worth_denoising(target.value(plain), target.value(denoised)):
+        values = target.value(plain), target.value(denoised)
+        if is_worth_denoising(*values, informed=is_informed(spec)):
             row = denoised
         return replace(row, centroids=self._sample.has_centroids(spec))
 
@@ -492,13 +503,24 @@ def _but_for_noise(spec: Spec) -> object:
     return spec
 
 
-def is_worth_denoising(plain: float, denoised: float) -> bool:
+def has_scores(spec: Spec) -> bool:
+    """Return whether codes of a spec have a denoiser that reads each by the law of its noise."""
+    return "score" in spec.format_type.denoisers
+
+
+def is_informed(spec: Spec) -> bool:
+    """Return whether codes find what public vectors have in common before they are denoised."""
+    return decoder_of(spec).informed
+
+
+def is_worth_denoising(plain: float, denoised: float, informed: bool = False) -> bool:
     """Return whether recall with a denoiser is so much better that it should be fitted.
 
     >>> is_worth_denoising(0.9, 0.901), is_worth_denoising(0.9, 0.95)
     (False, True)
     """
-    return denoised > plain + min(_WORTH_OF_MISSED * (1.0 - plain), _WORTH_OF_FOUND * plain)
+    of_found = _WORTH_OF_DESIGN if informed else _WORTH_OF_FOUND
+    return denoised > plain + min(_WORTH_OF_MISSED * (1.0 - plain), of_found * plain)
 
 
 def _fewest_candidates(rows: Sequence[Row], target: PlanTarget) -> int:

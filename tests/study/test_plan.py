@@ -544,6 +544,11 @@ def test_a_denoiser_that_adds_little_is_left_out(gain, worth):
     assert planner.is_worth_denoising(0.4, 0.4 + gain) == worth
 
 
+@pytest.mark.parametrize(("gain", "worth"), [(0.005, False), (0.02, True)])
+def test_a_design_is_denoised_for_less(gain, worth):
+    assert planner.is_worth_denoising(0.4, 0.4 + gain, informed=True) == worth
+
+
 def test_denoised_noise_is_promised_to_find_nothing():
     """Its scores end where a denoiser is sure, which normal noise around them does not."""
     rng = np.random.default_rng(0)
