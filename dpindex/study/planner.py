@@ -70,8 +70,7 @@ _FITTED_AT_FIRST = 0.4
 _LOST_AT_FIRST = 0.1
 # A denoiser finds such a share of what is missed without it, or a quarter more, or it is left out:
 # on tables, luck in its fit moves as much. That of a design, which has few coordinates, need only
-# find a little more of many queries: fitted to a collection of digits it gained three times as much
-# as fitted to as many codes of a thousand.
+# find a little more of many queries: fitted to a collection of digits it gains twice as much.
 _WORTH_OF_MISSED = 0.06
 _WORTH_OF_FOUND = 0.25
 _WORTH_OF_DESIGN = 0.02

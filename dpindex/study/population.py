@@ -83,8 +83,8 @@ class Population:
         The groups of codewords of a codebook that is tried on the vectors. No vector is encoded by
         one of its own group, and no query sees one of its own.
     others : as the vectors, shape (o, dim), optional
-        Vectors of whose codes a denoiser is learned; by default those that it is tried on. It comes
-        to know vectors of which it has seen many codes, where in a collection each has one.
+        Vectors of whose codes a denoiser is learned beside those that it is tried on. It comes to
+        know vectors of which it has seen many codes, where in a collection each has one.
 
     Attributes
     ----------
