@@ -745,6 +745,8 @@ def test_persons_whose_names_are_nearly_alike_are_told_apart(tmp_path):
     # Who has the file alone confirms no name.
     other = Ledger(tmp_path / "other")
     other.record(SPEC, ["Ann"])
-    with sqlite3.connect(ledger.path) as one, sqlite3.connect(other.path) as two:
-        digests = [set(db.execute("SELECT hi, lo FROM ids")) for db in (one, two)]
+    digests = []
+    for path in (ledger.path, other.path):
+        with closing(sqlite3.connect(path)) as db:
+            digests.append(set(db.execute("SELECT hi, lo FROM ids")))
     assert not digests[0] & digests[1]
