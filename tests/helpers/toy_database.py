@@ -53,8 +53,8 @@ class Toy(Database):
         """Nothing is pending."""
 
     def _matching(self, where: str | None) -> list[dict[str, Any]]:
-        rows = self._rows.values()
-        return [row for row in rows if where is None or eval(where, {}, row)]
+        meets = compile(where or "True", "where", "eval")
+        return [row for row in self._rows.values() if eval(meets, {}, row)]
 
     def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
         rows = self._matching(where)

@@ -644,6 +644,7 @@ def test_a_plan_says_where_its_sample_is_too_small_for_a_test():
         return " ".join(dpi.plan(**(terms | {"n": n})).remarks)
 
     assert "may lie outside the range" not in remarks(6000)
-    assert "stands for 100 of the collection" in remarks(60_000)
-    assert "1000 public vectors would do" in remarks(60_000)
+    of_many = remarks(60_000)
+    assert "stands for 100 of the collection" in of_many
+    assert "1000 public vectors would do" in of_many
     assert "8192 vectors at most" in remarks(10**9)
