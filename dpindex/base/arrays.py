@@ -101,6 +101,18 @@ def unit(vectors: Floats) -> Singles:
     return out
 
 
+_HELD_NUMBERS = 1 << 18
+"""Numbers that are handled together in double precision, so that they stay in the cache."""
+
+
+def of_norm_1(vectors: Floats) -> Singles:
+    """Rows of numbers of any size brought to norm 1, float32; those of norm 0 stay."""
+    out = np.empty(vectors.shape, dtype=np.float32)
+    for rows in row_blocks(len(vectors), max(1, _HELD_NUMBERS // max(1, vectors.shape[1]))):
+        out[rows] = unit(in_units_of_largest(vectors[rows]))
+    return out
+
+
 def stacked(parts: Sequence[Vectors]) -> Any:
     """Return arrays or sparse matrices of one width as one."""
     if issparse(parts[0]):
@@ -136,7 +148,8 @@ def matrix_product(x: Floats, y: Floats) -> AnyArray:
 def in_units_of_largest(vectors: Floats) -> Doubles:
     """Rows divided by their largest magnitude, so that no square over- or underflows."""
     wide = vectors.astype(np.float64)
-    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
+    highest = wide.max(axis=1, keepdims=True, initial=0.0)
+    largest = np.maximum(highest, -wide.min(axis=1, keepdims=True, initial=0.0))
     np.divide(wide, largest, out=wide, where=largest > 0)
     return wide
 

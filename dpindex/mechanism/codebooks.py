@@ -56,12 +56,14 @@ def fit_codebook(public: Any, size: int) -> Codebook:
         return Codebook(sample.stated[first])
     vectors = sample.vectors[first]
     if size < len(first):
-        return centroid_codebook(vectors, size)
+        book = centroid_codebook(vectors, size)
+        book.guide = Guide.learned(vectors, book.vectors)
+        return book
     return Codebook(_grown(vectors, size))
 
 
 def centroid_codebook(vectors: Singles, size: int, rounds: int = _ROUNDS) -> Codebook:
-    """Return the centroids of spherical k-means of vectors of norm 1, with a guide.
+    """Return the centroids of spherical k-means of vectors of norm 1.
 
     ``rounds`` of 25 more iterations at most follow the first, until little moves.
     """
@@ -80,9 +82,7 @@ def centroid_codebook(vectors: Singles, size: int, rounds: int = _ROUNDS) -> Cod
         kmeans.train(vectors, init_centroids=before)
         if np.array_equal(before, kmeans.centroids):
             break
-    book = Codebook(kmeans.centroids)
-    book.guide = Guide.learned(vectors, book.vectors)
-    return book
+    return Codebook(kmeans.centroids)
 
 
 def _grown(vectors: Singles, size: int) -> Singles:

@@ -23,6 +23,7 @@ from dpindex.base.arrays import (
     Singles,
     in_units_of_largest,
     issparse,
+    of_norm_1,
     spaced,
     unit,
 )
@@ -189,12 +190,15 @@ def on_sphere_grid(vectors: Floats) -> Singles:
     """
     # Whole numbers first: their squares add exactly for up to 8192 attributes, and square root and
     # division are correctly rounded, so the grid is the same on every machine.
-    wide = np.rint(in_units_of_largest(vectors) * _STEPS)
+    wide = in_units_of_largest(vectors)
+    wide *= _STEPS
+    np.rint(wide, out=wide)
     squares = np.einsum("ij,ij->i", wide, wide)
     norms = np.sqrt(squares)[:, None]
-    np.divide(wide * RADIUS, norms, out=wide, where=norms > 0)
+    wide *= RADIUS
+    np.divide(wide, norms, out=wide, where=norms > 0)
     # Towards zero: rounding must not make a vector longer.
-    return np.trunc(wide).astype(np.float32)
+    return np.trunc(wide, out=wide).astype(np.float32)
 
 
 class Codebook(PublicPart):
@@ -348,7 +352,7 @@ class Codebook(PublicPart):
         return self.vectors
 
     def directions(self, vectors: Floats) -> Singles:
-        return unit(in_units_of_largest(vectors))
+        return of_norm_1(vectors)
 
     @cached_property
     def grid(self) -> Singles:

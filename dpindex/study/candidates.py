@@ -18,7 +18,13 @@ from dpindex.mechanism.codebooks import fit_codebook
 from dpindex.mechanism.method import Method
 from dpindex.mechanism.method_table import OF_PAPERS, find_method
 from dpindex.mechanism.method_table import methods as all_methods
-from dpindex.mechanism.optimiser import best_window, design, noise_variance, usual_length
+from dpindex.mechanism.optimiser import (
+    MAX_STEPS,
+    best_window,
+    design,
+    noise_variance,
+    usual_length,
+)
 from dpindex.mechanism.public_parts import MAX_SIZE, Codebook, Design
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record, l2
@@ -35,6 +41,8 @@ _NARROW_UP_TO = 8.0
 _WIDE_LENGTHS = {256, 512, 1024}
 _RECORD_LENGTHS = {64, 128, 256, 512}
 _MIN_BINS = 8
+# Steps of the search for a design that is only tried.
+_TRIED_STEPS = 20
 # Codewords of a softmax codebook, at most, and windows, in deviations to either side.
 _SOFTMAX_CODEWORDS = 1 << 12
 _WINDOWS = (None, 1.4, 1.0, 0.7, 0.3)
@@ -193,8 +201,8 @@ class CandidateSpecs:
         if method.family.public is None:
             yield {}
         elif method.family.public is Design:
-            for k in self._design_lengths(method, epsilon):
-                yield {"design": self._design(method, k, epsilon)}
+            for usual in self._design_lengths(method, epsilon)[:1]:
+                yield {"design": self._design(method, usual, epsilon)}
         elif method.family.subset:
             for book, subset in self._books(epsilon):
                 yield {"codebook": book, "subset": subset}
@@ -219,7 +227,18 @@ class CandidateSpecs:
             bits = min(method.calibration.format.coordinate_bits)
             longest = 8 * target.max_bytes // bits
             lengths = {min(k, longest) for k in lengths if longest > 0}
-        return sorted(lengths, reverse=True)
+        return sorted(lengths)
+
+    def longer(self, spec: Spec) -> list[Spec]:
+        """Return the spec with a design of twice the usual length, if it has one of that."""
+        if not spec.is_designed:
+            return []
+        method = spec.method_row
+        usual, *longer = self._design_lengths(method, spec.budget)
+        if spec.code_length != usual:
+            return []
+        designs = [self._design(method, k, spec.budget) for k in longer]
+        return [replace(spec, design=made, k=None) for made in designs]
 
     def _new_design(self, method: Method, k: int, epsilon: float, whole: bool = False) -> Design:
         """Return a design of half of the sample, or of all public vectors."""
@@ -245,6 +264,7 @@ class CandidateSpecs:
             signs=signs,
             scale=terms["scale"],
             window=self._window_of[noise],
+            steps=MAX_STEPS if whole else _TRIED_STEPS,
         )
 
     def _books(self, epsilon: float) -> Iterator[tuple[Codebook, int]]:
@@ -260,7 +280,7 @@ class CandidateSpecs:
             subsets = {1}
             if size in few:
                 subsets.update(promising_subsets(size, epsilon, self._reranked))
-            for subset in sorted(subsets):
+            for subset in sorted(subsets, reverse=True):
                 yield book, subset
 
     def _cells(self, others: Iterable[int] = ()) -> list[int]:

@@ -6,7 +6,7 @@ off lists, which all specs of one codebook share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -24,7 +24,7 @@ from dpindex.study.population import Population
 # Near ranks that share the scores of codewords.
 _SHARED = 8
 # Scores of codewords that are held at a time.
-_MAX_SCORES = 1 << 22
+_MAX_SCORES = 1 << 20
 # Codewords in a list: as many as the largest set that is tried.
 _LISTED = 96
 
@@ -96,13 +96,16 @@ class SymbolDraws:
     def of_vectors(self, rounds: int) -> Codes:
         """Return ``rounds`` codes of each vector: of all in a first round, then in a second one."""
         population = self._population
-        scored = self._scored(population.vectors, population.labels)
+        scored = self._scored(population.labels, self._of_vectors)
         return self._codes(self._drawn("vectors", scored, rounds).T)
 
     def of_queries(self, rows: Integers) -> Codes:
         """Return a code of each of some queries."""
         population = self._population
-        scored = self._scored(population.queries[rows], population.asked_labels[rows])
+        queries = population.queries[rows]
+        scored = self._scored(
+            population.asked_labels[rows], lambda some: self._project(queries[some])
+        )
         return self._codes(self._drawn(f"queries {rows.tolist()}", scored, 1))
 
     def of_near(self, rows: Integers) -> Codes:
@@ -114,23 +117,36 @@ class SymbolDraws:
         of_queries = drawn.reshape(len(rows), -1)
         return self._codes(of_queries[:, : self._population.near.shape[1]])
 
-    def _scored(self, vectors: Vectors, labels: Integers) -> Iterator[_Scored]:
+    def _scored(self, labels: Integers, scores: Callable[[slice], Floats]) -> Iterator[_Scored]:
         """Yield scores of all codewords, and which are of the group of what is scored, (n, K)."""
-        for rows in row_blocks(vectors.shape[0], _MAX_SCORES // self._law.size):
-            yield self._project(vectors[rows]), self._are_of(labels[rows])
+        for rows in row_blocks(len(labels), _MAX_SCORES // self._law.size):
+            yield scores(rows), self._are_of(labels[rows])
+
+    def _of_vectors(self, rows: slice) -> Floats:
+        """Return scores of all codewords for some vectors."""
+        return self._project(self._population.vectors[rows])
+
+    def _of_near(self, rows: Integers, of_queries: Floats) -> tuple[Floats, Integers]:
+        """Return scores for near ranks of some queries, and the groups that these are made towards.
+
+        ``of_queries`` are the scores for the queries.
+        """
+        made = self._population.near_vectors(rows, self._middle)
+        return self._project(made.vectors), made.towards
 
     def _scored_near(self, rows: Integers) -> Iterator[_Scored]:
         population = self._population
         shared = len(self._middle)
         for block in row_blocks(len(rows), _MAX_SCORES // self._law.size // shared):
             asked = rows[block]
-            made = population.near_vectors(asked, self._middle)
-            scores = self._project(made.vectors)
-            own = self._are_of(np.repeat(population.asked_labels[asked], shared))
+            of_queries = self._project(population.queries[asked])
+            scores, towards = self._of_near(asked, of_queries)
+            of_asked = self._are_of(population.asked_labels[asked])
+            own = np.repeat(of_asked, shared, axis=0)
             if population.codewords is not None:
-                of_queries = np.repeat(self._project(population.queries[asked]), shared, axis=0)
-                of_queries[own] = of_queries.min()
-                scores = _without(scores, of_queries, self._are_of(made.towards) | own)
+                of_queries[of_asked] = of_queries.min()
+                falling = np.repeat(np.argsort(-of_queries, axis=1), shared, axis=0)
+                scores = _without(scores, falling, self._are_of(towards) | own)
             yield scores, own
 
     def _are_of(self, labels: Integers) -> Bools:
@@ -154,7 +170,25 @@ class SymbolDraws:
 
 
 class NearestDraws(SymbolDraws):
-    """Symbols that are one of the nearest codewords, or any."""
+    """Symbols that are one of the nearest codewords, or any.
+
+    Scores are linear, so those for near ranks are sums of those for queries and vectors.
+    """
+
+    def _of_vectors(self, rows: slice) -> Floats:
+        known = self._population.scores
+        digest = self._law.codebook.digest
+        if digest not in known:
+            known[digest] = self._project(self._population.vectors)
+        return known[digest][rows]
+
+    def _of_near(self, rows: Integers, of_queries: Floats) -> tuple[Floats, Integers]:
+        population = self._population
+        sources, *weights = population.near_weights(rows, self._middle)
+        of_query, of_farther = (weight[:, None].astype(np.float32) for weight in weights)
+        scores = np.repeat(of_queries, len(self._middle), axis=0) * of_query
+        scores += self._of_vectors(slice(None))[sources] * of_farther
+        return scores, population.labels[sources]
 
     def _drawn(self, name: str, scored: Iterable[_Scored], rounds: int) -> Integers:
         known = self._population.lists
@@ -179,7 +213,7 @@ def _nearest(scores: Floats, own: Bools) -> Integers:
     return np.take_along_axis(columns, order, axis=1).astype(np.int32)
 
 
-def _without(scores: Floats, of_queries: Floats, absent: Bools) -> Floats:
+def _without(scores: Floats, falling: Integers, absent: Bools) -> Floats:
     """Return scores of codewords for vectors that were made towards some that are absent.
 
     What remains is moved up: the best codeword for a query that is there stands for the best, and
@@ -187,16 +221,17 @@ def _without(scores: Floats, of_queries: Floats, absent: Bools) -> Floats:
 
     Parameters
     ----------
-    scores, of_queries : arrays, shape (n, K)
-        Of all codewords for the vectors, and for their queries.
+    scores : array, shape (n, K)
+        Of all codewords for the vectors.
+    falling : int array, shape (n, K)
+        All codewords, the best for the query of each vector first.
     absent : bool array, shape (n, K)
         Codewords of the groups of the vectors that they were made towards, and of the queries.
     """
-    order = np.argsort(-of_queries, axis=1)
-    left = ~np.take_along_axis(absent, order, axis=1)
-    ordered = np.take_along_axis(scores, order, axis=1)
+    left = ~np.take_along_axis(absent, falling, axis=1)
+    ordered = np.take_along_axis(scores, falling, axis=1)
     moved = np.repeat(scores.min(axis=1, keepdims=True), scores.shape[1], axis=1)
     moved[np.arange(scores.shape[1]) < left.sum(axis=1, keepdims=True)] = ordered[left]
     out = np.empty_like(scores)
-    np.put_along_axis(out, order, moved, axis=1)
+    np.put_along_axis(out, falling, moved, axis=1)
     return out

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 from scipy import sparse
 
-from dpindex.base.arrays import in_units_of_largest, row_norms, stacked, unit
+from dpindex.base.arrays import of_norm_1, row_norms, stacked
 from dpindex.base.checks import whole_number
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError
@@ -284,7 +284,7 @@ def at_norm_1(source: VectorSource) -> VectorSource:
     def directions(chunk: Any) -> Any:
         if source.is_sparse:
             return sparse.diags(1.0 / row_norms(chunk)) @ chunk
-        return unit(in_units_of_largest(chunk))
+        return of_norm_1(chunk)
 
     vectors = stacked([directions(chunk) for _, chunk in source.chunks()])
     return as_source(vectors, source.name)

@@ -21,9 +21,8 @@ from dpindex.base.arrays import (
     Indices,
     Rows,
     Singles,
-    in_units_of_largest,
+    of_norm_1,
     spaced,
-    unit,
 )
 from dpindex.base.errors import InputError
 from dpindex.base.files import read_file
@@ -314,13 +313,13 @@ def text_attack(
     rows = spaced(base.shape[0], records)
     vectors = dense_rows(base, rows)
     known = dense_rows(public, np.arange(public.shape[0]))
-    directions = unit(in_units_of_largest(known))
+    directions = of_norm_1(known)
 
     def nearest_public(vectors: Floats) -> Indices:
-        cosine = unit(in_units_of_largest(vectors)) @ directions.T
+        cosine = of_norm_1(vectors) @ directions.T
         return np.asarray(cosine.argmax(axis=1))
 
-    truth = unit(in_units_of_largest(vectors))
+    truth = of_norm_1(vectors)
     best = nearest_public(vectors)
     best_cosines = cosines(directions[best], truth)
     _, others = next(base.chunks(FITTED))

@@ -51,13 +51,15 @@ _MIDDLE_EPSILON = 4.0
 # best, as if a query found all or nothing, are predicted from more, and again.
 _SCREENING_QUERIES = 50
 _SCREENING_ROUNDS = 2
-_MARGIN = 1.5
-# Whole records vary much from query to query, and codes of them less: with 250 queries and 12 codes
-# of each vector a plan took codebooks that find up to .05 less.
-QUERIES = 500
-_REFINEMENTS = ((150, 4), (QUERIES, 6))
+_MARGIN = 1.0
+# Whole records vary much from query to query, and codes of them less: with 250 other queries each
+# and 12 codes of each vector a plan took codebooks that find up to .05 less.
+_REFINEMENTS = ((150, 4), (300, 6))
+_COMPARED = 4
+# Queries of a self-test, and of what is promised of codes whose near ranks take long to denoise.
+QUERIES = 400
 # Queries of what is promised.
-ALL_QUERIES = 1000
+ALL_QUERIES = 600
 _CONTENDERS = 5
 # Codes that a denoiser is fitted to: for each coordinate, at least, and at most numbers in them.
 # With 10 to 13 of each coordinate of a picture .11 too little was promised, with 38 .03 too much:
@@ -67,7 +69,8 @@ _FITTED_CODES = 10_000
 _FITTED_NUMBERS = 1 << 24
 _FINALISTS = 3
 _FITTED_AT_FIRST = 0.4
-_LOST_AT_FIRST = 0.1
+# Then it finds less: by up to so much of what is found times what is missed.
+_LOST_AT_FIRST = 0.4
 # A denoiser finds such a share of what is missed without it, or a quarter more, or it is left out:
 # on tables, luck in its fit moves as much. That of a design, which has few coordinates, need only
 # find a little more of many queries: fitted to a collection of digits it gains twice as much.
@@ -215,6 +218,8 @@ def plan(
         target = replace(target, recall=None, candidates=fewest)
         rows = tuple(target.ranked(rows))
     best = rows[0]
+    tried = sample.population_of(best.spec, ALL_QUERIES).vectors.shape[0]
+    sample.forget()
     published = (replace(best, spec=planner.candidates.published(best.spec)), *rows[1:])
     if ranges is not None:  # a promise counts in ranges, and not in the units of the data
         published = tuple(replace(row, spec=row.spec.with_ranges(ranges)) for row in published)
@@ -233,7 +238,7 @@ def plan(
         curves=planner.curves(rows) if curves else (),
         attacks=planner.attacks(best.spec),
         narrowed=best.spec.bounds != bounds,
-        tried=sample.population_of(best.spec, ALL_QUERIES).vectors.shape[0],
+        tried=tried,
         largest=sample.played,
         told=groups is not None or public_queries is not None,
         embeddings=sample.at_norm_1,
@@ -263,9 +268,9 @@ class _Planner:
     def ranked(self, epsilon: float) -> tuple[Row, ...]:
         """Return a row for each spec, best first, of which those near the best are refined."""
         value = self._target.value
-        rows = self.screened(self.candidates.specs(epsilon))
+        rows = self._screened_at(epsilon)
         self._progress(0, len(rows), "the best of them, in more detail")
-        leaders = _near_best(rows, value, _SCREENING_QUERIES)
+        leaders = self._near_best(rows)
         denoisable = self._denoisable(rows)
         leaders = [row for row in leaders if row not in denoisable]
         rest = [row for row in rows if row not in (*denoisable, *leaders)]
@@ -273,33 +278,74 @@ class _Planner:
             *in_threads(partial(self.refined, kind="auto", stage=0), denoisable, self._workers),
             *in_threads(partial(self.refined, stage=0), leaders, self._workers),
         ]
-        near = _near_best(leaders, value, _REFINEMENTS[0][0])
+        near = self._near_best(leaders, _REFINEMENTS[0][0])[:_COMPARED]
         rest += [row for row in leaders if row not in near]
+        leaders = near
+        self._sample.forget()
+
+        def is_for_last(row: Row) -> bool:
+            return is_informed(row.spec) and has_scores(row.spec)
 
         def with_denoiser(row: Row) -> Row:
-            is_for_last = is_informed(row.spec) and has_scores(row.spec)
-            return self.refined(row, "auto" if is_for_last else None)
+            return self.refined(row, "auto" if is_for_last(row) else None)
 
-        leaders = [*in_threads(with_denoiser, near, self._workers)]
+        if len(near) > 1 or is_for_last(near[0]):
+            leaders = [*in_threads(with_denoiser, near, self._workers)]
         highest = max(map(value, leaders))
         even = [row for row in leaders if value(row) >= (1 - _EVEN) * highest]
         best = min(even, key=lambda row: (row.bytes_per_vector, -value(row)))
         rest += [row for row in leaders if row is not best]
+        self._sample.forget()
         # The best of many predictions is too high: it is promised what further queries find.
         return (self.promised(best), *self._target.ranked(rest))
 
-    def screened(self, specs: Sequence[Spec]) -> list[Row]:
-        """Return rows of the specs whose codes fit, best first, with linear denoisers of signs.
+    def _screened_at(self, epsilon: float) -> list[Row]:
+        """Return rows of the specs of an epsilon that may be best, best first."""
+        rows = self.screened(self.candidates.specs(epsilon))
+        longer = map(self.candidates.longer, (row.spec for row in self._near_best(rows)))
+        return self._target.ranked([*rows, *self._tried([*chain.from_iterable(longer)], [])])
 
-        Of signs that differ in their noise alone, those with the least are denoised.
+    def screened(self, specs: Sequence[Spec]) -> list[Row]:
+        """Return rows of the specs that may be best and whose codes fit, best first.
+
+        Every third spec of each method is tried, and then those beside one that is near the best.
 
         Raises
         ------
         NoGuaranteeError
             If no spec is left.
         """
+        lines: dict[str, list[Spec]] = {}
+        for spec in specs:
+            lines.setdefault(spec.method, []).append(spec)
+        refusals: list[str] = []
+        rows: list[Row] = []
+        tried: set[Spec] = set()
+        some = [spec for line in lines.values() for spec in line[1::3] or line]
+        while some:
+            rows += self._tried(some, refusals)
+            tried.update(some)
+            # Beside one of which no code is made there may be one of which some are.
+            near = tried - {row.spec for row in rows}
+            near.update(row.spec for row in self._near_best(rows))
+            some = [
+                spec
+                for line in lines.values()
+                for place, spec in enumerate(line)
+                if spec not in tried and near.intersection(line[max(0, place - 1) : place + 2])
+            ]
+        if not rows:
+            raise NoGuaranteeError(refusals[0])
+        return self._target.ranked(rows)
+
+    def _tried(self, specs: Sequence[Spec], refusals: list[str]) -> list[Row]:
+        """Return rows of specs, with linear denoisers of signs, and 0 where nothing is found.
+
+        Of signs that differ in their noise alone, those with the least are denoised. Why none is
+        left is added to ``refusals``.
+        """
         target = self._target
-        noises = self._noises(specs)
+        noises = self._noises(specs, refusals)
         ratios = {spec: spec.format.signal_to_noise(noise) for spec, noise in noises.items()}
         least = min(_MIN_SNR, max(ratios.values(), default=0.0))
         nothing = FoundShares(0.0, dict.fromkeys(target.ladder, 0.0))
@@ -324,18 +370,12 @@ class _Planner:
             self._progress(len(rows), len(specs), task)
         most = target.max_bytes
         fitting = [row for row in rows if most is None or row.bytes_per_vector <= most]
-        if not fitting:
-            raise NoGuaranteeError(f"no method makes codes of at most {most} bytes.")
-        return target.ranked(fitting)
+        if rows and not fitting:
+            refusals.append(f"no method makes codes of at most {most} bytes.")
+        return fitting
 
-    def _noises(self, specs: Sequence[Spec]) -> dict[Spec, float]:
-        """Return the noise of specs, and note why others are refused: no code can hold theirs.
-
-        Raises
-        ------
-        NoGuaranteeError
-            If all are refused.
-        """
+    def _noises(self, specs: Sequence[Spec], refusals: list[str]) -> dict[Spec, float]:
+        """Return the noise of specs, and note why others are refused: no code can hold theirs."""
 
         def noise_of(spec: Spec) -> float | str:
             try:
@@ -354,8 +394,25 @@ class _Planner:
         refused = self.candidates.refused
         refused += [sentence for sentence in unfit if sentence not in refused]
         if unfit and not noises:
-            raise NoGuaranteeError(f"no method is left at this epsilon: {unfit[0]}")
+            refusals.append(f"no method is left at this epsilon: {unfit[0]}")
         return noises
+
+    def _near_best(self, rows: Sequence[Row], queries: int = _SCREENING_QUERIES) -> list[Row]:
+        """Return rows that may be the best in truth, best first.
+
+        Of a query that finds all or nothing, by luck.
+        """
+        value = self._target.value
+        finding = [row for row in self._target.ranked(rows) if value(row) > 0.0] or [*rows]
+        highest = max(map(value, finding), default=0.0)
+        chance = (highest * queries + 1.0) / (queries + 2.0)
+        margin = _MARGIN * math.sqrt(chance * (1.0 - chance) / queries)
+
+        def reached(row: Row) -> float:
+            found = value(row)
+            return found + (row.denoiser == "auto") * _LOST_AT_FIRST * found * (1.0 - found)
+
+        return [row for row in finding if reached(row) >= highest - margin]
 
     def _denoisable(self, rows: Sequence[Row]) -> list[Row]:
         """Return those rows that the best denoisers may help most, one of each projection.
@@ -371,9 +428,9 @@ class _Planner:
     def refined(self, row: Row, kind: DenoiserKind | None = None, stage: int = -1) -> Row:
         """Return the row from more trials, with another denoiser than it has if one is named."""
         kind = kind or row.denoiser
-        population = self._sample.population_of(row.spec, ALL_QUERIES)
         queries, rounds = _REFINEMENTS[stage]
         if kind == "auto":
+            population = self._population(row.spec, queries)
             rounds = _rounds(row.spec, population, kind, _FITTED_AT_FIRST if stage == 0 else 1.0)
         return self._row(row.spec, row.noise, queries, rounds, kind)
 
@@ -383,29 +440,39 @@ class _Planner:
         population = self._sample.population_of(spec, ALL_QUERIES)
         rounds = _rounds(spec, population, row.denoiser)
         ladder = self._target.ladder
+        queries: int = population.queries.shape[0]
+        if row.denoiser == "auto":
+            queries = min(queries, QUERIES)
         (promised,) = predicted_rows(
             spec, population, rounds, ladder, row.noise, row.denoiser,
-            plain=False, on_average=self._target.on_average,
+            queries=queries, plain=False, on_average=self._target.on_average,
         )  # fmt: skip
-        return replace(promised, centroids=row.centroids, test=self._self_test(spec, population))
+        return replace(promised, centroids=row.centroids, test=self._self_test(spec, queries))
 
-    def _self_test(self, spec: Spec, population: Population) -> SelfTest:
-        """Return how well a quarter of the population predicts all of it, of codes as they are."""
+    def _population(self, spec: Spec, queries: int) -> Population:
+        """Return what a spec is compared on."""
+        few, _ = _REFINEMENTS[0]
+        return self._sample.population_of(spec, max(few, queries), common=True)
+
+    def _self_test(self, spec: Spec, queries: int) -> SelfTest:
+        """Return how well a quarter of the population predicts all of it, of codes as they are.
+
+        ``queries`` is how many the prediction has that is tested.
+        """
         part, whole = self._sample.tests_of(spec, QUERIES)
         ladder = self._target.tested_ladder(whole.n)
         rows = [
             predicted_rows(spec, tested, COUNTED_ROUNDS, ladder, 0.0)[0] for tested in (part, whole)
         ]
-        return SelfTest.of(population.queries.shape[0], *rows)
+        return SelfTest.of(queries, *rows)
 
     def _row(
         self, spec: Spec, noise: float, queries: int, rounds: int, kind: DenoiserKind | None
     ) -> Row:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         target = self._target
-        population = self._sample.population_of(spec, ALL_QUERIES)
         rows = predicted_rows(
-            spec, population, rounds, target.ladder, noise, kind,
+            spec, self._population(spec, queries), rounds, target.ladder, noise, kind,
             queries=queries, on_average=target.on_average,
         )  # fmt: skip
         plain, denoised = rows[0], rows[-1]
@@ -457,7 +524,7 @@ class _Planner:
     @cached_property
     def _contenders(self) -> list[Spec]:
         """The best specs of a middle epsilon, one of each method, length and codebook."""
-        rows = self.screened(self.candidates.specs(_MIDDLE_EPSILON))
+        rows = self._screened_at(_MIDDLE_EPSILON)
         different = _first_of_each(rows, lambda row: (row.method, row.k, row.spec.codebook))
         return [row.spec for row in different[:_CONTENDERS]]
 
@@ -472,19 +539,6 @@ def _rounds(
     codes = min(max(_FITTED_CODES, _FITTED_PER_COORDINATE * length), _FITTED_NUMBERS // length)
     vectors: int = population.vectors.shape[0]
     return max(1, round(share * codes) // vectors)
-
-
-def _near_best(rows: Sequence[Row], value: Callable[[Row], float], queries: int) -> list[Row]:
-    """Return rows that may be the best in truth: of a query that finds all or nothing, by luck."""
-    finding = [row for row in rows if value(row) > 0.0] or rows
-    highest = max(map(value, finding))
-    chance = (highest * queries + 1.0) / (queries + 2.0)
-    margin = _MARGIN * math.sqrt(chance * (1.0 - chance) / queries)
-
-    def handicap(row: Row) -> float:
-        return _LOST_AT_FIRST if row.denoiser == "auto" else 0.0
-
-    return [row for row in finding if value(row) + handicap(row) >= highest - margin]
 
 
 def _first_of_each(items: Iterable[_Item], kind: Callable[[_Item], object]) -> list[_Item]:

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy
@@ -27,6 +26,7 @@ from dpindex.base.arrays import (
     AnyArray,
     Bools,
     Doubles,
+    Floats,
     Integers,
     Vectors,
     issparse,
@@ -59,6 +59,9 @@ _GROWTH = 1.07
 _SOURCES = 30
 _BEHIND = 2
 _TINY = 1e-30
+
+
+_Counted: TypeAlias = tuple[Integers, Integers, Doubles, Doubles]
 
 
 class Population:
@@ -99,6 +102,8 @@ class Population:
         Vectors of the collection that each vector and each near rank stands for.
     lists : dict
         Nearest codewords, by the digest of their codebook and what they are near to.
+    scores : dict
+        Scores of all codewords for all vectors, by the digest of their codebook.
 
     >>> population = Population(np.random.default_rng(0).normal(size=(800, 6)), 8000, 100)
     >>> population.weight.sum(axis=1).round(6).tolist() == [8000.0] * 100
@@ -145,8 +150,9 @@ class Population:
         rising = np.take_along_axis(self.distances, order, axis=1)
         self._add_near_ranks(order, rising)
         self._weigh(order, rising)
-        self._counted = cache(self._new_counted)
+        self._known_counts: dict[int, _Counted] = {}
         self.lists: dict[tuple[str, str], Integers] = {}
+        self.scores: dict[str, Floats] = {}
         self._made: dict[tuple[bytes, bytes], NearVectors] = {}
 
     def _distances(self) -> Doubles:
@@ -261,41 +267,58 @@ class Population:
         few, and noise may depend on how large they are.
         """
         chosen = np.ix_(rows, ranks)
-        near = self.near[chosen].ravel()
-        sources = self._sources[chosen].ravel()
-        farther = self._farther[chosen].ravel()
         asked = np.repeat(rows, len(ranks))
-        on_sphere = np.ptp(self._norms) <= _SAME_NORM
-        if self.metric == "l2" and on_sphere:  # half a squared distance is a cosine's there
-            square = max(float(np.mean(self._norms**2)), _TINY)
-            near, farther = (distances / square for distances in (near, farther))
-        if self.metric == "l2" and not on_sphere:
-            of_farther = np.minimum(np.sqrt(near / np.maximum(farther, _TINY)), 1.0)
-            of_query = 1.0 - of_farther
-        elif issparse(self.vectors) and not on_sphere:
+        sources = self._sources[chosen].ravel()
+        if issparse(self.vectors) and self.metric == "cosine" and not self.on_sphere:
+            near, farther = self.near[chosen].ravel(), self._farther[chosen].ravel()
             norms = (self._asked_norms[asked], self._norms[sources])
             share = _share_of_first(*norms, 1.0 - farther, 1.0 - near)
             parts = (self.queries[asked], self.vectors[sources])
             made = _crossed(*parts, share, self._coins[chosen].ravel())
             return NearVectors(made, self.labels[sources])
-        else:
-            lengths = np.maximum((self._asked_norms[asked], self._norms[sources]), _TINY)
-            ratio = lengths[0] / lengths[1]
-            angle, widest = (np.arccos(np.clip(1.0 - d, -1.0, 1.0)) for d in (near, farther))
-            is_between = angle < widest
-            sine = np.where(is_between, np.sin(widest), 1.0)
-            share = np.where(is_between, angle / np.maximum(widest, _TINY), 1.0)
-            # Lengths go from that of the query to that of the farther vector, as a power does.
-            scale = ratio**-share
-            of_query = np.where(is_between, scale * np.sin(widest - angle) / sine, 0.0)
-            of_farther = np.where(is_between, scale * ratio * np.sin(angle) / sine, 1.0)
+        _, of_query, of_farther = self.near_weights(rows, ranks)
         made = _weighted(self.queries[asked], of_query) + _weighted(
             self.vectors[sources], of_farther
         )
-        if not on_sphere:
+        if not self.on_sphere:
             values = made.data if issparse(made) else made
             np.clip(values, self.vectors.min(), self.vectors.max(), out=values)
         return NearVectors(made, self.labels[sources])
+
+    @property
+    def on_sphere(self) -> bool:
+        """Whether norms are equal."""
+        return bool(np.ptp(self._norms) <= _SAME_NORM)
+
+    def near_weights(self, rows: Integers, ranks: Integers) -> tuple[Integers, Doubles, Doubles]:
+        """Return what near ranks are made of, on arcs or lines, query by query.
+
+        Returns
+        -------
+        int and float64 arrays, shape (b,)
+            The farther vector of each, and the weights of the query and of that vector.
+        """
+        chosen = np.ix_(rows, ranks)
+        near = self.near[chosen].ravel()
+        sources = self._sources[chosen].ravel()
+        farther = self._farther[chosen].ravel()
+        if self.metric == "l2" and not self.on_sphere:
+            of_farther = np.minimum(np.sqrt(near / np.maximum(farther, _TINY)), 1.0)
+            return sources, 1.0 - of_farther, of_farther
+        if self.metric == "l2":  # half a squared distance is a cosine's there
+            square = max(float(np.mean(self._norms**2)), _TINY)
+            near, farther = (distances / square for distances in (near, farther))
+        of_asked = np.repeat(self._asked_norms[rows], len(ranks))
+        ratio = np.maximum(of_asked, _TINY) / np.maximum(self._norms[sources], _TINY)
+        angle, widest = (np.arccos(np.clip(1.0 - d, -1.0, 1.0)) for d in (near, farther))
+        is_between = angle < widest
+        sine = np.where(is_between, np.sin(widest), 1.0)
+        share = np.where(is_between, angle / np.maximum(widest, _TINY), 1.0)
+        # Lengths go from that of the query to that of the farther vector, as a power does.
+        scale = ratio**-share
+        of_query = np.where(is_between, scale * np.sin(widest - angle) / sine, 0.0)
+        of_farther = np.where(is_between, scale * ratio * np.sin(angle) / sine, 1.0)
+        return sources, of_query, of_farther
 
     def _weigh(self, order: Integers, rising: Doubles) -> None:
         """Share the collection among near ranks, which replace five vectors, and other vectors.
@@ -382,12 +405,13 @@ class Population:
             part = slice(*starts[rows[query] : rows[query] + 2])
             right = places[part]
             each = true[:, part] / np.maximum(codes_seen[query, right], 1)
-            counts = np.hstack([np.tile(each, scores.shape[1]), true_near[:, rows[query]]])
-            score = -np.append(scores[query][:, right], near[query])
+            of_codes = each.repeat(scores.shape[1], axis=1)
+            counts = np.concatenate([of_codes, true_near[:, rows[query]]], axis=1)
+            score = -np.concatenate([scores[query].T[right].ravel(), near[query]])
             # As many answers come before, and as many tie: of these, chance decides.
             before, upto = (
-                of_code[query] * np.searchsorted(codes, score, side)
-                + near_before[query, np.searchsorted(falling[query], score, side)]
+                of_code[query] * codes.searchsorted(score, side)
+                + near_before[query].take(falling[query].searchsorted(score, side))
                 for side in ("left", "right")
             )
             tied = np.maximum(upto - before, _TINY)
@@ -397,7 +421,7 @@ class Population:
             shares[query] = np.minimum(among / possible[:, query], 1.0)
         return shares
 
-    def _new_counted(self, neighbours: int) -> tuple[Integers, Integers, Doubles, Doubles]:
+    def _counted(self, neighbours: int) -> _Counted:
         """Return which vectors may be right to find, and for how much they count.
 
         Returns
@@ -407,11 +431,16 @@ class Population:
         true, near : float64 arrays, shapes (2, t) and (2, q, s)
             As of :meth:`true`, of 50 and of ``neighbours`` neighbours.
         """
-        every = np.stack([self.true(NEIGHBOURS), self.true(neighbours)])
-        of_vectors = every[..., : self.vectors.shape[0]]
-        query, places = np.nonzero(of_vectors.any(axis=0))
-        starts = np.searchsorted(query, np.arange(1 + len(self.near)))
-        return places, starts, of_vectors[:, query, places], every[..., self.vectors.shape[0] :]
+        if neighbours not in self._known_counts:
+            vectors = self.vectors.shape[0]
+            every = [self.true(number) for number in (NEIGHBOURS, neighbours)]
+            query, places = np.nonzero((every[0] > 0) | (every[1] > 0))
+            query, places = (part[places < vectors] for part in (query, places))
+            starts = np.searchsorted(query, np.arange(1 + len(self.near)))
+            of_vectors = np.stack([true[query, places] for true in every])
+            of_near = np.stack([true[:, vectors:] for true in every])
+            self._known_counts[neighbours] = places, starts, of_vectors, of_near
+        return self._known_counts[neighbours]
 
 
 class NearVectors(NamedTuple):

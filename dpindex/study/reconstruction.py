@@ -21,7 +21,7 @@ from dpindex.base.arrays import (
     Floats,
     Singles,
     Vectors,
-    in_units_of_largest,
+    of_norm_1,
     spaced,
     unit,
 )
@@ -351,7 +351,7 @@ def highest_cosine(
     spec = projector.spec
     sample = np.concatenate([dense_units(spec, vectors), dense_units(spec, crowd)])
     likelihoods = decoder_of(spec).likelihoods(projector, sample)
-    directions = unit(in_units_of_largest(sample)).astype(np.float64)
+    directions = of_norm_1(sample).astype(np.float64)
     estimates = _expected(likelihoods.logs(codes)[:-1], directions)
     return float(cosines(estimates, sample[: len(codes)]).mean())
 
@@ -402,7 +402,7 @@ def dense_units(spec: Spec, vectors: Vectors) -> Doubles:
     """Return vectors as an array; at norm 1 if their directions alone are encoded."""
     dense: Any = vectors if isinstance(vectors, np.ndarray) else vectors.toarray()
     if directions_only(spec):
-        return unit(in_units_of_largest(dense)).astype(np.float64)
+        return of_norm_1(dense).astype(np.float64)
     return np.asarray(dense, dtype=np.float64)
 
 

@@ -18,16 +18,16 @@ import scipy.sparse
 from dpindex.base.arrays import (
     Integers,
     Vectors,
-    in_units_of_largest,
+    of_norm_1,
     row_norms,
     spaced,
-    unit,
 )
 from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.data import VectorSource, as_source, dense_rows, taken_rows
 from dpindex.data.source import check_finite
 from dpindex.decode.base import Metric
 from dpindex.mechanism.codebooks import centroid_codebook
+from dpindex.mechanism.guide import Guide
 from dpindex.mechanism.public_parts import MAX_SIZE, Codebook
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
@@ -69,6 +69,8 @@ class Sample:
         What neighbours are ranked by.
     queries : vectors, shape (q, dim), optional
         Public queries; by default some of the vectors play them.
+    guides : bool
+        Learn guides of centroids, which a share of candidates is given out by.
 
     Attributes
     ----------
@@ -83,8 +85,10 @@ class Sample:
         groups: Integers | None = None,
         metric: Metric = "cosine",
         queries: Vectors | None = None,
+        guides: bool = False,
     ) -> None:
         self.vectors = vectors
+        self._guides = guides
         self._queries = queries
         self._groups = np.arange(len(self)) if groups is None else groups
         self._halves = [np.flatnonzero(self._groups % 2 == half) for half in (0, 1)]
@@ -116,7 +120,10 @@ class Sample:
         return Codebook(self.vectors[spaced(len(self), size)])
 
     def _new_book_of_centroids(self, size: int) -> Codebook:
-        book = centroid_codebook(unit(in_units_of_largest(self.fitted)), size, rounds=0)
+        fitted = of_norm_1(self.fitted)
+        book = centroid_codebook(fitted, size, rounds=0)
+        if self._guides:
+            book.guide = Guide.learned(fitted, book.vectors)
         self._centroid_books.add(book)
         return book
 
@@ -149,18 +156,23 @@ class Sample:
 
         return population(rows[::_PARTS]), population(rows)
 
-    def population_of(self, spec: Spec, queries: int) -> Population:
+    def population_of(self, spec: Spec, queries: int, common: bool = False) -> Population:
         """Return the vectors that a spec is tried on, with at most ``queries`` queries.
 
-        A public part of the spec is of this sample.
+        A public part of the spec is of this sample. ``common`` queries are the same whatever the
+        vectors, so that specs are compared by them.
         """
         if spec.public is None:
-            return self._population(self.played, queries)
+            return self._population(self.played, queries, common)
         if not spec.symbols or self.has_centroids(spec):
-            return self._population(self.played, queries, unseen=True)
+            return self._population(self.played, queries, common, unseen=True)
         size = spec.symbols
         rows = max(_MIN_PLAYED, min(self.played, _SCORES // size))
-        return self._population(rows, queries, codewords=size)
+        return self._population(rows, queries, common, codewords=size)
+
+    def forget(self) -> None:
+        """Let go of all populations: they are large, and are made again where they are needed."""
+        self._population.cache_clear()
 
     def attacked(self, spec: Spec) -> tuple[Spec, Vectors]:
         """Return a spec like it, and vectors that its public part was not made of.
@@ -185,7 +197,7 @@ class Sample:
         return rows[spaced(len(rows), count)]
 
     def _new_population(
-        self, count: int, queries: int, unseen: bool = False, codewords: int = 0
+        self, count: int, queries: int, common: bool, unseen: bool = False, codewords: int = 0
     ) -> Population:
         """Return a population of at most ``count`` rows: of all, or of those not fitted to.
 
@@ -200,12 +212,19 @@ class Sample:
         if codewords:
             groups_of_codewords = self._groups[spaced(len(self), codewords)]
         asked: int | Vectors = queries
+        labels = None
         if self._queries is not None:
             asked = self._queries[spaced(self._queries.shape[0], queries)]
+        elif common:
+            half = self._halves[1]  # which no public part is fitted to
+            playing = half[spaced(len(half), queries)]
+            asked = self.vectors[playing]
+            labels = self._groups[playing]
         return Population(
             self.vectors[rows],
             self._n,
             asked,
+            asked_labels=labels,
             groups=self._groups[rows],
             metric=self._metric,
             codewords=groups_of_codewords,
@@ -224,11 +243,12 @@ def new_sample(
 
     def taken(some: VectorSource) -> Any:
         rows = sample_rows(some, count)
-        return unit(in_units_of_largest(rows)) if whole_records else rows
+        return of_norm_1(rows) if whole_records else rows
 
     labels = numbered_groups(groups, source, count)
     asked = None if queries is None else taken(queries)
-    return Sample(taken(source), target.n, labels, target.metric, asked)
+    guides = target.on_average is not None
+    return Sample(taken(source), target.n, labels, target.metric, asked, guides)
 
 
 def checked_queries(queries: Any, dim: int) -> VectorSource:
