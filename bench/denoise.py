@@ -40,8 +40,8 @@ METHODS = ("raw-square-wave-narrow", "raw-square-wave", "raw-staircase", "dp-opo
 DENOISERS = ("none", "linear", "auto")
 ABLATIONS: dict[str, dict[str, Any]] = {
     "score": {},
-    "score, one Gaussian": {"COMPONENTS": 1},
-    "score, 4 Gaussians": {"COMPONENTS": 4},
+    "score, one Gaussian": {"COMPONENTS": (1, 1)},
+    "score, 4 Gaussians": {"COMPONENTS": (4, 4)},
     "score, one iteration": {"MAX_ITERATIONS": 1},
 }
 """The score denoiser with a part left out: constants of ``dpindex.decode.fit``."""
