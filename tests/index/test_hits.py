@@ -144,7 +144,6 @@ def test_short_text_and_escaped_html(index):
 def test_hits_are_lists_of_dicts():
     index = dpi.PrivateIndex(SPEC)
     index.add(VECTORS, payload={"year": [int(row) for row in range(len(VECTORS))]})
-    index.calibrate()
     hits = index.search(VECTORS[:2], k=3)
     listed = hits.to_list()
     assert [[one["id"] for one in of_query] for of_query in listed] == hits.ids.tolist()

@@ -77,7 +77,6 @@ def made(request, tmp_path_factory):
                 index.add(X, ids, payload=PAYLOAD)
             if denoised:
                 index.fit_denoiser("linear")
-            index.calibrate()
             dpi.publish(index, place, name)
             pairs[name] = index, dpi.open(place, name)
         return pairs[name]

@@ -490,7 +490,6 @@ class _Paths:
         with recorded() as recorders:
             index.add(self.rows, np.arange(len(self.rows)))
         self.recorders += recorders
-        index.calibrate()  # so that answers state errors
         return index
 
     def _refusals(self) -> Check:
