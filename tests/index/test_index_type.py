@@ -30,6 +30,7 @@ def index_of(index_type, rows=1500):
         adjacency=attribute(1.0),
     )
     index = PrivateIndex(spec, index_type=index_type)
+    index.learns_similarities = False
     base = low_rank(rows)
     index.add(base)
     return index, base
@@ -40,6 +41,7 @@ def test_rotation_keeps_cosines():
     index, base = index_of("ROT4,Flat")
     index.fit_denoiser("linear")
     flat = PrivateIndex(index.spec)
+    flat.learns_similarities = False
     flat.add_codes(index.codes)
     flat.fit_denoiser("linear")
     mine = index.search(base[:40])

@@ -95,18 +95,17 @@ def test_who_adds_finds_it_at_once(index):
 
 
 @pytest.mark.slow
-def test_what_is_added_piece_by_piece_ranks_as_if_it_came_at_once(
-    index,
-):
+def test_what_is_added_piece_by_piece_ranks_as_if_it_came_at_once(index):
     """In many sizes, so that parts are joined again and again; also after removals."""
-    spec = index.spec
+    index.learns_similarities = False
     queries = vectors(7)
     private = index.codes.take(slice(0, 5))
     for step, size in enumerate((1, 1, 1, 2, 700, 1, 5, 9000, 1, 1, 3000, 6000, 1, 20000, 1)):
         index.add(vectors(size))
         if step in (4, 9):
             index.remove(index.ids[5 : len(index) : 7])
-        at_once = dpi.PrivateIndex(spec)
+        at_once = dpi.PrivateIndex(index.spec)
+        at_once.learns_similarities = False
         at_once.add_codes(index.codes, index.ids)
         kept = index.ids[:: 1 + step]
         for asked in (queries, queries[:1], private):

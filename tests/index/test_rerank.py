@@ -39,8 +39,9 @@ SPECS = {
 CASES = [("numbers", metric) for metric in METRICS] + [("signs", "cosine"), ("symbols", "cosine")]
 
 
-def _index(name="numbers", metric="cosine", ids=None):
+def _index(name="numbers", metric="cosine", ids=None, *, learns=True):
     index = dpi.PrivateIndex(SPECS[name], metric=metric)
+    index.learns_similarities = learns
     index.add(X, ids)
     return index
 
@@ -331,7 +332,7 @@ def test_only_parts_of_candidates_are_read():
 )
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 def test_wrong_input_is_one_sentence(changes, sentence):
-    index = _index()
+    index = _index(learns=False)
     asked = {"Q": Q, "k": K, **changes}
     with pytest.raises(InputError, match=sentence) as error:
         index.search(**asked)
