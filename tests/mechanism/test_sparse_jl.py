@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpindex import Blocks, Dense
 from dpindex.base.errors import InputError
 from dpindex.mechanism.papers.sparse import SparseJL, VerySparse
 
@@ -63,28 +62,30 @@ from scipy import sparse
 import dpindex as dpi
 from dpindex import Blocks, Dense
 
-file, method, arguments = sys.argv[1], sys.argv[2], eval(sys.argv[3])
-with np.load(file) as stored:
+with np.load(sys.argv[1]) as stored:
     parts = (stored["data"], stored["indices"], stored["indptr"])
     x = sparse.csr_matrix(parts, shape=tuple(stored["shape"]))[:5000]
-spec = dpi.Spec(method=method, dim=x.shape[1], k=1024, epsilon=2.0, scale=255, bounds=(0, 1),
-                adjacency=dpi.attribute(1.0), **arguments)
-codes = dpi.Privatizer(spec).privatize(x)
-assert codes.k == 1024 and len(codes) == 5000 and x.shape[1] == 1 << 24
-# Not getrusage: its peak begins with that of the process that forked this one.
-print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+for method, arguments in (
+    ("dp-oporp-staircase", {}),
+    ("dp-sjlt-laplace", {"variant": Blocks(4)}),
+    ("dp-rp-g-opt", {"delta": 1e-6, "variant": Dense("very-sparse")}),
+):
+    spec = dpi.Spec(method=method, dim=x.shape[1], k=1024, epsilon=2.0, scale=255, bounds=(0, 1),
+                    adjacency=dpi.attribute(1.0), **arguments)
+    codes = dpi.Privatizer(spec).privatize(x)
+    assert codes.k == 1024 and len(codes) == 5000 and x.shape[1] == 1 << 24
+    # Not getrusage: its peak begins with that of the process that forked this one.
+    print(method, re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc/self/status")
-@pytest.mark.parametrize(("method", "arguments"), [
-    ("dp-oporp-staircase", {}),
-    ("dp-sjlt-laplace", {"variant": Blocks(4)}),
-    ("dp-rp-g-opt", {"delta": 1e-6, "variant": Dense("very-sparse")}),
-])  # fmt: skip
-def test_documents_of_2_to_the_24_columns_need_less_than_a_gigabyte(method, arguments, data_dir):
-    """The whole process: the data, the projection, 5000 × 1024 codes and everything between."""
-    command = [sys.executable, "-c", _SPARSE_RUN, str(data_dir / "news20_chartri_csr.npz"), method]
-    done = subprocess.run([*command, repr(arguments)], capture_output=True, text=True, check=True)
-    assert int(done.stdout) * 1024 < 1e9
+def test_documents_of_2_to_the_24_columns_need_less_than_a_gigabyte(data_dir):
+    """The whole process: the data, the projections, 5000 × 1024 codes and everything between."""
+    command = [sys.executable, "-c", _SPARSE_RUN, str(data_dir / "news20_chartri_csr.npz")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    peaks = [line.split() for line in done.stdout.splitlines()]
+    assert len(peaks) == 3
+    for method, peak in peaks:
+        assert int(peak) * 1024 < 1e9, method
