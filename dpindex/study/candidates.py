@@ -30,7 +30,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record, l2
 from dpindex.study.sample import Sample
 from dpindex.study.specs import spec_grid
-from dpindex.study.target import MAX_DENSE_DIM, PlanTarget
+from dpindex.study.target import MAX_DENSE_DIM, Goal
 
 # Bounds of methods without windows are narrowed to the middle of the sample's values, where these
 # lie within such a share of a change, up to an epsilon beyond which noise costs less than clipping.
@@ -59,12 +59,12 @@ _SUBSETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 _CONTRAST = "raw-gaussian"
 
 
-class CandidateSpecs:
+class SpecsToTry:
     """Specs to try under the terms of a plan, with public parts that are made of a sample.
 
     Parameters
     ----------
-    target : PlanTarget
+    goal : Goal
     terms : dict
         Fields of :class:`dpindex.Spec` that the plan's user stated.
     source : VectorSource
@@ -85,9 +85,9 @@ class CandidateSpecs:
     """
 
     def __init__(
-        self, target: PlanTarget, terms: dict[str, Any], source: VectorSource, sample: Sample
+        self, goal: Goal, terms: dict[str, Any], source: VectorSource, sample: Sample
     ) -> None:
-        if isinstance(target.adjacency, Record):
+        if isinstance(goal.adjacency, Record):
             defaults = {field.name: field.default for field in fields(Spec)}
             changed = [name for name in terms if name != "delta" and terms[name] != defaults[name]]
             if changed:
@@ -95,10 +95,10 @@ class CandidateSpecs:
                     f"record-level methods take any vectors, of which the direction counts: leave "
                     f"{', '.join(sorted(changed))} out."
                 )
-        self._target = target
-        self._reranked = target.counted_candidates > target.at
-        self._terms = {**terms, "adjacency": target.adjacency}
-        if sample.at_norm_1 and terms["scale"] == 1 and not isinstance(target.adjacency, Record):
+        self._goal = goal
+        self._reranked = goal.counted_candidates > goal.at
+        self._terms = {**terms, "adjacency": goal.adjacency}
+        if sample.at_norm_1 and terms["scale"] == 1 and not isinstance(goal.adjacency, Record):
             self._terms["norm"] = terms["norm"] or 1.0
         self._source = source
         self._sample = sample
@@ -113,7 +113,7 @@ class CandidateSpecs:
         A change is no wider than the bounds, and noise is as wide as a change, while the order of
         cosines hardly depends on the size of large values (binary embeddings keep signs alone).
         """
-        adjacency = self._target.adjacency
+        adjacency = self._goal.adjacency
         stated = self._terms["clip"] or self._terms["variant"].min_norm is not None
         if stated or issparse(self._sample.vectors) or not isinstance(adjacency, Attribute):
             return {}
@@ -139,10 +139,10 @@ class CandidateSpecs:
         InputError
             If no method is left.
         """
-        named = self._target.methods is not None
+        named = self._goal.methods is not None
         specs: list[Spec] = []
         refused: list[str] = []
-        for method in _methods_to_try(self._target.methods):
+        for method in _methods_to_try(self._goal.methods):
             if not named and method.definition != "DP":
                 continue
             obstacle = self._obstacle(method)
@@ -155,11 +155,11 @@ class CandidateSpecs:
                 refused.append(f"{method.name}: {error}")
                 continue
             terms = self._terms_at(method, epsilon)
-            grid_of = partial(spec_grid, self._target.dim, [method.name], [epsilon], **terms)
+            grid_of = partial(spec_grid, self._goal.dim, [method.name], [epsilon], **terms)
             for part in parts:
                 grid = grid_of(**part)
                 if grid.specs and not part:
-                    lengths = _lengths(grid.specs[0], self._target.max_bytes)
+                    lengths = _lengths(grid.specs[0], self._goal.max_bytes)
                     grid = grid_of(ks=lengths)
                 over = any(spec.guarantee.delta_over == "projection" for spec in grid.specs)
                 if over and not named:
@@ -174,19 +174,19 @@ class CandidateSpecs:
 
     def _obstacle(self, method: Method) -> str | None:
         """Return why a method is not tried at all, or None."""
-        target = self._target
-        if target.adjacency.kind not in method.adjacencies:
-            return f"has no guarantee under {target.adjacency}."
+        goal = self._goal
+        if goal.adjacency.kind not in method.adjacencies:
+            return f"has no guarantee under {goal.adjacency}."
         if method.needs_delta and not self._terms["delta"] > 0:
             return "needs a delta above 0."
         if self._terms["record_epsilon"] is not None and not method.calibration.joint:
             return "makes one promise."
-        if target.metric not in method.calibration.format.metrics:
-            return f"has no codes that are ranked by {target.metric}."
+        if goal.metric not in method.calibration.format.metrics:
+            return f"has no codes that are ranked by {goal.metric}."
         variant = method.family.variant
         if type(self._terms["variant"]) is type(variant):
             variant = self._terms["variant"]
-        if target.dim > MAX_DENSE_DIM and not (method.family.bins or variant.for_any_dim):
+        if goal.dim > MAX_DENSE_DIM and not (method.family.bins or variant.for_any_dim):
             return f"is not planned above {MAX_DENSE_DIM} attributes."
         return None
 
@@ -216,16 +216,16 @@ class CandidateSpecs:
 
     def _windows(self) -> tuple[float | None, ...]:
         """Return the windows to try for one attribute; a ball has none."""
-        return _WINDOWS if isinstance(self._target.adjacency, Attribute) else (None,)
+        return _WINDOWS if isinstance(self._goal.adjacency, Attribute) else (None,)
 
     def _design_lengths(self, method: Method, epsilon: float) -> list[int]:
         """Return the usual length of a design and twice as much, as far as bytes allow."""
-        target = self._target
-        usual = usual_length(epsilon, target.dim)
-        lengths = {usual, min(2 * usual, target.dim)}
-        if target.max_bytes is not None:
+        goal = self._goal
+        usual = usual_length(epsilon, goal.dim)
+        lengths = {usual, min(2 * usual, goal.dim)}
+        if goal.max_bytes is not None:
             bits = min(method.calibration.format.coordinate_bits)
-            longest = 8 * target.max_bytes // bits
+            longest = 8 * goal.max_bytes // bits
             lengths = {min(k, longest) for k in lengths if longest > 0}
         return sorted(lengths)
 
@@ -250,10 +250,10 @@ class CandidateSpecs:
             public = public.clipped(low * terms["scale"], high * terms["scale"])
         delta = terms["delta"] if method.needs_delta else 0.0
         signs = method.calibration.format.are_signs
-        beta = self._target.adjacency.largest_change(bounds)
+        beta = self._goal.adjacency.largest_change(bounds)
         noise = noise_variance(epsilon, delta, signs)
         if noise not in self._window_of:
-            length = usual_length(epsilon, self._target.dim)
+            length = usual_length(epsilon, self._goal.dim)
             self._window_of[noise] = best_window(public, terms["scale"], beta, length, noise)
         return design(
             public,
@@ -285,8 +285,8 @@ class CandidateSpecs:
 
     def _cells(self, others: Iterable[int] = ()) -> list[int]:
         """Return numbers of centroids, the largest first, that leave enough vectors for each."""
-        target = self._target
-        share = target.n // target.counted_candidates
+        goal = self._goal
+        share = goal.n // goal.counted_candidates
         sizes = {max(_MIN_CELLS, round(times * share)) for times in _CELLS}
         sizes |= {*others}
         most = len(self._sample) // min(_VECTORS_PER_CENTROID)
@@ -321,12 +321,10 @@ class CandidateSpecs:
     def contrast(self, epsilon: float) -> Spec | None:
         """Return Gaussian noise for any two vectors of norm 1, to compare whole records with."""
         delta = self._terms["delta"]
-        if not isinstance(self._target.adjacency, Record) or not delta > 0:
+        if not isinstance(self._goal.adjacency, Record) or not delta > 0:
             return None
         with suppress(NoGuaranteeError):  # noise that no code can hold
-            return Spec(
-                _CONTRAST, self._target.dim, epsilon=epsilon, delta=delta, adjacency=l2(2.0)
-            )
+            return Spec(_CONTRAST, self._goal.dim, epsilon=epsilon, delta=delta, adjacency=l2(2.0))
         return None
 
 

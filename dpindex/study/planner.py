@@ -22,7 +22,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.mechanism.variants import Variant
 from dpindex.privacy import VectorAdjacency
-from dpindex.study.candidates import CandidateSpecs
+from dpindex.study.candidates import SpecsToTry
 from dpindex.study.plan_result import Plan, plan_png
 from dpindex.study.population import Population
 from dpindex.study.prediction import COUNTED_ROUNDS, noise_share, predicted_rows
@@ -31,8 +31,8 @@ from dpindex.study.target import (
     FOUND,
     AttackFigures,
     FoundShares,
+    Goal,
     Measure,
-    PlanTarget,
     Row,
     SelfTest,
 )
@@ -189,7 +189,7 @@ def plan(
     """
     source = as_source(public, "the public sample")
     dim = source.shape[1]
-    target = PlanTarget(
+    goal = Goal(
         dim, n, adjacency, epsilon, recall, candidates, at, query, metric, max_bytes, methods
     )
     terms = {
@@ -207,20 +207,20 @@ def plan(
         limits = (scale * bounds[0], scale * bounds[1])
         source = source.clipped(*limits)
         asked = None if asked is None else asked.clipped(*limits)
-    sample = new_sample(target, source, groups, asked)
+    sample = new_sample(goal, source, groups, asked)
     planner = _Planner(
-        target, CandidateSpecs(target, terms, source, sample), sample, progress or no_progress
+        goal, SpecsToTry(goal, terms, source, sample), sample, progress or no_progress
     )
-    chosen = epsilon or _smallest_epsilon(planner, target)
+    chosen = epsilon or _smallest_epsilon(planner, goal)
     rows = planner.ranked(chosen)
     if epsilon is not None and recall is not None:
-        fewest = _fewest_candidates(rows, target)
-        target = replace(target, recall=None, candidates=fewest)
-        rows = tuple(target.ranked(rows))
+        fewest = _fewest_candidates(rows, goal)
+        goal = replace(goal, recall=None, candidates=fewest)
+        rows = tuple(goal.ranked(rows))
     best = rows[0]
     tried = sample.population_of(best.spec, ALL_QUERIES).vectors.shape[0]
     sample.forget()
-    published = (replace(best, spec=planner.candidates.published(best.spec)), *rows[1:])
+    published = (replace(best, spec=planner.to_try.published(best.spec)), *rows[1:])
     if ranges is not None:  # a promise counts in ranges, and not in the units of the data
         published = tuple(replace(row, spec=row.spec.with_ranges(ranges)) for row in published)
     return Plan(
@@ -229,10 +229,10 @@ def plan(
         n=n,
         at=at,
         metric=metric,
-        candidates=target.counted_candidates,
-        share=target.candidates if isinstance(target.candidates, str) else None,
-        shown_candidates=target.shown_candidates,
-        refused=tuple(planner.candidates.refused),
+        candidates=goal.counted_candidates,
+        share=goal.candidates if isinstance(goal.candidates, str) else None,
+        shown_candidates=goal.shown_candidates,
+        refused=tuple(planner.to_try.refused),
         contrast=planner.contrast(chosen),
         sample_rows=source.shape[0],
         curves=planner.curves(rows) if curves else (),
@@ -251,23 +251,21 @@ class _Planner:
 
     Attributes
     ----------
-    candidates : CandidateSpecs
+    to_try : SpecsToTry
     """
 
-    def __init__(
-        self, target: PlanTarget, candidates: CandidateSpecs, sample: Sample, progress: Progress
-    ) -> None:
-        self._target = target
-        self.candidates = candidates
+    def __init__(self, goal: Goal, to_try: SpecsToTry, sample: Sample, progress: Progress) -> None:
+        self._goal = goal
+        self.to_try = to_try
         self._sample = sample
         self._progress = progress
         self._workers = idle_cores()
-        first = candidates.specs(target.epsilon or _MIDDLE_EPSILON)[0]
+        first = to_try.specs(goal.epsilon or _MIDDLE_EPSILON)[0]
         Privatizer(first).check(sample.vectors)
 
     def ranked(self, epsilon: float) -> tuple[Row, ...]:
         """Return a row for each spec, best first, of which those near the best are refined."""
-        value = self._target.value
+        value = self._goal.value
         rows = self._screened_at(epsilon)
         self._progress(0, len(rows), "the best of them, in more detail")
         leaders = self._near_best(rows)
@@ -297,13 +295,13 @@ class _Planner:
         rest += [row for row in leaders if row is not best]
         self._sample.forget()
         # The best of many predictions is too high: it is promised what further queries find.
-        return (self.promised(best), *self._target.ranked(rest))
+        return (self.promised(best), *self._goal.ranked(rest))
 
     def _screened_at(self, epsilon: float) -> list[Row]:
         """Return rows of the specs of an epsilon that may be best, best first."""
-        rows = self.screened(self.candidates.specs(epsilon))
-        longer = map(self.candidates.longer, (row.spec for row in self._near_best(rows)))
-        return self._target.ranked([*rows, *self._tried([*chain.from_iterable(longer)], [])])
+        rows = self.screened(self.to_try.specs(epsilon))
+        longer = map(self.to_try.longer, (row.spec for row in self._near_best(rows)))
+        return self._goal.ranked([*rows, *self._tried([*chain.from_iterable(longer)], [])])
 
     def screened(self, specs: Sequence[Spec]) -> list[Row]:
         """Return rows of the specs that may be best and whose codes fit, best first.
@@ -336,7 +334,7 @@ class _Planner:
             ]
         if not rows:
             raise NoGuaranteeError(refusals[0])
-        return self._target.ranked(rows)
+        return self._goal.ranked(rows)
 
     def _tried(self, specs: Sequence[Spec], refusals: list[str]) -> list[Row]:
         """Return rows of specs, with linear denoisers of signs, and 0 where nothing is found.
@@ -344,11 +342,11 @@ class _Planner:
         Of signs that differ in their noise alone, those with the least are denoised. Why none is
         left is added to ``refusals``.
         """
-        target = self._target
+        goal = self._goal
         noises = self._noises(specs, refusals)
         ratios = {spec: spec.format.signal_to_noise(noise) for spec, noise in noises.items()}
         least = min(_MIN_SNR, max(ratios.values(), default=0.0))
-        nothing = FoundShares(0.0, dict.fromkeys(target.ladder, 0.0))
+        nothing = FoundShares(0.0, dict.fromkeys(goal.ladder, 0.0))
         rows = [
             Row(spec, None, nothing, nothing, spec.format.max_row_bytes, noise)
             for spec, noise in noises.items()
@@ -368,7 +366,7 @@ class _Planner:
             rows.append(row)
             task = f"{row.method}, k = {row.k}, ε = {row.spec.budget:.3g}"
             self._progress(len(rows), len(specs), task)
-        most = target.max_bytes
+        most = goal.max_bytes
         fitting = [row for row in rows if most is None or row.bytes_per_vector <= most]
         if rows and not fitting:
             refusals.append(f"no method makes codes of at most {most} bytes.")
@@ -391,7 +389,7 @@ class _Planner:
                 unfit.append(noise)
             else:
                 noises[spec] = noise
-        refused = self.candidates.refused
+        refused = self.to_try.refused
         refused += [sentence for sentence in unfit if sentence not in refused]
         if unfit and not noises:
             refusals.append(f"no method is left at this epsilon: {unfit[0]}")
@@ -402,8 +400,8 @@ class _Planner:
 
         Of a query that finds all or nothing, by luck.
         """
-        value = self._target.value
-        finding = [row for row in self._target.ranked(rows) if value(row) > 0.0] or [*rows]
+        value = self._goal.value
+        finding = [row for row in self._goal.ranked(rows) if value(row) > 0.0] or [*rows]
         highest = max(map(value, finding), default=0.0)
         chance = (highest * queries + 1.0) / (queries + 2.0)
         margin = _MARGIN * math.sqrt(chance * (1.0 - chance) / queries)
@@ -421,7 +419,7 @@ class _Planner:
         and keep all of the vector: they find little as they are, and the most when denoised.
         Designs find much as they are: those that are left in the end are denoised.
         """
-        finding = [row for row in rows if self._target.value(row) > 0.0] or rows
+        finding = [row for row in rows if self._goal.value(row) > 0.0] or rows
         with_scores = [row for row in finding if has_scores(row.spec) and not is_informed(row.spec)]
         return _first_of_each(with_scores, lambda row: type(row.spec.projection))[:_FINALISTS]
 
@@ -439,13 +437,13 @@ class _Planner:
         spec = row.spec
         population = self._sample.population_of(spec, ALL_QUERIES)
         rounds = _rounds(spec, population, row.denoiser)
-        ladder = self._target.ladder
+        ladder = self._goal.ladder
         queries: int = population.queries.shape[0]
         if row.denoiser == "auto":
             queries = min(queries, QUERIES)
         (promised,) = predicted_rows(
             spec, population, rounds, ladder, row.noise, row.denoiser,
-            queries=queries, plain=False, on_average=self._target.on_average,
+            queries=queries, plain=False, on_average=self._goal.on_average,
         )  # fmt: skip
         return replace(promised, centroids=row.centroids, test=self._self_test(spec, queries))
 
@@ -460,7 +458,7 @@ class _Planner:
         ``queries`` is how many the prediction has that is tested.
         """
         part, whole = self._sample.tests_of(spec, QUERIES)
-        ladder = self._target.tested_ladder(whole.n)
+        ladder = self._goal.tested_ladder(whole.n)
         rows = [
             predicted_rows(spec, tested, COUNTED_ROUNDS, ladder, 0.0)[0] for tested in (part, whole)
         ]
@@ -470,14 +468,14 @@ class _Planner:
         self, spec: Spec, noise: float, queries: int, rounds: int, kind: DenoiserKind | None
     ) -> Row:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
-        target = self._target
+        goal = self._goal
         rows = predicted_rows(
-            spec, self._population(spec, queries), rounds, target.ladder, noise, kind,
-            queries=queries, on_average=target.on_average,
+            spec, self._population(spec, queries), rounds, goal.ladder, noise, kind,
+            queries=queries, on_average=goal.on_average,
         )  # fmt: skip
         plain, denoised = rows[0], rows[-1]
         row = plain
-        values = target.value(plain), target.value(denoised)
+        values = goal.value(plain), goal.value(denoised)
         if is_worth_denoising(*values, informed=is_informed(spec)):
             row = denoised
         return replace(row, centroids=self._sample.has_centroids(spec))
@@ -487,14 +485,14 @@ class _Planner:
         of_methods = _first_of_each(rows, lambda row: row.method)
         planned = rows[0].spec.budget
         lines = []
-        for leader in self._target.ranked(of_methods)[:_CONTENDERS]:
+        for leader in self._goal.ranked(of_methods)[:_CONTENDERS]:
             line = []
             for epsilon in (planned * 2.0**i for i in range(-2, 3)):
                 if epsilon == planned:
                     line.append(leader)
                 elif _LOWEST_EPSILON <= epsilon <= _MAX_EPSILON:
                     with suppress(NoGuaranteeError):  # noise that no code can hold
-                        alike = self.candidates.like(leader.spec, epsilon)
+                        alike = self.to_try.like(leader.spec, epsilon)
                         best = self.screened(alike)[0]
                         if leader.denoiser == "auto":
                             best = self.refined(best, "auto", stage=0)
@@ -504,7 +502,7 @@ class _Planner:
 
     def contrast(self, epsilon: float) -> tuple[Row, ...]:
         """Return rows under another adjacency, to compare with."""
-        spec = self.candidates.contrast(epsilon)
+        spec = self.to_try.contrast(epsilon)
         if spec is None:
             return ()
         noise = noise_share(spec, self._sample.vectors[:_SCREENING_QUERIES])
@@ -513,12 +511,12 @@ class _Planner:
     def attacks(self, spec: Spec) -> AttackFigures:
         """Return what attacks on codes of public vectors find."""
         spec, vectors = self._sample.attacked(spec)
-        trial = Trial(spec, vectors, metric=self._target.metric, denoise="auto")
+        trial = Trial(spec, vectors, metric=self._goal.metric, denoise="auto")
         return AttackFigures.of(trial)
 
     def quick_best(self, epsilon: float) -> Row:
         """Return the best of the methods and lengths that are promising at a middle epsilon."""
-        alike = [self.candidates.like(spec, epsilon) for spec in self._contenders]
+        alike = [self.to_try.like(spec, epsilon) for spec in self._contenders]
         return self.screened([*chain.from_iterable(alike)])[0]
 
     @cached_property
@@ -576,7 +574,7 @@ def is_worth_denoising(plain: float, denoised: float, informed: bool = False) ->
     return denoised > plain + min(_WORTH_OF_MISSED * (1.0 - plain), of_found * plain)
 
 
-def _fewest_candidates(rows: Sequence[Row], target: PlanTarget) -> int:
+def _fewest_candidates(rows: Sequence[Row], goal: Goal) -> int:
     """Return the fewest candidates among which the best spec finds the recall.
 
     Raises
@@ -584,23 +582,23 @@ def _fewest_candidates(rows: Sequence[Row], target: PlanTarget) -> int:
     InputError
         If a quarter of the collection is too few.
     """
-    recall = target.recall or 0.0
-    every = [row.found(target.query).candidates_for(recall) for row in rows]
+    recall = goal.recall or 0.0
+    every = [row.found(goal.query).candidates_for(recall) for row in rows]
     enough = [number for number in every if number is not None]
     if not enough:
-        most = target.ladder[-1]
-        of_most = replace(target, recall=None, candidates=most)
+        most = goal.ladder[-1]
+        of_most = replace(goal, recall=None, candidates=most)
         best = of_most.ranked(rows)[0]
         predicted = of_most.value(best)
         raise InputError(
-            f"a recall@{target.at} of {recall:g} is out of reach at epsilon = "
-            f"{target.epsilon:g}: among {most} candidates the prediction for {best.method} is "
+            f"a recall@{goal.at} of {recall:g} is out of reach at epsilon = "
+            f"{goal.epsilon:g}: among {most} candidates the prediction for {best.method} is "
             f"{predicted:.2f}; ask for less, or for a larger epsilon."
         )
-    return max(min(enough), target.at)
+    return max(min(enough), goal.at)
 
 
-def _smallest_epsilon(planner: _Planner, target: PlanTarget) -> float:
+def _smallest_epsilon(planner: _Planner, goal: Goal) -> float:
     """Return the smallest epsilon at which the best method reaches the recall, to two digits.
 
     Raises
@@ -608,13 +606,13 @@ def _smallest_epsilon(planner: _Planner, target: PlanTarget) -> float:
     InputError
         If no epsilon does.
     """
-    recall = target.recall or 0.0
+    recall = goal.recall or 0.0
     smallest = _MAX_EPSILON
     best = planner.quick_best(smallest)
-    if target.value(best) < recall:
+    if goal.value(best) < recall:
         raise InputError(
-            f"a recall@{target.at} of {recall:g} is out of reach: at epsilon = {_MAX_EPSILON:g} "
-            f"the prediction for {best.method} is {target.value(best):.2f}; ask for less."
+            f"a recall@{goal.at} of {recall:g} is out of reach: at epsilon = {_MAX_EPSILON:g} "
+            f"the prediction for {best.method} is {goal.value(best):.2f}; ask for less."
         )
     for span, steps, denoise in _BISECTIONS:
         too_small = smallest / span
@@ -623,7 +621,7 @@ def _smallest_epsilon(planner: _Planner, target: PlanTarget) -> float:
             value = 0.0
             with suppress(NoGuaranteeError):  # noise that no code can hold
                 best = planner.quick_best(middle)
-                value = target.value(planner.refined(best, "auto" if denoise else None))
+                value = goal.value(planner.refined(best, "auto" if denoise else None))
             if value >= recall:
                 smallest = middle
             else:

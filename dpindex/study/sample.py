@@ -33,7 +33,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 from dpindex.storage.directory import IndexDirectory
 from dpindex.study.population import Population, numbered_groups
-from dpindex.study.target import MAX_DENSE_DIM, PlanTarget
+from dpindex.study.target import MAX_DENSE_DIM, Goal
 
 # Vectors that a plan needs, and vectors that are used, of wide sparse ones fewer.
 _MIN_ROWS = 500
@@ -233,12 +233,12 @@ class Sample:
 
 
 def new_sample(
-    target: PlanTarget, source: VectorSource, groups: Any | None, queries: VectorSource | None
+    goal: Goal, source: VectorSource, groups: Any | None, queries: VectorSource | None
 ) -> Sample:
     """Return the sample of a plan, of vectors as they are compared."""
-    whole_records = isinstance(target.adjacency, Record)
+    whole_records = isinstance(goal.adjacency, Record)
     count = MAX_SIZE if whole_records else _ROWS
-    if target.dim > MAX_DENSE_DIM:
+    if goal.dim > MAX_DENSE_DIM:
         count = _WIDE_ROWS
 
     def taken(some: VectorSource) -> Any:
@@ -247,8 +247,8 @@ def new_sample(
 
     labels = numbered_groups(groups, source, count)
     asked = None if queries is None else taken(queries)
-    guides = target.on_average is not None
-    return Sample(taken(source), target.n, labels, target.metric, asked, guides)
+    guides = goal.on_average is not None
+    return Sample(taken(source), goal.n, labels, goal.metric, asked, guides)
 
 
 def checked_queries(queries: Any, dim: int) -> VectorSource:

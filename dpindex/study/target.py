@@ -367,7 +367,7 @@ _CANDIDATES = 1000
 
 
 @dataclass(frozen=True)
-class PlanTarget:
+class Goal:
     """What is planned for: see :func:`plan`.
 
     Raises
@@ -452,7 +452,7 @@ class PlanTarget:
         """Numbers of candidates at which recall is predicted, from k to a quarter of n.
 
         >>> from dpindex import attribute
-        >>> PlanTarget(dim=384, n=20_000, adjacency=attribute(1.0), epsilon=8.0).ladder
+        >>> Goal(dim=384, n=20_000, adjacency=attribute(1.0), epsilon=8.0).ladder
         (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
         """
         steps = {self.at, self.counted_candidates, *self.shown_candidates}

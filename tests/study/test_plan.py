@@ -22,7 +22,7 @@ from dpindex.study import evaluate, ground_truth, planner
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
 from dpindex.study.saved_plan import SavedPlan
-from dpindex.study.target import NEIGHBOURS, PlanTarget
+from dpindex.study.target import NEIGHBOURS, Goal
 
 DIM = 24
 N = 6000
@@ -387,8 +387,8 @@ def test_what_makes_no_plan_is_said_in_a_sentence(sample, changes, words):
 
 def test_a_share_of_candidates_is_planned_for_as_their_mean_number():
     terms = {"dim": 24, "n": 4000, "adjacency": dpi.record(), "epsilon": 6.0}
-    assert PlanTarget(**terms, candidates="5%").counted_candidates == 200
-    assert PlanTarget(**terms, candidates="0.01%").counted_candidates == 10
+    assert Goal(**terms, candidates="5%").counted_candidates == 200
+    assert Goal(**terms, candidates="0.01%").counted_candidates == 10
     spec = dpi.Spec("none-oporp", 24, adjacency=dpi.attribute(1.0))
     kept = SavedPlan(spec, "cosine", None, 10, 200, "5%", "exact", "", {})
     words = "dpindex query ix QUERIES -k 10 --query exact --candidates 5% --rerank v.npy"
