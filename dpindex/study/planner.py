@@ -71,6 +71,9 @@ _FINALISTS = 3
 _FITTED_AT_FIRST = 0.4
 # Then it finds less: by up to so much of what is found times what is missed.
 _LOST_AT_FIRST = 0.4
+# Scores make the odds of what is found up to three and a half times as high, of pictures at
+# epsilon 3.
+_ODDS_BY_SCORES = 4.0
 # A denoiser finds such a share of what is missed without it, or a quarter more, or it is left out:
 # on tables, luck in its fit moves as much. That of a design, which has few coordinates, need only
 # find a little more of many queries: fitted to a collection of digits it gains twice as much.
@@ -406,11 +409,19 @@ class _Planner:
         chance = (highest * queries + 1.0) / (queries + 2.0)
         margin = _MARGIN * math.sqrt(chance * (1.0 - chance) / queries)
 
-        def reached(row: Row) -> float:
+        def with_lost(row: Row) -> float:
             found = value(row)
-            return found + (row.denoiser == "auto") * _LOST_AT_FIRST * found * (1.0 - found)
+            return found + _LOST_AT_FIRST * found * (1.0 - found)
 
-        return [row for row in finding if reached(row) >= highest - margin]
+        # What is denoised lost as much as others that are.
+        denoised = [row for row in finding if row.denoiser == "auto"]
+        highest_denoised = max([highest, *map(with_lost, denoised)])
+        return [
+            row
+            for row in finding
+            if value(row) >= highest - margin
+            or (row in denoised and with_lost(row) >= highest_denoised - margin)
+        ]
 
     def _denoisable(self, rows: Sequence[Row]) -> list[Row]:
         """Return those rows that the best denoisers may help most, one of each projection.
@@ -419,7 +430,15 @@ class _Planner:
         and keep all of the vector: they find little as they are, and the most when denoised.
         Designs find much as they are: those that are left in the end are denoised.
         """
-        finding = [row for row in rows if self._goal.value(row) > 0.0] or rows
+        value = self._goal.value
+        highest = max(map(value, rows), default=0.0)
+        finding = [row for row in rows if value(row) > 0.0] or rows
+
+        def may_lead(row: Row) -> bool:
+            found = _ODDS_BY_SCORES * value(row)
+            return found / (found + 1.0 - value(row)) >= highest
+
+        finding = [row for row in finding if may_lead(row)]
         with_scores = [row for row in finding if has_scores(row.spec) and not is_informed(row.spec)]
         return _first_of_each(with_scores, lambda row: type(row.spec.projection))[:_FINALISTS]
 
