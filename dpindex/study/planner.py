@@ -158,7 +158,8 @@ def plan(
         too or individual DP, must be named.
     groups : array, shape (m,), optional
         A label of each public vector. Vectors of one label resemble each other more than others do,
-        such as captions of one picture. Queries are taken to have no siblings in the collection.
+        such as captions of one picture. Queries are taken to have no siblings in the collection,
+        and to be like the vector in the middle of a group. At least 100 groups.
     public_queries : array, sparse matrix or VectorSource, optional
         Public vectors like the queries, where those differ from vectors of the collection.
     ranges, scale, bounds, clip, norm, delta, record_epsilon, seed, variant : optional
@@ -218,7 +219,9 @@ def plan(
         goal = replace(goal, recall=None, candidates=fewest)
         rows = tuple(goal.ranked(rows))
     best = rows[0]
-    tried = sample.population_of(best.spec, ALL_QUERIES).vectors.shape[0]
+    tried = sample.population_of(
+        best.spec, ALL_QUERIES, denoised=best.denoiser is not None
+    ).vectors.shape[0]
     sample.forget()
     published = (replace(best, spec=planner.to_try.published(best.spec)), *rows[1:])
     if ranges is not None:  # a promise counts in ranges, and not in the units of the data
@@ -437,14 +440,16 @@ class _Planner:
         kind = kind or row.denoiser
         queries, rounds = _REFINEMENTS[stage]
         if kind == "auto":
-            population = self._population(row.spec, queries)
+            population = self._population(row.spec, queries, kind)
             rounds = _rounds(row.spec, population, kind, _FITTED_AT_FIRST if stage == 0 else 1.0)
         return self._row(row.spec, row.noise, queries, rounds, kind)
 
     def promised(self, row: Row) -> Row:
         """Return what is predicted of all queries."""
         spec = row.spec
-        population = self._sample.population_of(spec, ALL_QUERIES)
+        population = self._sample.population_of(
+            spec, ALL_QUERIES, denoised=row.denoiser is not None
+        )
         rounds = _rounds(spec, population, row.denoiser)
         ladder = self._goal.ladder
         queries: int = population.queries.shape[0]
@@ -456,10 +461,12 @@ class _Planner:
         )  # fmt: skip
         return replace(promised, centroids=row.centroids, test=self._self_test(spec, queries))
 
-    def _population(self, spec: Spec, queries: int) -> Population:
+    def _population(self, spec: Spec, queries: int, kind: DenoiserKind | None) -> Population:
         """Return what a spec is compared on."""
         few, _ = _REFINEMENTS[0]
-        return self._sample.population_of(spec, max(few, queries), common=True)
+        return self._sample.population_of(
+            spec, max(few, queries), common=True, denoised=kind is not None
+        )
 
     def _self_test(self, spec: Spec, queries: int) -> SelfTest:
         """Return how well a quarter of the population predicts all of it, of codes as they are.
@@ -479,7 +486,7 @@ class _Planner:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         goal = self._goal
         rows = predicted_rows(
-            spec, self._population(spec, queries), rounds, goal.ladder, noise, kind,
+            spec, self._population(spec, queries, kind), rounds, goal.ladder, noise, kind,
             queries=queries, on_average=goal.on_average,
         )  # fmt: skip
         plain, denoised = rows[0], rows[-1]

@@ -5,12 +5,11 @@ share of the collection. That is too coarse for the nearest: the ten nearest of 
 than most of a sample. So the five nearest of the sample give way to *near ranks*: vectors that are
 made between the query and a sampled one, as near as the nearest of n are.
 
-A larger collection is many samples, laid on top of each other. Around every query the share of the
-collection within a distance d is taken to grow as a power of d (Hill 1975; Amsaleg et al. 2015,
-local intrinsic dimension). The exponent among the five nearest of a query is read from that of the
-ranks behind them by a regression over all queries: inside a topic, distances grow less than beyond
-it. Exponents bring the five nearest of all queries to one scale; n/m draws of them, merged and
-sorted, are the nearest of a collection, near duplicates among them in the right number.
+Around every query the share of the collection within a distance d is taken to grow as a power of d
+(Hill 1975; Amsaleg et al. 2015, local intrinsic dimension). Its exponent is the mean of what the
+nearest of a sample say, over all queries. Where the topic of a query ends among them its distances
+leap; such a leap stays where it is, and does not go into the exponent: nearer vectors are in the
+topic.
 """
 
 from __future__ import annotations
@@ -42,22 +41,22 @@ from dpindex.study.target import FOUND, NEIGHBOURS
 from dpindex.study.truth import TIE
 
 # Ranks of the sample that near ranks replace (with ten, rare topics were promised .08 too much, as
-# the sample has fewer vectors of them), and the rank up to which an exponent is fitted.
+# the sample has fewer vectors of them), and how many times its mean a spacing may be. Both are
+# choices: of exponential spacings, one in twelve is above 2.5 times the mean.
 _REPLACED = 5
-_FITTED = 40
-_MIN_POWER = 1e-3
+_USUAL = 2.5
 # By how much norms that are equal may differ.
 _SAME_NORM = 1e-2
-# Samples that are laid on top of each other, at most.
-_MAX_SAMPLES = 1000
 # By how much near ranks grow behind those of true neighbours, which have one each. Few heavy ones
-# would be seldom among the answers, and then alone.
-_GROWTH = 1.07
+# would be seldom among the answers, and then alone: with 1.07 .03 too much was promised.
+_GROWTH = 1.03
 # Nearest vectors between which and the query near ranks lie: towards one of the first that are no
 # nearer. Towards the nearest there lies what a query and its neighbours have in common: with 4 to
 # 16 behind, a tenth less was promised of codebooks.
 _SOURCES = 30
 _BEHIND = 2
+# Groups that a plan needs, if there are any: a quarter of a half of them predicts the rest.
+_FEWEST_GROUPS = 100
 _TINY = 1e-30
 
 
@@ -181,49 +180,33 @@ class Population:
         self._farther = np.take_along_axis(rising, places, axis=1)
 
     def _near_distances(self, rising: Doubles) -> Doubles:
-        """Return the distances of near ranks, (q, s), from those of vectors, nearest first."""
-        first = np.maximum(rising[:, : _FITTED + 1], self._floor)
-        limit = first[:, [_REPLACED]]
-        power = _powers(np.log(first))
-        volumes = (first[:, :_REPLACED] / limit) ** (1 / power)
-        # The rank of a volume among those of all queries grows evenly, whatever the law of volumes.
-        known = np.sort(volumes, axis=None)
-        shares = np.searchsorted(known, volumes, side="right") / len(known)
-        samples = min(math.ceil(self.vectors_per_row), _MAX_SAMPLES)
-        merged = self._merged(shares, samples)
-        # On the safe side: the next rank counts.
-        ranks = (self._edges[1:] + self._edges[:-1] + 1) / 2
-        place = ranks * samples / self.vectors_per_row
-        place += np.minimum(place, 1.0)
-        place = np.minimum(place, merged.shape[1] - 1)
-        low = np.floor(place).astype(np.intp)
-        high = np.ceil(place).astype(np.intp)
-        step = merged[:, high] - merged[:, low]
-        share = merged[:, low] + (place - low) * step
-        steps = np.arange(len(known) + 1) / len(known)
-        volume = np.interp(share, steps, np.append(0.0, known))
+        """Return the distances of near ranks, (q, s), from those of vectors, nearest first.
+
+        Where the share within a distance is a power of it, spacings of its logarithm times their
+        ranks all have one exponential law (Rényi 1953), whose median is log 2 of its mean. What a
+        spacing has above that is where a topic ends: it stays at its rank, and goes on in no other.
+        """
+        logarithms = np.log(np.maximum(rising[:, : 1 + _REPLACED], self._floor))
+        spacings = np.diff(logarithms, axis=1)
+        number = np.arange(1, 1 + _REPLACED)
+        most = _USUAL * float(np.median(number * spacings)) / math.log(2.0)
+        usual = np.minimum(spacings, most / number)
+        # How far below the last each rank of the sample is expected, and where: a rank k has the
+        # share of a gamma law, whose logarithm is ψ(k) on average.
+        below = np.append(np.cumsum(usual.mean(axis=0)[::-1])[::-1], 0.0)
+        places = scipy.special.digamma(np.arange(1, 2 + _REPLACED))
+        ranks = (self._edges[1:] + self._edges[:-1]) / 2
+        place = np.log(ranks / self.vectors_per_row)
+        # Nearer than the first, as between the first two.
+        nearer = np.maximum(places[0] - place, 0.0)
+        fall = np.interp(place, places, below) + (below[0] - below[1]) * nearer
+        ended = ranks[:, None] < number * self.vectors_per_row
+        fall = fall + (spacings - usual) @ ended.T
         # No farther than the first vector that is left, be that a repetition of the query.
-        near = np.minimum(limit * volume**power, rising[:, [_REPLACED]])
+        near = np.minimum(np.exp(logarithms[:, [-1]] - fall), rising[:, [_REPLACED]])
         repeated = (rising[:, :_REPLACED] <= self._floor).sum(axis=1, keepdims=True)
         near[self._edges[1:] <= repeated * self.vectors_per_row] = 0.0
         return np.asarray(near)
-
-    def _merged(self, shares: Doubles, samples: int) -> Doubles:
-        """Return rising shares of the nearest in many samples, (q, 5·samples + 1).
-
-        Queries differ in how many near duplicates they have. So half of the samples are drawn, and
-        half are the query's own, each of their vectors spread from the one before it.
-        """
-        queries = len(shares)
-        own = samples // 2
-        first = np.zeros((queries, 1))
-        before = np.hstack([first, shares[:, :-1]])[..., None]
-        parts = np.arange(1, own + 1) / max(own, 1)
-        spread = before + (shares[..., None] - before) * parts
-        drawn = self._stream.uniform(queries, (samples - own) * _REPLACED)
-        merged = np.hstack([first, spread.reshape(queries, -1), drawn])
-        merged.sort(axis=1)
-        return merged
 
     def _farther_places(self, rising: Doubles) -> Integers:
         """Return the place of the vector that each near rank is made towards.
@@ -469,25 +452,6 @@ def _near_edges(vectors_per_row: float) -> Doubles:
     return np.append(np.arange(NEIGHBOURS), behind)
 
 
-def _powers(logarithms: Doubles) -> Doubles:
-    """Return how fast distances grow with the share of the collection within them, (q, 1).
-
-    Parameters
-    ----------
-    logarithms : float64 array, shape (q, 41)
-        Of the distances of the nearest, rising.
-    """
-    limit = logarithms[:, _REPLACED]
-    # Hill's estimates. That of the five nearest of one query decides itself how near they are, so
-    # it is read from that of the ranks behind them, which it goes along with.
-    nearest = limit - logarithms[:, :_REPLACED].mean(axis=1)
-    behind = logarithms[:, _FITTED] - logarithms[:, _REPLACED:_FITTED].mean(axis=1)
-    deviation = behind - behind.mean()
-    slope = (deviation @ nearest) / max(float(deviation @ deviation), _TINY)
-    expected = nearest.mean() + np.clip(slope, 0.0, 2.0) * deviation
-    return np.asarray(np.maximum(expected, _MIN_POWER))[:, None]
-
-
 def _weighted(vectors: Any, weights: Doubles) -> Any:
     """Return vectors times weights, one each, in float32."""
     single = weights.astype(np.float32)
@@ -544,13 +508,16 @@ def numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -
     Raises
     ------
     InputError
-        For another number of groups than vectors.
+        For another number of groups than vectors, or too few groups.
     """
     if groups is None:
         return None
     labels = np.asarray(groups)
     check_one_each(source, labels, "groups")
     numbers: Integers = np.unique(labels, return_inverse=True)[1]
-    if numbers.max() == 0:
-        raise InputError(f"{source.name} is all of one group, so no query has neighbours in it.")
+    if numbers.max() + 1 < _FEWEST_GROUPS:
+        raise InputError(
+            f"{source.name} is of {numbers.max() + 1} groups; a plan needs at least "
+            f"{_FEWEST_GROUPS}, as no query sees its own."
+        )
     return numbers[spaced(len(numbers), count)]

@@ -134,11 +134,14 @@ class Prediction:
         """Codes that a denoiser is fitted to: of others too, if there are any, half of each one's.
 
         A denoiser of digits that was fitted to codes of a thousand others alone gained a third of
-        what one of a whole collection did, and one of two thousand vectors a half.
+        what one of a whole collection did, and one of two thousand vectors a half. Codes without a
+        public part have others if they are long: then these alone.
         """
         population = self._population
         if population.others is None:
             return self.codes
+        if self._spec.public is None:
+            return noisy_codes(self._privatizer, population.others, self._drawn)
         every = stacked([population.others, population.vectors])
         return noisy_codes(self._privatizer, every, max(1, self._drawn // 2))
 

@@ -29,6 +29,7 @@ from dpindex.decode.base import Metric
 from dpindex.mechanism.codebooks import centroid_codebook
 from dpindex.mechanism.guide import Guide
 from dpindex.mechanism.public_parts import MAX_SIZE, Codebook
+from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 from dpindex.storage.directory import IndexDirectory
@@ -47,6 +48,8 @@ _PLAYED_NUMBERS = 1 << 20
 # Scores of all codewords that are held for a codebook: fewer vectors play for a large one.
 _SCORES = 1 << 23
 _MIN_PLAYED = 1000
+# Vectors for each coordinate of a code, below which a denoiser comes to know them: a choice.
+_PER_COORDINATE = 4
 # Parts of the sample, of which one predicts what is counted in all.
 _PARTS = 4
 # By how much a norm may differ from 1: embeddings are often kept in float16.
@@ -91,6 +94,7 @@ class Sample:
         self._guides = guides
         self._queries = queries
         self._groups = np.arange(len(self)) if groups is None else groups
+        self._is_grouped = len(np.unique(self._groups)) < len(self)
         self._halves = [np.flatnonzero(self._groups % 2 == half) for half in (0, 1)]
         self._n = n
         self._metric = metric
@@ -156,13 +160,17 @@ class Sample:
 
         return population(rows[::_PARTS]), population(rows)
 
-    def population_of(self, spec: Spec, queries: int, common: bool = False) -> Population:
+    def population_of(
+        self, spec: Spec, queries: int, common: bool = False, denoised: bool = False
+    ) -> Population:
         """Return the vectors that a spec is tried on, with at most ``queries`` queries.
 
         A public part of the spec is of this sample. ``common`` queries are the same whatever the
-        vectors, so that specs are compared by them.
+        vectors, so that specs are compared by them. A denoiser of long codes is learned from other
+        vectors: of mail, linear ones that had seen the same were promised .41, and found .26.
         """
-        if spec.public is None:
+        long = denoised and _PER_COORDINATE * spec.code_length > min(len(self), self.played)
+        if spec.public is None and not long:
             return self._population(self.played, queries, common)
         if not spec.symbols or self.has_centroids(spec):
             return self._population(self.played, queries, common, unseen=True)
@@ -196,6 +204,23 @@ class Sample:
         rows = self._halves[1] if unseen else np.arange(len(self))
         return rows[spaced(len(rows), count)]
 
+    def _one_of_each(self, rows: Integers) -> tuple[Integers, Integers]:
+        """Return a row of each group, drawn at random, and the row in the middle of each.
+
+        Vectors of one group lie at one distance from a query, which say no more of how distances
+        grow than one does. Where others are variants of one vector, queries are like that one.
+        """
+        labels = np.unique(self._groups[rows], return_inverse=True)[1]
+        sizes = np.bincount(labels)
+        vectors = self.vectors[rows]
+        members = scipy.sparse.csr_matrix((1.0 / sizes[labels], (labels, np.arange(len(rows)))))
+        means = (members @ vectors)[labels]
+        from_mean = row_norms(vectors - means)
+        middle = np.lexsort((from_mean, labels))
+        drawn = np.lexsort((PublicStream(0, "plan groups").permutation(len(rows)), labels))
+        first = np.cumsum(sizes) - sizes
+        return np.sort(rows[drawn[first]]), rows[middle[first]]
+
     def _new_population(
         self, count: int, queries: int, common: bool, unseen: bool = False, codewords: int = 0
     ) -> Population:
@@ -204,6 +229,16 @@ class Sample:
         ``codewords`` is the size of a codebook of vectors of the sample that is tried on it.
         """
         rows = self._rows(count, unseen)
+        # Common ones are of the half that no public part is fitted to.
+        asking = self._halves[1] if common else rows
+        if self._is_grouped:
+            rows, asking = self._one_of_each(rows)[0], self._one_of_each(asking)[1]
+        asking = asking[spaced(len(asking), queries)]
+        asked = self.vectors[asking]
+        labels: Integers | None = self._groups[asking]
+        if self._queries is not None:
+            asked = self._queries[spaced(self._queries.shape[0], queries)]
+            labels = None
         others = None
         if unseen:
             fitted = self._halves[0]
@@ -211,15 +246,6 @@ class Sample:
         groups_of_codewords = None
         if codewords:
             groups_of_codewords = self._groups[spaced(len(self), codewords)]
-        asked: int | Vectors = queries
-        labels = None
-        if self._queries is not None:
-            asked = self._queries[spaced(self._queries.shape[0], queries)]
-        elif common:
-            half = self._halves[1]  # which no public part is fitted to
-            playing = half[spaced(len(half), queries)]
-            asked = self.vectors[playing]
-            labels = self._groups[playing]
         return Population(
             self.vectors[rows],
             self._n,

@@ -43,7 +43,9 @@ def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_o
     assert others is not None
     assert len(others) == len(tried) == 300
     assert not {*map(bytes, others)} & {*map(bytes, tried)}
-    assert sample.population_of(dpi.Spec("raw-laplace", DIM, **terms), 100).others is None
+    raw = dpi.Spec("raw-laplace", DIM, **terms)
+    assert sample.population_of(raw, 100).others is None
+    assert sample.population_of(raw, 100, denoised=True) is population
 
 
 @pytest.mark.slow

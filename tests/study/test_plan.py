@@ -21,6 +21,7 @@ from dpindex.data import as_source, open_vectors
 from dpindex.study import evaluate, ground_truth, planner
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
+from dpindex.study.sample import Sample
 from dpindex.study.saved_plan import SavedPlan
 from dpindex.study.target import NEIGHBOURS, Goal
 
@@ -32,6 +33,7 @@ TERMS = {
 }  # fmt: skip
 pytestmark = pytest.mark.usefixtures("known_noise")
 WIDE = np.zeros((600, 5000))
+BETA = {"adjacency": dpi.attribute(1.0)}
 FEW = ["raw-square-wave", "dp-oporp-staircase", "dp-signoporp-rr"]
 
 
@@ -569,15 +571,49 @@ def topics(rows, seed, shares=None):
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
+RARE = 1.0 / np.arange(1, 31)
+
+
+@pytest.mark.parametrize("shares", [None, RARE / RARE.sum()], ids=["equal", "rare"])
 @pytest.mark.parametrize("n", [8000, 16_000, 40_000])
-def test_the_nearest_of_a_topic_are_no_nearer_than_they_are(n):
-    """Behind the last vector of its topic a query's distances grow fast, and inside it slowly."""
-    population = Population(topics(1000, 1), n, 250)
-    truth = ground_truth(topics(n, 2), topics(300, 3), NEIGHBOURS)
+def test_the_nearest_of_a_topic_are_no_nearer_than_they_are(n, shares):
+    """Distances leap behind the last sampled vector of a rare topic, and in no other place."""
+    population = Population(topics(1000, 1, shares), n, 250)
+    truth = ground_truth(topics(n, 2, shares), topics(300, 3, shares), NEIGHBOURS)
     ranks = population.weight[0, 1000:].cumsum()
     for rank in (4, 9, 29):
         predicted = population.near[:, np.searchsorted(ranks, rank)].mean()
         assert predicted == pytest.approx(1 - truth.scores[:, rank].mean(), rel=0.12)
+
+
+def test_near_copies_say_no_more_of_how_distances_grow_than_one_vector():
+    """And of a vector and its variants, the one in the middle asks."""
+    rng = np.random.default_rng(4)
+
+    def with_variants(rows, seed):
+        sentences = topics(rows, seed)
+        noise = 0.12 * rng.normal(size=(4, rows, DIM))
+        return np.concatenate([sentences, *(sentences + noise)]).astype(np.float32)
+
+    public = with_variants(400, 1)
+    groups = np.tile(np.arange(400), 5)
+    sample = Sample(public, 10_000, groups)
+    population = sample.population_of(dpi.Spec("raw-staircase", DIM, epsilon=4.0, **BETA), 400)
+    assert sorted(population.labels) == list(range(400))
+    assert set(map(bytes, population.queries)) <= set(map(bytes, public[:400]))
+    truth = ground_truth(with_variants(2000, 2), topics(300, 3), NEIGHBOURS)
+    ranks = population.weight[0, 400:].cumsum()
+    for rank in (4, 9, 29):
+        predicted = population.near[:, np.searchsorted(ranks, rank)].mean()
+        assert predicted == pytest.approx(1 - truth.scores[:, rank].mean(), rel=0.12)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.usefixtures("few_queries")
+def test_half_of_a_sample_may_be_one_group(sample):
+    groups = np.maximum(np.arange(1000) - 499, 0)
+    made = dpi.plan(sample, **TERMS, methods=["raw-staircase"], groups=groups)
+    assert 0.0 < made.best.private.recall < 1.0
 
 
 def test_vectors_of_near_ranks_lie_where_they_should(sample):

@@ -184,6 +184,7 @@ def test_promises_hold_for_groups_that_are_told():
     ("changes", "words"),
     [
         ({"groups": np.arange(7)}, "800 vectors, and there are 7 groups"),
+        ({"groups": np.arange(800) % 99}, "of 99 groups; a plan needs at least 100"),
         ({"public_queries": np.ones((5, 3))}, "the public queries has 3 columns"),
     ],
 )
