@@ -139,7 +139,7 @@ def test_more_is_found_among_as_many(searched):
 
 @pytest.mark.parametrize("query", ["exact", "private"])
 def test_a_plan_counts_what_a_search_for_a_share_finds(query):
-    sample = Sample(PUBLIC, len(PRIVATE))
+    sample = Sample(PUBLIC, len(PRIVATE), guides=True)
     made = index(book=sample.book_of_centroids(25))
     population = sample.population_of(made.spec, 300)
 
