@@ -146,7 +146,11 @@ class SymbolDraws:
             if population.codewords is not None:
                 of_queries[of_asked] = of_queries.min()
                 falling = np.repeat(np.argsort(-of_queries, axis=1), shared, axis=0)
-                scores = _without(scores, falling, self._are_of(towards) | own)
+                # What a codeword has in common with the query stays, and the rest moves up.
+                alike = 1.0 - population.near[asked][:, self._middle].reshape(-1, 1)
+                common = alike.astype(np.float32) * np.repeat(of_queries, shared, axis=0)
+                rest = _without(scores - common, falling, self._are_of(towards) | own)
+                scores = common + rest
             yield scores, own
 
     def _are_of(self, labels: Integers) -> Bools:
