@@ -133,3 +133,31 @@ def test_composed_releases_are_never_below_the_least_and_at_most_a_millionth_abo
     with mpmath.workdps(60):
         sigma = optimal_sigma(epsilon, delta) / mpmath.sqrt(times)
         assert is_least_epsilon(found, sigma, delta)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("epsilon", "own", "times", "delta"),
+    [
+        (10.69, 1e-15, 10, 1e-15),
+        (26.41, 1e-15, 2, 1e-15),
+        (10.07, 1e-10, 10, 1e-10),
+        (1.795, 0.1, 10, 1e-15),
+        (21.59, 0.1, 2, 0.1),
+    ],
+)
+def test_tables_are_so_fine_that_nothing_shows_up_to_40(epsilon, own, times, delta):
+    """Each release has a table for its own epsilon and delta, and all promise other ones."""
+    spec = Spec(
+        "dp-oporp",
+        dim=1024,
+        k=1024,
+        epsilon=epsilon,
+        delta=own,
+        adjacency=attribute(1.0),
+    )
+    found = compose([spec] * times, delta=delta).epsilon
+    assert 39 < found < 40
+    with mpmath.workdps(60):
+        sigma = optimal_sigma(epsilon, own) / mpmath.sqrt(times)
+        assert is_least_epsilon(found, sigma, delta)

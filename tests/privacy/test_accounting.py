@@ -5,6 +5,7 @@ import operator
 import sys
 from fractions import Fraction
 from functools import reduce
+from itertools import product
 
 import mpmath
 import pytest
@@ -153,10 +154,34 @@ def test_pure_releases_are_composed_optimally(epsilons):
     assert found < sum(epsilons) - 0.5
 
 
-def test_mixed_releases_lie_between_their_parts_and_the_sum():
-    specs = [gaussian()] * 4 + [pure(0.5)] * 2
-    tight = compose(specs, delta=4e-6).epsilon
-    assert compose(specs[:4], delta=4e-6).epsilon < tight < compose(specs).epsilon == 5.0
+@pytest.mark.parametrize(
+    ("gaussians", "pures", "delta"),
+    [
+        ([1.0] * 4, [0.5] * 2, 4e-6),
+        ([1.0] * 4, [0.5], 1e-10),
+        ([3.0], [1.0, 2.0] * 2, 1e-3),
+        pytest.param([12.0] * 2, [5.0], 1e-9, marks=pytest.mark.slow),
+        ([0.01], [0.01], 1e-7),
+    ],
+)
+def test_mixed_releases_are_bounded_closely(gaussians, pures, delta):
+    """All outcomes of the randomized responses, and of each the analytic curve that is left."""
+    found = compose([*map(gaussian, gaussians), *map(pure, pures)], delta=delta).epsilon
+    mu = math.hypot(*(1 / optimal_sigma(epsilon, DELTA) for epsilon in gaussians))
+
+    def spent(epsilon):
+        with mpmath.workprec(200):
+            total = mpmath.mpf(0)
+            for signs in product((1, -1), repeat=len(pures)):
+                loss = mpmath.mpf(0)
+                chance = mpmath.mpf(1)
+                for sign, e in zip(signs, pures, strict=True):
+                    loss += sign * mpmath.mpf(e)
+                    chance /= 1 + mpmath.exp(-sign * mpmath.mpf(e))
+                total += chance * gaussian_delta(mu, epsilon - loss)
+            return total
+
+    assert spent(found) <= delta < spent(found - 1e-3)
 
 
 def test_without_dp_accounting_gaussian_releases_are_composed_and_mixed_ones_name_it(

@@ -102,7 +102,10 @@ def _reach(sigma: float, bits: int) -> int:
 
 
 def _table_bits(epsilon: float, delta: float, code_length: int) -> int:
-    # δ·2⁻³⁰ over e^ε, over all coordinates, and 24 bits for the cells of one.
+    # δ·2⁻³⁰ over e^ε, over all coordinates, and 24 bits for the cells of one; as several releases
+    # may add up to ε = 40 at δ = 1e-15, the table of each is at least as fine as that needs.
+    epsilon = max(epsilon, 40.0)
+    delta = min(delta, 1e-15)
     need = 1.4427 * epsilon + math.log2(1 / delta) + math.log2(code_length) + 30 + 24
     return 64 * math.ceil(need / 64)
 
