@@ -25,13 +25,14 @@ regression on that, the part ρ of it that a cosine of ρ observes is known, and
 error: of additive noise s², at most ``s²(1 − ρ²)``. What the codes leave open of a norm is averaged
 over: a large observation speaks for a larger norm as well as for a larger cosine.
 
-*What the error contains.* The deviation of the posterior; what is not known of both locations
-(:mod:`dpindex.decode.common`); the variance by norms once more, since norms may depend on
-cosines; and what the prior itself may be. That is the covariance ``H⁻¹(J + P)H⁻¹`` of θ,
-with H the penalised information and J the variance of the gradient over vectors, each of which is
-in many pairs (dyadic-robust variance, Fafchamps & Gubert 2007), and what θ would change if pairs
-weighed less. To that is added a share of the distance to the unbiased estimate, for what laws of
-few coordinates leave out. Where codes say too little, all this is large, and nothing is stated.
+*What the error contains.* The deviation of the posterior; what is not known of both locations, the
+projection's error in what is common, and a share of the variance by norms, since norms may depend
+on cosines (:mod:`dpindex.decode.common`); and what the prior itself may be. That is the covariance
+``H⁻¹(J + P)H⁻¹`` of θ, with H the penalised information and J the variance of the gradient over
+vectors, each of which is in many pairs (dyadic-robust variance, Fafchamps & Gubert 2007), and what
+θ would change if pairs weighed less. To that is added a share of the distance to the unbiased
+estimate, for what laws leave out: a small one, or all of it for few coordinates, whose sums are not
+normal. Where codes say too little, all this is large, and nothing is stated.
 """
 
 from __future__ import annotations
@@ -63,14 +64,8 @@ PAIRED_ROWS = 2048
 _PAIRS_OF = 512
 """Codes all of whose pairs are taken together."""
 
-_HEDGE = 0.25
-"""Share of the distance to the unbiased estimate that counts as error, for what laws leave out.
-
-Without it, errors of 64 signs of made-up topics hold 88 times in 100 (bench/coverage)."""
-
-_NORMS_HEDGE = 0.6
-"""The same where norms come from the codes: with 0.25, tables of 16 categories hold 85 times in 100
-under square waves at epsilon 2 (bench/coverage)."""
+MOST_SHARED = 0.05
+"""Hits that may share a larger error are left without a similarity: their mean would be off."""
 
 _SPLINES = 19
 _DEFAULT_DEVIATION = 0.125
@@ -221,7 +216,8 @@ class SimilarityCalibration:
     energy : float
         Mean squared norm of the projected vectors; 0 where codes do not show it.
     total : float
-        Mean sum of the coordinates of a vector, over the root of ``energy``.
+        Mean sum of the coordinates of a vector, over the root of ``energy``; of signs, by how much
+        their means resemble those of vectors of equal attributes more than chance does, [0, 1].
     denoised_energy : float
         Mean squared norm of denoised codes; 0 without a denoiser.
     limit : float
@@ -258,11 +254,6 @@ class SimilarityCalibration:
         facts = {name: getattr(self, name) for name in ("rows", *_NUMBERS)}
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return pack("calibration", facts, arrays)
-
-    @property
-    def mean_cosine(self) -> float:
-        """The mean cosine of two vectors of the collection, [0, 1]."""
-        return max(float(self.density @ GRID), 0.0)
 
 
 def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
@@ -570,9 +561,13 @@ def _with_outliers(density: Doubles, rows: int) -> Doubles:
 
 
 def posterior_cosines(
-    seen: Observations, law: ObservationLaw, known: SimilarityCalibration
+    seen: Observations, law: ObservationLaw, known: SimilarityCalibration, hedge: float = 0.0
 ) -> tuple[Doubles, Doubles]:
-    """Return means and errors of the cosines behind observations, of their shape."""
+    """Return means and errors of the cosines behind observations, of their shape.
+
+    ``hedge`` is the share of the distance to the unbiased estimate that counts as error, for what
+    laws leave out.
+    """
     mean, error = np.empty((2, seen.z.size))
     flat = Observations(*(part.ravel() for part in seen))
     for block in row_blocks(seen.z.size, _AT_ONCE):
@@ -580,8 +575,7 @@ def posterior_cosines(
     low, high = law.ends
     beyond = flat.z - np.clip(flat.z, low, high)
     plain = law.inverse(flat.z) + beyond * 2 / (high - low)
-    share = np.where(flat.norm_error > 0, _NORMS_HEDGE, _HEDGE)
-    error = np.hypot(error, share * (mean - plain))
+    error = np.hypot(error, hedge * (mean - plain))
     return mean.reshape(seen.z.shape), error.reshape(seen.z.shape)
 
 

@@ -130,6 +130,11 @@ def joined(
         slope = other - side.location / left * left_other * rest
         projected = np.where(side.location == 0, 0.0, factor * left**4)
         variance = variance + slope**2 * (side.unsure + projected)
-    # Norms may depend on cosines, by any correlation.
-    variance = variance + np.log1p(sides[0].norm_error + sides[1].norm_error)
+    # The projection errs by the same in all that is common, which no prior averages out. Norms may
+    # go with cosines: with what is common wholly, else by half of their errors.
+    shared = np.clip(a * b / np.maximum(np.abs(cosine), _LEAST), 0.0, 1.0)
+    across = 1 - np.square(np.clip(cosine, -1, 1))
+    variance = variance + factor * np.square(shared * across)
+    of_norms = np.log1p(sides[0].norm_error + sides[1].norm_error)
+    variance = variance + np.square(np.maximum(shared, 0.5)) * of_norms
     return cosine, np.sqrt(variance)

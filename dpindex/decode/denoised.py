@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import lru_cache
 
@@ -12,12 +11,12 @@ from dpindex.base.arrays import AnyArray, Doubles, Singles, unit
 from dpindex.base.errors import DamagedError
 from dpindex.base.threads import limited_threads
 from dpindex.decode.base import Decoder, Estimate, Estimator, PrivateQueries, Queries
-from dpindex.decode.calibration import PAIRED_ROWS, SimilarityCalibration
+from dpindex.decode.calibration import MOST_SHARED, PAIRED_ROWS, SimilarityCalibration
 from dpindex.decode.denoiser import Denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 
-_CLAIMED = 1.6
+_CLAIMED = 2.0
 """Actual over claimed errors of denoised codes, the largest that was measured: bench/coverage."""
 
 
@@ -28,8 +27,10 @@ class DenoisedPosterior(Estimator):
     means too, which selection does not bias. It is shorter than the vector by what the codes hide,
     and cosines are lower by as much: ``cos(x̂, q)·√(‖x̂‖²/(‖x̂‖² + h))`` with h what is hidden of a
     vector on average, on both sides if both are denoised. So short vectors, of which codes show
-    least, are not taken to be as near as long ones. The denoiser claims h; by the norms of denoised
-    codes it may be more, and the error reaches there.
+    least, are not taken to be as near as long ones. The denoiser claims h, and the norms of codes
+    and of denoised ones show it, too. The smaller counts, and by how much the cosine would differ
+    with the larger is doubt, which all hits share. How much h lowers a cosine is an error as well,
+    as h differs between vectors.
 
     Parameters
     ----------
@@ -43,7 +44,8 @@ class DenoisedPosterior(Estimator):
             raise DamagedError("the calibration of this index is of other codes; calibrate again.")
         self._denoiser = denoiser
         self._energy = calibration.energy
-        self._measured = math.sqrt(calibration.denoised_energy / calibration.energy)
+        energy = calibration.energy
+        self._missing = max(energy - calibration.denoised_energy, 1e-12 * energy)
         self._error = lru_cache(maxsize=4)(self._new_error)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
@@ -65,16 +67,22 @@ class DenoisedPosterior(Estimator):
             sides.append((queries.spec, v, u, query_squares))
         value = score
         variance = np.zeros_like(score)
+        doubt = np.zeros_like(score)
         for side_spec, own, other, own_squares in sides:
             hidden, root = self._error(side_spec)
-            kept = np.sqrt(own_squares / (own_squares + hidden))
-            value = value * kept
+            least, most = (
+                np.sqrt(own_squares / (own_squares + part))
+                for part in sorted((hidden, self._missing), reverse=True)
+            )
+            value = value * most
             variance += _moved(own, other, root) / (own_squares + hidden)
-            unsure = score * (1 - np.minimum(kept, self._measured))
-            variance += unsure**2
+            doubt += np.square(score * (most - least))
         of_projection = (1 - value**2) ** 2 * spec.projection.inner_product_factor
         variance += of_projection
-        return np.clip(value, -1.0, 1.0), _CLAIMED * np.sqrt(variance)
+        of_hidden = (score - value) ** 2
+        error = np.sqrt(_CLAIMED**2 * variance + of_hidden + doubt)
+        error[doubt > MOST_SHARED**2] = np.inf
+        return np.clip(value, -1.0, 1.0), error
 
     def _new_error(self, spec: Spec) -> tuple[float, Singles]:
         """What is hidden of a vector, squared, and the root of a code's error in the basis.

@@ -17,6 +17,9 @@ from dpindex.mechanism.spec import Spec
 _SHARES = np.geomspace(0.05, 1e-4, 40)
 _LOST = 0.02
 
+# Of what is left out, by far the most has to be jumps: else the longest vectors lose what they are.
+_JUMPS = 0.8
+
 
 def jumps(spec: Spec) -> bool:
     """True if the sum of k products of such noise is far from normal: its kurtosis exceeds 1."""
@@ -29,7 +32,7 @@ def jumps(spec: Spec) -> bool:
 
 
 def jump_limit(decoded: Floats, spec: Spec) -> float:
-    """Return the size from which on most coordinates are jumps; 0 if there is none.
+    """Return the size from which on nearly all coordinates are jumps; 0 if there is none.
 
     Larger ones hold at most a fiftieth of the energy of vectors, so that little is lost.
     """
@@ -44,7 +47,7 @@ def jump_limit(decoded: Floats, spec: Spec) -> float:
         beyond = _within(spec, np.inf, 0) - _within(spec, limit, 0)
         noise_beyond = noise - _within(spec, limit, 2)
         observed = float(squares[sizes > limit].sum()) / squares.size
-        if beyond > share / 2 and observed - noise_beyond < _LOST * energy:
+        if beyond > _JUMPS * share and observed - noise_beyond < _LOST * energy:
             return limit
     return 0.0
 

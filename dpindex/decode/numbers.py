@@ -31,7 +31,11 @@ from dpindex.mechanism.spec import Spec
 _TINY = 1e-300
 
 _MANY = 48
-"""Of fewer coordinates, those of tables, too little is left of a vector without a direction."""
+"""Of fewer coordinates, those of tables, too little is left of a vector without a direction, and no
+sum is normal: errors reach to the unbiased estimate."""
+
+_HEDGE = 0.15
+"""Without it, errors of pictures made of blobs hold 88 times in 100."""
 
 
 class NumberPosterior(TablePosterior):
@@ -73,6 +77,10 @@ class NumberPosterior(TablePosterior):
         )
         least = 1e-4 * grid**2
         return typical.energy_variance + least
+
+    @property
+    def hedge(self) -> float:
+        return _HEDGE if self.spec.code_length >= _MANY else 1.0
 
     def law(self, query_spec: Spec | None) -> ObservationLaw:
         # What the noise does is in s².
@@ -118,15 +126,6 @@ class NumberPosterior(TablePosterior):
         hidden = 1 - 2 * along / own
         none = np.zeros_like(scale)
         return Decoded(x / scale[:, None], noise, seen, spread * hidden**2, none, none)
-
-    def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
-        """The error of the projection of a query.
-
-        It is projected once, so errors of all its cosines are correlated, and its best hits are
-        those whose cosines the projection exaggerates most.
-        """
-        deviation = math.sqrt(2 * self.spec.projection.inner_product_factor)
-        return deviation * (1 - cosine**2)
 
 
 def _moments(spec: Spec, limit: float) -> NoiseMoments:

@@ -13,6 +13,7 @@ import numpy as np
 from dpindex.base.arrays import Doubles
 from dpindex.decode.base import Estimate, Posterior, PrivateQueries, Queries
 from dpindex.decode.calibration import (
+    MOST_SHARED,
     PAIRED_ROWS,
     Decoded,
     ObservationLaw,
@@ -45,8 +46,13 @@ class TablePosterior(Posterior):
     def decode_queries(self, queries: Queries) -> Decoded:
         """The other side."""
 
+    @property
+    @abstractmethod
+    def hedge(self) -> float:
+        """The share of the distance to unbiased estimates that counts as error."""
+
     def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
-        """Deviation of cosines that the law leaves out, as pairs of codes do not show it."""
+        """Deviation that the law leaves out and hits share, as pairs of codes do not show it."""
         return np.zeros_like(cosine)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
@@ -61,10 +67,12 @@ class TablePosterior(Posterior):
         one = Decoded(vectors, *(part.reshape(groups, -1) for part in x[1:]))
         other = Decoded(columns, *(part[:, None] for part in y[1:]))
         seen = Observations.of(z, one, other, k)
-        rest, error = posterior_cosines(seen, self._law(query_spec), self.calibration)
+        rest, error = posterior_cosines(seen, self._law(query_spec), self.calibration, self.hedge)
         factor = self.spec.projection.inner_product_factor
         cosine, error = joined(rest, error, (one, other), factor)
-        return cosine, np.hypot(error, self.hidden_error(cosine, queries))
+        hidden = self.hidden_error(cosine, queries)
+        hidden[np.abs(hidden) > MOST_SHARED] = np.inf
+        return cosine, np.hypot(error, hidden)
 
     def with_prior(self, codes: Codes) -> SimilarityCalibration:
         """Return the calibration with the prior that pairs of codes show."""

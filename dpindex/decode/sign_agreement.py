@@ -82,16 +82,6 @@ def signal_kept(law: SignLaw, rms: float, power: int = 1) -> float:
 
 
 @lru_cache(maxsize=64)
-def kept_spread(law: SignLaw, rms: float) -> float:
-    """Relative variance of ``(1−2q(|Z|))²``, by which two signs of one coordinate agree."""
-    points, weights = _quadrature(law, rms)
-    kept = _kept(law, points, rms)
-    mean = np.sum(weights * kept)
-    mean_square = np.sum(weights * kept**3)
-    return float(mean_square / mean**2) - 1
-
-
-@lru_cache(maxsize=64)
 def agreement_curve(
     law_x: SignLaw,
     rms_x: float,

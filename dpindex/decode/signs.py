@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Singles, Vectors
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Singles, Vectors, unit
 from dpindex.decode.base import (
     CodeLikelihoods,
     Estimate,
@@ -23,7 +23,6 @@ from dpindex.decode.sign_agreement import (
     agreement_variance,
     cosine_from_agreement,
     cosine_from_score,
-    kept_spread,
     score_variance,
     self_score,
     sign_deviation,
@@ -45,16 +44,16 @@ Such signs say nothing: 1.96 of it on either side cover all cosines from 0 to 1.
 class SignPosterior(TablePosterior):
     """Sign codes: their agreement, or the score of an exact query.
 
-    What all vectors have in common is projected once, so all cosines share an error: that of one
-    pair of k signs without flips, to which two signs that agree and two that do not are added
-    (Agresti & Coull 1998), as else it would vanish where all signs agree.
-
     The laws hold for normal coordinates, and sums of few attributes are not normal. An attribute
     that is never negative has the same sign whatever its value, and a fair coin where it is 0, so
     the cosine may be anything from 0 to 1. That error counts by the share of the projection's error
-    that sums of few attributes avoid: wholly under bounds of one sign, else by the mean cosine of
-    the collection. For an exact query, its own score tells how far it is from normal coordinates.
+    that sums of few attributes avoid: wholly under bounds of one sign, else as far as mean signs
+    resemble those of equal attributes more than chance would. For an exact query, its own score
+    tells how far it is from normal coordinates.
     """
+
+    hedge = 0.4
+    """With a quarter, errors of 64 signs of made-up topics hold 88 times in 100."""
 
     @classmethod
     def lacks(cls, spec: Spec) -> str:
@@ -72,7 +71,13 @@ class SignPosterior(TablePosterior):
 
     @classmethod
     def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
-        return cls(spec, SimilarityCalibration(rows)).with_prior(codes)
+        of_one_sign = 0.0
+        if _unmixed(spec) > 0.01:  # vectors that hold thousands of attributes are not made here
+            mean = unit(codes.to_float().mean(axis=0, keepdims=True))
+            equal = unit(spec.projection.apply(np.ones((1, spec.dim), dtype=np.float32)))
+            by_chance = 2 / math.sqrt(spec.code_length)  # two standard errors of a direction
+            of_one_sign = max(float(np.abs(np.vdot(mean, equal))) - by_chance, 0.0)
+        return cls(spec, SimilarityCalibration(rows, total=of_one_sign)).with_prior(codes)
 
     def law(self, query_spec: Spec | None) -> ObservationLaw:
         factor = self.spec.projection.inner_product_factor
@@ -102,32 +107,26 @@ class SignPosterior(TablePosterior):
         return Decoded.plain(scaled.astype(np.float32))
 
     def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
-        k = self.spec.code_length
+        low, high = self.spec.bounds
+        of_one_sign = self.calibration.total if low < 0 < high else 1.0
+        common = _UNMIXED * _unmixed(self.spec) * of_one_sign
+        if isinstance(queries, PrivateQueries):
+            return np.full_like(cosine, common)
+        # Of an exact query: how far its own score is from that of normal coordinates.
         law = SignLaw.of(self.spec.law)
         rms = sign_deviation(self.spec)
-        # Of one pair without flips: the share of signs that agree, and its error as an angle.
-        angle = np.arcsin(np.clip(cosine, -1.0, 1.0))
-        share = angle * (2 / math.pi) * k / (k + 4)
-        spread = kept_spread(law, rms) * share**2
-        variance = (1 - share**2 + spread) / k
-        angle_error = math.pi / 2 * np.sqrt(variance)
-        shared = angle_error * np.cos(share * math.pi / 2)
-        # Of sums of few attributes: the share of the projection's error that they avoid.
-        avoided = 1 - k * self.spec.projection.inner_product_factor
-        unmixed = math.sqrt(max(avoided, 0.0))
-        alike = self.calibration.mean_cosine
-        low, high = self.spec.bounds
-        of_one_sign = alike if low < 0 < high else 1.0
-        common = np.hypot(alike * shared, _UNMIXED * unmixed * of_one_sign)
-        if isinstance(queries, PrivateQueries):
-            return common
-        # Of an exact query: how far its own score is from that of normal coordinates.
         y = queries.to_float()
         norms = np.linalg.norm(y, axis=1)
-        normal = math.sqrt(k) * norms * signal_kept(law, rms)
+        normal = math.sqrt(self.spec.code_length) * norms * signal_kept(law, rms)
         ratio = self_score(y, law, rms) / np.maximum(normal, _TINY)
         model = 1 - ratio[:, None]
         return np.asarray(np.hypot(common, model * cosine))
+
+
+def _unmixed(spec: Spec) -> float:
+    """Return the part of the projection's error that sums of few attributes avoid, [0, 1]."""
+    avoided = 1 - spec.code_length * spec.projection.inner_product_factor
+    return math.sqrt(max(avoided, 0.0))
 
 
 _MAX_SIGN = 1.0 - 1e-6

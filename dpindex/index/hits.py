@@ -88,12 +88,13 @@ def sure(estimate: Estimate, each: bool = False) -> Estimate:
     """Return estimates of hits, shape (nq, k), with NaN where errors are too large.
 
     For all hits of a query by the mean error of its best, as of all of them those that chance makes
-    look certain would be left else; or for each by itself.
+    look certain would be left else; or for each by itself. What is not known has an infinite error.
     """
     value, error = estimate
     unsure = error > MOST_ERROR
     if error.size and not each:
         unsure = error[:, :_BEST].mean(axis=1, keepdims=True) > MOST_ERROR
+        unsure = unsure | np.isinf(error)
     return np.where(unsure, np.nan, value), np.where(unsure, np.nan, error)
 
 

@@ -79,7 +79,7 @@ def test_the_best_of_many_are_stated_as_they_are(deviation):
     best = np.argsort(-seen, axis=1)[:, :10]
     truth = np.take_along_axis(truth, best, 1)
     seen = np.take_along_axis(seen, best, 1)
-    mean, error = posterior_cosines(observed(seen), law(deviation), known)
+    mean, error = posterior_cosines(observed(seen), law(deviation), known, 0.25)
     assert abs(mean.mean() - truth.mean()) < 0.03
     assert np.mean(np.abs(mean - truth) <= 1.96 * error) >= 0.9
     assert seen.mean() - truth.mean() > 0.4 * deviation
@@ -118,7 +118,7 @@ def test_posterior_cosines_are_a_quadrature(s, share):
     mean = weight @ fine
     deviation = np.sqrt(weight @ fine**2 - mean**2)
     sure = replace(known, doubt=np.zeros_like(known.doubt))
-    found = posterior_cosines(observed(z, s**2, share * s**2), some, sure)
+    found = posterior_cosines(observed(z, s**2, share * s**2), some, sure, 0.25)
     np.testing.assert_allclose(found[0], mean, atol=8e-3)
     hedged = np.hypot(deviation, 0.25 * (mean - z))
     np.testing.assert_allclose(found[1], hedged, atol=8e-3)
