@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 
@@ -45,7 +46,9 @@ class DenoisedPosterior(Estimator):
         self._denoiser = denoiser
         self._energy = calibration.energy
         energy = calibration.energy
-        self._missing = max(energy - calibration.denoised_energy, 1e-12 * energy)
+        self._denoised = calibration.denoised_energy
+        self._missing = max(energy - self._denoised, 1e-12 * energy)
+        self._kept = math.sqrt(self._denoised / (self._denoised + self._missing))
         self._error = lru_cache(maxsize=4)(self._new_error)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
@@ -67,21 +70,28 @@ class DenoisedPosterior(Estimator):
             sides.append((queries.spec, v, u, query_squares))
         value = score
         variance = np.zeros_like(score)
-        doubt = np.zeros_like(score)
+        doubts = []
         for side_spec, own, other, own_squares in sides:
             hidden, root = self._error(side_spec)
+            # Norms of the collection say nothing of codes under another spec.
+            missing = self._missing if side_spec == spec else hidden
             least, most = (
                 np.sqrt(own_squares / (own_squares + part))
-                for part in sorted((hidden, self._missing), reverse=True)
+                for part in sorted((hidden, missing), reverse=True)
             )
             value = value * most
             variance += _moved(own, other, root) / (own_squares + hidden)
-            doubt += np.square(score * (most - least))
+            doubts.append(1 - least / most)
         of_projection = (1 - value**2) ** 2 * spec.projection.inner_product_factor
         variance += of_projection
         of_hidden = (score - value) ** 2
-        error = np.sqrt(_CLAIMED**2 * variance + of_hidden + doubt)
-        error[doubt > MOST_SHARED**2] = np.inf
+        doubt = [value * share for share in doubts]
+        error = np.sqrt(_CLAIMED**2 * variance + of_hidden + np.square(doubt).sum(axis=0))
+        # Halfway between both measures the mean of all hits would be off by half of their distance.
+        hidden, _ = self._error(spec)
+        apart = 1 - self._kept / math.sqrt(self._denoised / (self._denoised + hidden))
+        if abs(apart) / 2 > MOST_SHARED:
+            error[:] = np.inf
         return np.clip(value, -1.0, 1.0), error
 
     def _new_error(self, spec: Spec) -> tuple[float, Singles]:

@@ -52,7 +52,7 @@ class SignPosterior(TablePosterior):
     tells how far it is from normal coordinates.
     """
 
-    hedge = 0.4
+    hedge = 0.5
     """With a quarter, errors of 64 signs of made-up topics hold 88 times in 100."""
 
     @classmethod

@@ -564,3 +564,39 @@ def test_noise_that_hides_a_table_of_categories_is_no_prior(columns):
         hits = index.search(asked, k=10, query=mode)
         truth = np.einsum("qkd,qd->qk", base[hits.ids], asked) / columns
         holds(hits, truth)
+
+
+@pytest.mark.parametrize("mode", ["exact", "private"])
+def test_signs_of_attributes_of_one_sign_are_told_from_codes(mode):
+    """Bounds of both signs hid it: pictures as unit vectors were stated at .30 for .63."""
+    rng = np.random.default_rng(3)
+    kinds = rng.gamma(0.5, 1.0, (20, 128)) * (rng.random((20, 128)) < 0.3)
+    x = normed(rng.gamma(2.0, kinds[rng.integers(20, size=2200)]) + 1e-9)
+    facts = {"bounds": (-1.0, 1.0), "norm": 1.0, "adjacency": dpi.attribute(0.3)}
+    index = dpi.PrivateIndex(dpi.Spec("dp-signoporp-rr", 128, k=128, epsilon=8.0, **facts))
+    index.add(x[200:])
+    hits = index.search(x[:200], k=10, query=mode)
+    assert not np.isfinite(hits.stderr).any()
+
+
+def test_long_vectors_keep_what_few_jumps_resemble():
+    """Their largest attributes were taken for noise: .93 was stated for 1.00."""
+    rng = np.random.default_rng(10)
+    x = rng.random((3200, 4)) @ rng.random((4, 24)) / 4
+    adjacency = dpi.attribute(1.0)
+    index = dpi.PrivateIndex(dpi.Spec("raw-staircase", 24, epsilon=8.0, adjacency=adjacency))
+    index.add(x[200:])
+    hits = index.search(x[:200], k=10, query="exact")
+    truth = np.einsum("qkd,qd->qk", normed(x[200:])[hits.ids], normed(x[:200]))
+    holds(hits, truth, most_off=0.02, least=0.9)
+
+
+@pytest.mark.parametrize(("facts", "k"), [(FLOATS, 48), (FLOATS, 96)])
+def test_errors_are_no_wider_than_what_they_hold(facts, k):
+    """Of projected topics .998 lay within 1.96 errors, which were twice as large as they are."""
+    base, asked = clustered(5000, 1), clustered(200, 2)
+    index = dpi.PrivateIndex(spec_of(8.0, **{**facts, "k": k}))
+    index.add(base)
+    hits = index.search(asked, k=10, query="exact")
+    off = hits.similarity - np.einsum("qkd,qd->qk", base[hits.ids], asked)
+    assert hits.stderr.mean() < 1.5 * np.sqrt(np.square(off).mean())
