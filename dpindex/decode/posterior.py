@@ -13,7 +13,6 @@ import numpy as np
 from dpindex.base.arrays import Doubles
 from dpindex.decode.base import Estimate, Posterior, PrivateQueries, Queries
 from dpindex.decode.calibration import (
-    MOST_SHARED,
     PAIRED_ROWS,
     Decoded,
     ObservationLaw,
@@ -52,7 +51,10 @@ class TablePosterior(Posterior):
         """The share of the distance to unbiased estimates that counts as error."""
 
     def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
-        """Deviation that the law leaves out and hits share, as pairs of codes do not show it."""
+        """Deviation that the law leaves out and hits share, as pairs of codes do not show it.
+
+        Infinite for a query of which nothing should be stated, whatever its cosines.
+        """
         return np.zeros_like(cosine)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
@@ -70,9 +72,7 @@ class TablePosterior(Posterior):
         rest, error = posterior_cosines(seen, self._law(query_spec), self.calibration, self.hedge)
         factor = self.spec.projection.inner_product_factor
         cosine, error = joined(rest, error, (one, other), factor)
-        hidden = self.hidden_error(cosine, queries)
-        hidden[np.abs(hidden) > MOST_SHARED] = np.inf
-        return cosine, np.hypot(error, hidden)
+        return cosine, np.hypot(error, self.hidden_error(cosine, queries))
 
     def with_prior(self, codes: Codes) -> SimilarityCalibration:
         """Return the calibration with the prior that pairs of codes show."""

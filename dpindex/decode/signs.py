@@ -16,7 +16,13 @@ from dpindex.decode.base import (
     PrivateQueries,
     Queries,
 )
-from dpindex.decode.calibration import GRID, Decoded, ObservationLaw, SimilarityCalibration
+from dpindex.decode.calibration import (
+    GRID,
+    MOST_SHARED,
+    Decoded,
+    ObservationLaw,
+    SimilarityCalibration,
+)
 from dpindex.decode.posterior import TablePosterior
 from dpindex.decode.sign_agreement import (
     agreement_curve,
@@ -111,7 +117,7 @@ class SignPosterior(TablePosterior):
         of_one_sign = self.calibration.total if low < 0 < high else 1.0
         common = _UNMIXED * _unmixed(self.spec) * of_one_sign
         if isinstance(queries, PrivateQueries):
-            return np.full_like(cosine, common)
+            return np.full_like(cosine, common if common <= MOST_SHARED else np.inf)
         # Of an exact query: how far its own score is from that of normal coordinates.
         law = SignLaw.of(self.spec.law)
         rms = sign_deviation(self.spec)
@@ -120,7 +126,8 @@ class SignPosterior(TablePosterior):
         normal = math.sqrt(self.spec.code_length) * norms * signal_kept(law, rms)
         ratio = self_score(y, law, rms) / np.maximum(normal, _TINY)
         model = 1 - ratio[:, None]
-        return np.asarray(np.hypot(common, model * cosine))
+        known = np.hypot(common, model) <= MOST_SHARED
+        return np.where(known, np.hypot(common, model * cosine), np.inf)
 
 
 def _unmixed(spec: Spec) -> float:
