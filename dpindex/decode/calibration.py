@@ -417,7 +417,7 @@ def fitted_prior(
     law : ObservationLaw
     rows : int
     owners : int array, shape (n,)
-        The vector, from 0, that each pair has in common with others.
+        The vector, from 0, that each pair has in common with others; in order.
     """
     z, squares = pairs.z, pairs.noise
     if not len(z):
@@ -433,13 +433,14 @@ def fitted_prior(
     low = law.expected[0]
     high = law.expected[-1]
     for number in np.unique(group):  # observations of nearly one scale share a histogram
-        mine = pairs.at(group == number)
+        members = np.flatnonzero(group == number)
+        mine = pairs.at(members)
         typical = Observations(*(np.array([part.mean()]) for part in mine))
         deviation = np.sqrt(law.variance.max() + typical.noise[0])
         reach = 5 * max(deviation, 1e-3)
         edges = np.linspace(low - reach, high + reach, _BINS + 1)
         place = np.clip(np.searchsorted(edges, mine.z) - 1, 0, _BINS - 1)
-        places[group == number] = place + _BINS * len(counts)
+        places[members] = place + _BINS * len(counts)
         counts.append(np.bincount(place, minlength=_BINS).astype(np.float64))
         chance = np.zeros((CELLS, _BINS))
         for weight, factor, part in typical.scaled():
@@ -509,7 +510,13 @@ def _varying(density: Doubles, chance: Doubles, places: Indices, owners: Indices
     slopes = _slopes(density, chance)
     numbers = np.bincount(places, minlength=len(slopes))
     slopes -= numbers @ slopes / len(places)
-    sums = np.stack([np.bincount(owners, slope[places]) for slope in slopes.T])
+    # A row for each owner, of ones at its pairs: all splines are added up at once, and in the
+    # order of the pairs.
+    starts = np.searchsorted(owners, np.arange(owners[-1] + 2))
+    pairs_of = scipy.sparse.csr_matrix(
+        (np.ones(len(places)), places, starts), (len(starts) - 1, len(slopes))
+    )
+    sums = np.ascontiguousarray((pairs_of @ slopes).T)
     return np.asarray(4.0 * sums @ sums.T, np.float64)
 
 
