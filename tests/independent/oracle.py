@@ -895,8 +895,12 @@ def chi(k: int, surprise: float) -> float:
 
 
 def table_bits(epsilon: float, delta: float, k: int) -> int:
-    """Bits of a table, a multiple of 64, such that k coordinates cost less than 2^-30 of delta."""
-    return 64 * math.ceil((1.4427 * epsilon + math.log2(1 / delta) + math.log2(k) + 54) / 64)
+    """Bits of a table, a multiple of 64, such that k coordinates cost less than 2^-30 of delta.
+
+    Of this release, or of all that it may be added up with: up to epsilon = 40 at 1e-15.
+    """
+    exponent = 1.4427 * max(epsilon, 40.0) + math.log2(1 / min(delta, 1e-15))
+    return 64 * math.ceil((exponent + math.log2(k) + 54) / 64)
 
 
 # Calibration of flips: chances times 2^64, rounded up
