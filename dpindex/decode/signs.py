@@ -126,7 +126,10 @@ class SignPosterior(TablePosterior):
         normal = math.sqrt(self.spec.code_length) * norms * signal_kept(law, rms)
         ratio = self_score(y, law, rms) / np.maximum(normal, _TINY)
         model = 1 - ratio[:, None]
-        known = np.hypot(common, model) <= MOST_SHARED
+        # Of k normal coordinates, mean size over root mean square deviates by √((π − 3)/2k).
+        by_chance = 2 * math.sqrt((math.pi - 3) / (2 * self.spec.code_length))
+        beyond = np.maximum(np.abs(model) - by_chance, 0.0)
+        known = np.hypot(common, beyond) <= MOST_SHARED
         return np.where(known, np.hypot(common, model * cosine), np.inf)
 
 
