@@ -14,15 +14,14 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import shlex
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from processes import finished
 
 ROWS, PUBLIC, QUERIES, DIM, LATENT, TOPICS, K = 100_000, 4000, 200, 1536, 48, 400, 10
 COMMAND = "from dpindex.cli import main; main()"
@@ -48,14 +47,7 @@ def vectors() -> Any:
 def run(line: str, folder: Path) -> tuple[str, float, float]:
     """Return what a command prints, its processor seconds and its peak megabytes."""
     words = [sys.executable, "-c", COMMAND, *shlex.split(line)[1:]]
-    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        said = process.stdout.read()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        sys.exit(f"{line}: exit code {process.returncode}")
-    return said, used.ru_utime + used.ru_stime, used.ru_maxrss / 1000
+    return finished(words, cwd=folder)
 
 
 def measured(epsilon: float, nearest: Any, folder: Path) -> dict[str, Any]:

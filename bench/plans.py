@@ -15,11 +15,12 @@ import csv
 import inspect
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from processes import finished
 
 MEASURING = (
     "--methods dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp "
@@ -39,6 +40,8 @@ CASES: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "table": ("table", 2000, 8000, {"epsilon": 5.0, "scale": 1.0, "beta": 0.1}),
 }
 EVALUATION = "evaluate"
+ALONE = {**os.environ, "PYTHONPATH": ""}
+"""What a process has that runs another version of dpindex."""
 COLUMNS = ("case", "seconds", "MB", "other seconds", "other MB", "ratio", "recommended", "promised")
 
 
@@ -87,27 +90,16 @@ def plan(name: str, path: Path) -> None:
     print(json.dumps([named, {n: round(x, 3) for n, x in best.exact.within.items()}]))
 
 
-def used(interpreter: str, name: str, path: Path) -> tuple[float, float, str]:
-    """Return processor seconds and peak megabytes of a case, and what it prints."""
+def used(interpreter: str, name: str, path: Path) -> tuple[str, float, float]:
+    """Return what a case prints, its processor seconds and its peak megabytes."""
     words = [interpreter, __file__, "--plan", name, str(path)]
     if name == EVALUATION:
         with tempfile.TemporaryDirectory() as report:
             line = f"evaluate {path}/base.npy {path}/queries.npy --report {report}/report"
             command = "from dpindex.__main__ import main; main()"
-            return finished([interpreter, "-c", command, *line.split(), *MEASURING.split()])
-    return finished(words)
-
-
-def finished(words: list[str]) -> tuple[float, float, str]:
-    settings = {**os.environ, "PYTHONPATH": ""}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=settings) as process:
-        assert process.stdout is not None
-        said = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        sys.exit(f"{' '.join(words)}: exit code {process.returncode}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000, said
+            words = [interpreter, "-c", command, *line.split(), *MEASURING.split()]
+            return finished(words, env=ALONE)
+    return finished(words, env=ALONE)
 
 
 def main() -> None:
@@ -129,12 +121,12 @@ def main() -> None:
             path = Path(folder) / name
             path.mkdir()
             # A process of its own: the peak of one that is begun here starts with that of this one.
-            finished([sys.executable, __file__, "--make", name, str(path)])
+            finished([sys.executable, __file__, "--make", name, str(path)], env=ALONE)
             for _ in range(options.rounds):
-                seconds, memory, said = used(sys.executable, name, path)
+                said, seconds, memory = used(sys.executable, name, path)
                 line: list[object] = [name, f"{seconds:.1f}", f"{memory:.0f}"]
                 if options.beside:
-                    other, others, _ = used(options.beside, name, path)
+                    _, other, others = used(options.beside, name, path)
                     line += [f"{other:.1f}", f"{others:.0f}", f"{seconds / other:.2f}"]
                 else:
                     line += ["", "", ""]

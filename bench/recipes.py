@@ -18,7 +18,6 @@ import csv
 import json
 import os
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from processes import finished
 from scipy import sparse
 
 from dpindex.storage.statement import summarize
@@ -107,15 +107,8 @@ def run(line: str, folder: Path) -> tuple[str, float, float]:
     """What a command prints, its seconds and its peak megabytes."""
     start = time.perf_counter()
     words = [sys.executable, "-c", COMMAND, *shlex.split(line)[1:]]
-    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        said = process.stdout.read()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        sys.exit(f"{line}: exit code {process.returncode}")
-    unit = 1e6 if sys.platform == "darwin" else 1e3
-    return said, time.perf_counter() - start, used.ru_maxrss / unit
+    said, _, megabytes = finished(words, cwd=folder)
+    return said, time.perf_counter() - start, megabytes
 
 
 def measured(recipe: Recipe, epsilon: float, folder: Path) -> tuple[Any, ...]:
