@@ -32,7 +32,7 @@ _TRAINED_ROWS = 2048
 _MAX_DIRECTIONS = 256
 COMPONENTS = (16, 64)
 _ROWS_OF_COMPONENT = 1000
-"""Components of a mixture: one for so many rows, at least and at most as many.
+"""Rows for each component of a mixture, which are never fewer nor more than ``COMPONENTS``.
 
 On 60 000 digits 48 in place of 16 found .01 to .03 more, and 128 less again.
 """

@@ -31,8 +31,8 @@ from dpindex.mechanism.spec import Spec
 _TINY = 1e-300
 
 _MANY = 48
-"""Of fewer coordinates, those of tables, too little is left of a vector without a direction, and no
-sum is normal: errors reach to the unbiased estimate."""
+"""Codes of fewer coordinates, as of tables, keep their common direction: without it too little is
+left. Sums of few coordinates are not normal, so errors reach to the unbiased estimate."""
 
 _HEDGE = 0.15
 """Without it, errors of pictures made of blobs hold 88 times in 100."""

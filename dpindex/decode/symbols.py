@@ -205,8 +205,8 @@ def estimates_by_curve(
 
 
 _MOST_ERROR = 0.08
-"""Where codewords leave a larger error, mean cosines of pictures were off by 0.06 (bench/coverage):
-none is stated."""
+"""No cosine is stated whose codewords leave a larger error than this: those of pictures were off by
+0.06 on average (bench/coverage)."""
 
 
 class SymbolPosterior(Posterior):

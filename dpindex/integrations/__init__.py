@@ -63,7 +63,7 @@ def open(place: AnyPath, collection: str = "dpindex") -> PrivateIndex | Publishe
 
 
 def is_published(place: AnyPath) -> bool:
-    """Whether a place is one of a database or table, and not the folder of an index."""
+    """Return whether a place names a database or a table, rather than the folder of an index."""
     from dpindex.integrations.database import adapter_of
 
     is_index = os.path.exists(os.path.join(place, "manifest.json"))  # whatever its folder is called

@@ -125,7 +125,7 @@ class PublishedIndex(Searchable):
 
     @property
     def summary(self) -> Summary:
-        """What it protects and how it is searched, without codes and ids."""
+        """The index described without its codes and ids: search settings, spec and promise."""
         publication = self._publication
         return Summary(
             publication.settings,

@@ -219,9 +219,7 @@ def plan(
         goal = replace(goal, recall=None, candidates=fewest)
         rows = tuple(goal.ranked(rows))
     best = rows[0]
-    tried = sample.population_of(
-        best.spec, ALL_QUERIES, denoised=best.denoiser is not None
-    ).vectors.shape[0]
+    tried = planner.promised_of(best).vectors.shape[0]
     sample.forget()
     published = (replace(best, spec=planner.to_try.published(best.spec)), *rows[1:])
     if ranges is not None:  # a promise counts in ranges, and not in the units of the data
@@ -326,7 +324,7 @@ class _Planner:
         while some:
             rows += self._tried(some, refusals)
             tried.update(some)
-            # Beside one of which no code is made there may be one of which some are.
+            # If no code can hold the noise of a spec, codes of the spec beside it may.
             near = tried - {row.spec for row in rows}
             near.update(row.spec for row in self._near_best(rows))
             some = [
@@ -447,9 +445,7 @@ class _Planner:
     def promised(self, row: Row) -> Row:
         """Return what is predicted of all queries."""
         spec = row.spec
-        population = self._sample.population_of(
-            spec, ALL_QUERIES, denoised=row.denoiser is not None
-        )
+        population = self.promised_of(row)
         rounds = _rounds(spec, population, row.denoiser)
         ladder = self._goal.ladder
         queries: int = population.queries.shape[0]
@@ -460,6 +456,10 @@ class _Planner:
             queries=queries, plain=False, on_average=self._goal.on_average,
         )  # fmt: skip
         return replace(promised, centroids=row.centroids, test=self._self_test(spec, queries))
+
+    def promised_of(self, row: Row) -> Population:
+        """Return the population, with all its queries, from which a row is promised."""
+        return self._sample.population_of(row.spec, ALL_QUERIES, denoised=row.denoiser is not None)
 
     def _population(self, spec: Spec, queries: int, kind: DenoiserKind | None) -> Population:
         """Return what a spec is compared on."""

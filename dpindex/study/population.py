@@ -270,7 +270,7 @@ class Population:
 
     @property
     def on_sphere(self) -> bool:
-        """Whether norms are equal."""
+        """Whether all vectors have nearly one norm."""
         return bool(np.ptp(self._norms) <= _SAME_NORM)
 
     def near_weights(self, rows: Integers, ranks: Integers) -> tuple[Integers, Doubles, Doubles]:
