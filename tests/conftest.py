@@ -191,17 +191,33 @@ def run(
     capsys,
     known_noise,
 ):
-    """Call the command line in ``tmp_path``: returns exit code, output and error output."""
+    """Call the command line in ``tmp_path``: returns exit code, output and error output.
+
+    A single argument is the line behind ``dpindex``, as a shell reads it; several are its words.
+    """
     from dpindex.cli import main
 
     monkeypatch.chdir(tmp_path)
 
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["dpindex", *map(str, arguments)])
+    def call(*words):
+        arguments = shlex.split(words[0]) if len(words) == 1 else map(str, words)
+        monkeypatch.setattr(sys, "argv", ["dpindex", *arguments])
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:
             main()
         output = capsys.readouterr()
         return int(stop.value.code or 0), output.out, output.err
+
+    return call
+
+
+@pytest.fixture
+def prints(run):
+    """As ``run``, of a command that must succeed: returns its output."""
+
+    def call(*words):
+        code, output, error = run(*words)
+        assert code == 0, error
+        return output
 
     return call

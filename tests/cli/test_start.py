@@ -12,7 +12,7 @@ import dpindex as dpi
 from dpindex import __main__ as start
 
 HEAVY = {
-    "dpindex.cli.race_commands",
+    *("dpindex.audit", "dpindex.cli.race_commands", "dpindex.race"),
     *("cryptography", "dp_accounting", "faiss", "jinja2", "matplotlib", "mpmath", "numpy.ma"),
     *("numpy.testing", "obstore", "pandas", "PIL", "pyarrow", "pydantic", "rich", "scipy.linalg"),
     *("scipy.optimize", "scipy.sparse", "scipy.spatial", "scipy.special", "scipy.stats"),

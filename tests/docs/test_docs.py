@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import typer.testing
 from helpers.documents import COMMANDS, ROOT, blocks, inline_code, paste, prose, run_python
+from helpers.made_datasets import vectors, write_dataset
 from helpers.specs import folded
 from scipy import sparse
 
@@ -178,6 +179,14 @@ def test_the_commands_of_a_how_to_run(name, call, tmp_path):
         commands = [line for line in commands if not line.startswith(RUN_ELSEWHERE)]
     said = "".join(map(call, commands))
     assert printed in said
+
+
+def test_a_folder_of_parquet_files(call, tmp_path):
+    write_dataset(tmp_path / "vectors")
+    np.save(tmp_path / "queries.npy", vectors(2))
+    said = "".join(map(call, _commands("docs/scale.md")[:3]))
+    for words in ("240 vectors (240 privatized now)", "240 vectors of 12 attributes", "estimate"):
+        assert words in said
 
 
 @pytest.mark.slow

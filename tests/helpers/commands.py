@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 Run = Callable[..., tuple[int, str, str]]
 
-STAIRCASE = ("--method", "dp-oporp-staircase", "--beta", "1", "--epsilon", "20")
+STAIRCASE = "--method dp-oporp-staircase --beta 1 --epsilon 20"
 
 
 def fails(result: tuple[int, str, str], *parts: str) -> None:

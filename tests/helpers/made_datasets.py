@@ -123,3 +123,15 @@ def watched(view: Any) -> Iterator[Counter[str]]:
     final = set(view.digests().values())
     assert not [name for (name, _), digest in seen.items() if digest not in final]
     assert len(seen) > 1
+
+
+def bucket_at(folder: Path, patch: Any) -> str:
+    """The URL of a new folder that is reached as a bucket."""
+    import pytest
+
+    store = pytest.importorskip("obstore.store")
+    opened_at = store.from_url
+    patch.setattr(store, "from_url", lambda url: opened_at(url, mkdir=True))
+    patch.setattr("dpindex.data.stores.FILE_URL", "none")
+    folder.mkdir()
+    return f"file://{folder}"

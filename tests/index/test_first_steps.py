@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.refusals import refuses
 
 import dpindex as dpi
-from dpindex import InputError
 from dpindex.base.files import writing
 from dpindex.mechanism.promises import quality_warnings
 
@@ -16,15 +16,13 @@ SPEC = dpi.Spec("dp-oporp-staircase", dim=8, k=8, epsilon=8.0, adjacency=dpi.att
 
 @pytest.mark.parametrize("spec", ["my-index", Path("my-index"), None, 7, {"method": "record-cap"}])
 def test_an_index_is_made_of_a_spec(spec):
-    with pytest.raises(
-        InputError, match=r"needs a Spec or a plan, not .*; dpindex\.open\(path\) opens"
-    ):
+    with refuses(r"needs a Spec or a plan, not .*; dpindex\.open\(path\) opens"):
         dpi.PrivateIndex(spec)
 
 
 @pytest.mark.parametrize("index", ["my-index", Path("my-index"), None])
 def test_what_is_published_is_an_open_index(index, tmp_path):
-    with pytest.raises(InputError, match=r"dpindex\.publish\(dpindex\.open\(path\)"):
+    with refuses(r"dpindex\.publish\(dpindex\.open\(path\)"):
         dpi.publish(index, tmp_path / "x.lance")
 
 
@@ -33,7 +31,7 @@ def test_an_address_that_names_no_database_is_named_once(address):
     pytest.importorskip("pyarrow")
     index = dpi.PrivateIndex(SPEC)
     index.add(np.eye(8))
-    with pytest.raises(InputError, match=f"^{address} names no database: give milvus://"):
+    with refuses(f"^{address} names no database: give milvus://"):
         dpi.publish(index, address)
 
 
@@ -52,7 +50,7 @@ def test_a_beta_wider_than_the_bounds_is_warned_of(beta, bounds, warned):
 def test_what_may_not_be_written_is_not_said_to_need_room(tmp_path):
     for number, remedy in ((13, "let yourself write there"), (28, "make room")):
         with (
-            pytest.raises(InputError, match=remedy),
+            refuses(remedy),
             writing(tmp_path, "make room"),
         ):
             raise OSError(number, os.strerror(number))

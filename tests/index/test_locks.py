@@ -6,8 +6,8 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from helpers.refusals import refuses
 
-from dpindex.base.errors import InputError
 from dpindex.base.files import holding_lock
 from dpindex.index.ranking import Door
 
@@ -115,7 +115,7 @@ def test_who_gives_up_waiting_leaves_the_queue(monkeypatch):
 def test_one_writer_of_a_directory(tmp_path):
     place = tmp_path / ".lock"
     with holding_lock(place, "it"):
-        with pytest.raises(InputError, match="it is being written"), holding_lock(place, "it"):
+        with refuses("it is being written"), holding_lock(place, "it"):
             pass
         code = (
             "import sys; from pathlib import Path; from dpindex.base.files import holding_lock\n"
@@ -145,8 +145,8 @@ def test_finding_11_a_system_without_fcntl_locks_or_refuses(tmp_path, monkeypatc
     place = tmp_path / ".lock"
     with holding_lock(place, "it"):
         assert len(held) == 1
-        with pytest.raises(InputError, match="it is being written"), holding_lock(place, "it"):
+        with refuses("it is being written"), holding_lock(place, "it"):
             pass
     monkeypatch.setitem(sys.modules, "msvcrt", None)
-    with pytest.raises(InputError, match="no file locks"), holding_lock(place, "it"):
+    with refuses("no file locks"), holding_lock(place, "it"):
         pass

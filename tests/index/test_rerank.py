@@ -5,11 +5,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+from helpers.refusals import refuses
 from helpers.specs import codebook
 from scipy import sparse
 
 import dpindex as dpi
-from dpindex import InputError
 from dpindex.data import rows as row_reader
 from dpindex.data.dataset import Dataset, Part, as_dataset, open_dataset
 from dpindex.data.source import as_source
@@ -143,7 +143,7 @@ def test_rows_follow_the_order_of_adding_and_ids_name_them():
     more = dpi.Originals(np.vstack([X, X]), ids=[*NAMES, *[f"other {i}" for i in range(N)]])
     _check(index.search(Q, K, candidates=N, rerank=more), "cosine", NAMES)
     index.remove(NAMES[300:])
-    with pytest.raises(InputError, match="there are 600 for its 300 rows; name its rows by ids"):
+    with refuses("there are 600 for its 300 rows; name its rows by ids"):
         index.search(Q, K, rerank=X)
     hits = index.search(Q, K, candidates=N, rerank=dpi.Originals(X, ids=NAMES))
     assert set(hits.ids.ravel()) <= set(NAMES[:300])
@@ -334,22 +334,22 @@ def test_only_parts_of_candidates_are_read():
 def test_wrong_input_is_one_sentence(changes, sentence):
     index = _index(learns=False)
     asked = {"Q": Q, "k": K, **changes}
-    with pytest.raises(InputError, match=sentence) as error:
+    with refuses(sentence) as error:
         index.search(**asked)
     assert "\n" not in str(error.value)
 
 
 def test_ids_beside_must_fit():
-    with pytest.raises(InputError, match="vectors to rerank by: rows 0 and 2 have the same id"):
+    with refuses("vectors to rerank by: rows 0 and 2 have the same id"):
         dpi.Originals(X[:3], ids=[1, 2, 1])
-    with pytest.raises(InputError, match="there are 2 ids for 3 vectors"):
+    with refuses("there are 2 ids for 3 vectors"):
         dpi.Originals(X[:3], ids=[1, 2])
-    with pytest.raises(InputError, match=r"wrap a function|takes ids"):
+    with refuses(r"wrap a function|takes ids"):
         dpi.Answers(lambda ids: ids)
 
 
 def test_squared_distances_of_owners_are_not_negative():
-    with pytest.raises(InputError, match="squared distance below 0"):
+    with refuses("squared distance below 0"):
         _index(metric="l2").search(Q, K, rerank=dpi.Answers(lambda query, ids: ids - 5.0))
 
 

@@ -74,16 +74,14 @@ def test_likelihoods_are_the_chances_of_symbols():
     np.testing.assert_allclose(np.exp(logs[:-1]), chances[:, codes.stored.ravel()], rtol=1e-4)
 
 
-def test_from_files_to_hits(tmp_path, run):
+def test_from_files_to_hits(tmp_path, prints):
     for name, x in (("base", kind(800, 2)), ("public", kind(100, 1)), ("asked", kind(4, 3))):
         np.save(tmp_path / f"{name}.npy", x)
     words = "--method codebook-softmax --codebook public.npy --epsilon 2 --beta 0.5"
     words += " --record-epsilon 8 --ledger ledger"
     (tmp_path / "ids.txt").write_text("\n".join(map(str, range(800))))
-    code, out, err = run("build", "base.npy", "index", *words.split(), "--ids", "ids.txt")
-    assert code == 0, err
-    code, out, err = run("info", "index")
-    assert code == 0, err
+    prints(f"build base.npy index {words} --ids ids.txt")
+    out = prints("info index")
     assert "epsilon = 2" in out
     assert "epsilon = 8" in out
     assert "any two vectors" in out
@@ -91,8 +89,6 @@ def test_from_files_to_hits(tmp_path, run):
     index = dpi.PrivateIndex.open(tmp_path / "index")
     assert index.spec.record_epsilon == 8.0
     assert index.spec.guarantee.also[0].epsilon == 8.0
-    code, out, err = run("query", "index", "asked.npy", "--query", "private", "-k", "3")
-    assert code == 0, err
-    code, out, _ = run("ledger", "ledger")
-    assert code == 0
+    prints("query index asked.npy --query private -k 3")
+    out = prints("ledger ledger")
     assert "and epsilon = 8" in out

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.refusals import refuses
 
 import dpindex as dpi
-from dpindex.base.errors import InputError
 from dpindex.integrations.accepted import Accepted, Submission
 from dpindex.integrations.collector import Collector
 
@@ -95,5 +95,5 @@ class CollectorContract:
         self.left_over(tmp_path, other)
         index, save = opened()
         if not np.array_equal(other.stored[0], codes.stored[0]):
-            with pytest.raises(InputError, match="with another code"):
+            with refuses("with another code"):
                 Collector(index, tmp_path / "log", save)

@@ -10,9 +10,9 @@ import sys
 import numpy as np
 import pytest
 from helpers.made_datasets import DIM, FolderView, vectors, watched, write_dataset
+from helpers.refusals import refuses
 
 import dpindex as dpi
-from dpindex.base.errors import InputError
 from dpindex.integrations import dask as on_dask
 from dpindex.storage.release import CodeCheck, Terms
 from dpindex.storage.targets import IndexOptions, build_index
@@ -119,7 +119,7 @@ def test_files_with_a_payload_and_a_denoiser(client, tmp_path):
 def test_there_is_no_scheduler():
     pytest.importorskip("distributed")
     with (
-        pytest.raises(InputError, match="there is no Dask scheduler at"),
+        refuses("there is no Dask scheduler at"),
         on_dask.connected("nonsense://x:1"),
     ):
         pass
@@ -158,7 +158,7 @@ def test_f3_neither_messages_nor_logs_are_functions_of_the_vectors(client, tmp_p
     wrong = vectors(9)
     wrong[7, 3] = 7.125  # beyond the bounds
     np.save(tmp_path / "x.npy", wrong)
-    with pytest.raises(InputError, match=r"x\.npy: row 7, column 3") as refusal:
+    with refuses(r"x\.npy: row 7, column 3") as refusal:
         built(dpi.open_dataset(tmp_path / "x.npy"), tmp_path / "index", client)
     logs = str(client.get_worker_logs()) + str(client.get_scheduler_logs())
     for place in (str(refusal.value), logs):
@@ -196,5 +196,5 @@ def test_names_of_tasks_say_nothing_of_what_they_hold():
 
 def test_without_dask(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"run pip install distributed"):
+    with refuses(r"run pip install distributed"):
         on_dask.engine(None)

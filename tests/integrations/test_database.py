@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers.lite import LITE, PLACES, address
+from helpers.refusals import refuses
 from helpers.toy_database import MADE, Toy
 
 import dpindex as dpi
@@ -65,7 +66,7 @@ def test_exact_codes_are_published_only_if_that_is_said(toy):
     spec = dpi.Spec("none-oporp", 16, k=8, adjacency=dpi.attribute(1.0))
     index = dpi.PrivateIndex(spec)
     index.add(VECTORS)
-    with pytest.raises(dpi.InputError, match="publish it"):
+    with refuses("publish it"):
         dpi.publish(index, toy, "books")
     assert not MADE
     dpi.publish(index, toy, "books", allow_unprotected=True)
@@ -75,7 +76,7 @@ def test_signs_for_private_queries_alone_have_no_vectors(toy):
     served = _published(toy, SIGNS, exact_queries=False)
     assert served.query_epsilon == 5.0
     assert served.search(VECTORS[:2], 3, "private").ids.shape == (2, 3)
-    with pytest.raises(dpi.InputError, match="published for private queries alone"):
+    with refuses("published for private queries alone"):
         served.search(VECTORS[:2], 3, "exact")
     rows = MADE[f"{toy}, books"].values()
     assert {row["vector"] is None for row in rows} == {True}
@@ -84,9 +85,9 @@ def test_signs_for_private_queries_alone_have_no_vectors(toy):
 def test_what_somebody_else_writes_meanwhile_is_noticed(toy, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Toy, "count", lambda self, where=None: 61)
-        with pytest.raises(dpi.InputError, match="has 61 rows in place of 60"):
+        with refuses("has 61 rows in place of 60"):
             _published(toy, SIGNS)
-    with pytest.raises(dpi.InputError, match=r"unfinished|no published index"):
+    with refuses(r"unfinished|no published index"):
         dpi.open(toy, "books")
 
 
@@ -102,9 +103,9 @@ def test_codes_that_were_changed_or_removed_are_no_hits(toy, monkeypatch):
             return found
 
         patched.setattr(Toy, "select", one_less)
-        with pytest.raises(dpi.InputError, match="rows were removed while they were searched"):
+        with refuses("rows were removed while they were searched"):
             served.search(VECTORS[:1], 5, "exact").similarity  # noqa: B018
     found = int(served.search(VECTORS[:1], 1, "exact").ids[0, 0])
     MADE[f"{toy}, books"][found]["code"] = 60_000
-    with pytest.raises(dpi.InputError, match="the collection is damaged"):
+    with refuses("the collection is damaged"):
         served[found]

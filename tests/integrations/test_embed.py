@@ -104,40 +104,40 @@ def test_without_a_model_no_network_and_no_other_package_is_needed(
     assert made["id"] == [0, 1, 2]
     same, other = np.array(made["vector"])[0] @ np.array(made["vector"]).T[:, 1:]
     assert same > other + 0.2
-    fails(run("embed", "texts.csv", "--model", "named", "--to", "b"), "run pip install model2vec")
+    fails(run("embed texts.csv --model named --to b"), "run pip install model2vec")
 
 
-def test_what_cannot_be_embedded_is_said(run, model, tmp_path):
+def test_what_cannot_be_embedded_is_said(run, prints, model, tmp_path):
     write(tmp_path, "csv")
-    embed = ("embed", "texts.csv", "--model", "model")
+    embed = "embed texts.csv --model model"
     fails(
-        run(*embed, "--column", "body"),
+        run(f"{embed} --column body"),
         "no column 'body' among its 3 columns; name another (--column).",
     )
     fails(
-        run(*embed, "--public", 200, "--queries", 40),
+        run(f"{embed} --public 200 --queries 40"),
         "240 rows, of which 200 public ones and 40 queries",
     )
-    fails(run(*embed, "--public", -1), "of which -1 public ones")
-    fails(run("embed", "none.csv", "--model", "model"), "none.csv: No such file or directory")
-    fails(run("embed", "texts.csv", "--model", "texts.csv"), "cannot be loaded by model2vec")
+    fails(run(f"{embed} --public -1"), "of which -1 public ones")
+    fails(run("embed none.csv --model model"), "none.csv: No such file or directory")
+    fails(run("embed texts.csv --model texts.csv"), "cannot be loaded by model2vec")
     (tmp_path / "twice.csv").write_text("vector,text\n1,cats\n")
-    fails(run("embed", "twice.csv", "--model", "model"), "has a column 'vector'")
+    fails(run("embed twice.csv --model model"), "has a column 'vector'")
     (tmp_path / "bad.csv").write_text("id,text\n1\n")
     fails(
-        run("embed", "bad.csv", "--model", "model"),
+        run("embed bad.csv --model model"),
         "bad.csv: line 2 of it is not a line of a table",
     )
     (tmp_path / "empty.csv").write_text('id,text\n1,""\n')
-    fails(run("embed", "empty.csv", "--model", "model"), "row 0 has no word")
-    assert run(*embed)[0] == 0
-    fails(run(*embed), "vectors.parquet already exists; choose another folder (--to).")
+    fails(run("embed empty.csv --model model"), "row 0 has no word")
+    prints(embed)
+    fails(run(embed), "vectors.parquet already exists; choose another folder (--to).")
 
 
 def embedded(run, text, folder, name="t.csv"):
     data = text.encode() if isinstance(text, str) else text
     (folder / name).write_bytes(data)
-    said = run("embed", name, "--model", "model", "--to", "made")
+    said = run(f"embed {name} --model model --to made")
     assert said[0] == 0, said[2]
     return pq.read_table(folder / "made" / "vectors.parquet").to_pydict()
 
@@ -175,7 +175,7 @@ def test_numbers_in_json_are_exact_or_refused(run, model, tmp_path):
     made = embedded(run, line % '"2024-01-10 00:00:00"' + line % '"b"', tmp_path, "t.jsonl")
     assert made["id"] == ["2024-01-10 00:00:00", "b"]
     (tmp_path / "t.jsonl").write_text(line % "12345678901234567890123")
-    fails(run("embed", "t.jsonl", "--model", "model", "--to", "new"), "column 'id'")
+    fails(run("embed t.jsonl --model model --to new"), "column 'id'")
 
 
 def test_what_is_no_table_of_texts_is_refused_with_its_place(run, model, tmp_path):
@@ -190,9 +190,9 @@ def test_what_is_no_table_of_texts_is_refused_with_its_place(run, model, tmp_pat
     for number, (text, match) in enumerate(cases.items()):
         name = f"wrong{number}.csv"
         (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
-        fails(run("embed", name, "--model", "model"), name, match)
+        fails(run(f"embed {name} --model model"), name, match)
     pq.write_table(pa.table({"text": [b"cats"]}), tmp_path / "b.parquet")
-    fails(run("embed", "b.parquet", "--model", "model"), "column 'text' holds binary")
+    fails(run("embed b.parquet --model model"), "column 'text' holds binary")
 
 
 def test_no_text_is_repeated_in_an_error(run, model, tmp_path):
@@ -205,21 +205,21 @@ def test_no_text_is_repeated_in_an_error(run, model, tmp_path):
         "unknown.csv": f"id,text\n1,{secret}\n",
     }.items():
         (tmp_path / name).write_text(text)
-        said = run("embed", name, "--model", "model", "--to", f"to-{name}")
+        said = run(f"embed {name} --model model --to to-{name}")
         fails(said, name)
         assert secret not in "".join(said[1:])
 
 
-def test_people_are_counted_once_by_either_way_of_naming_them(run, model, tmp_path):
+def test_people_are_counted_once_by_either_way_of_naming_them(run, prints, model, tmp_path):
     ids = [f"{i:03}" for i in range(10)]
     (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
     embedded(run, "id,text\n" + "".join(f"{one},cats\n" for one in ids), tmp_path)
-    build = ("--method", "dp-oporp-staircase", "--beta", "1", "--epsilon", "2", "--ledger", "l.db")
-    files = ("build", "made/vectors.parquet")
-    assert run(*files, "one", *build, "--ids", "ids.txt")[0] == 0
-    fails(run(*files, "two", *build, "--id-column", "id"), "allow-rerelease")
-    assert run(*files, "two", *build, "--id-column", "id", "--allow-rerelease")[0] == 0
-    said = run("ledger", "l.db")[1]
+    build = "--method dp-oporp-staircase --beta 1 --epsilon 2 --ledger l.db"
+    files = "build made/vectors.parquet"
+    prints(f"{files} one {build} --ids ids.txt")
+    fails(run(f"{files} two {build} --id-column id"), "allow-rerelease")
+    prints(f"{files} two {build} --id-column id --allow-rerelease")
+    said = prints("ledger l.db")
     assert "10 ids" in said, said
 
 
@@ -235,35 +235,35 @@ def test_texts_are_left_out_whatever_their_column_is_called(model, tmp_path, cal
         assert b"cats" not in (tmp_path / "made" / f"{name}.parquet").read_bytes()
 
 
-def test_a_question_is_asked_as_text_and_answered_with_texts(run, model, tmp_path):
+def test_a_question_is_asked_as_text_and_answered_with_texts(run, prints, model, tmp_path):
     """The texts are those of the holder's file; the index has ids alone."""
     write(tmp_path, "csv")
-    embed = ("embed", "texts.csv", "--model", "model", "--to", "made")
-    assert run(*embed)[0] == 0
-    terms = ("--method", "record-cap", "--record", "--epsilon", 8, "--id-column", "id")
-    assert run("build", "made/vectors.parquet", "my-index", *terms)[0] == 0
-    rerank = ("--rerank", "made/vectors.parquet", "--rerank-ids", "made/vectors.parquet:id")
-    asked = ("query", "my-index", "--text", "cats and cats", "--model", "model", *rerank)
-    code, said, error = run(*asked, "--candidates", 240, "--show-from", "texts.csv:text", "-k", 3)
+    embed = "embed texts.csv --model model --to made"
+    prints(embed)
+    terms = "--method record-cap --record --epsilon 8 --id-column id"
+    prints(f"build made/vectors.parquet my-index {terms}")
+    rerank = "--rerank made/vectors.parquet --rerank-ids made/vectors.parquet:id"
+    asked = f"query my-index --text 'cats and cats' --model model {rerank}"
+    code, said, error = run(f"{asked} --candidates 240 --show-from texts.csv:text -k 3")
     assert code == 0, error
     (best,) = (line for line in said.splitlines() if line.split()[1:2] == ["1"])
     assert "1.000 exact" in best
     assert "cats and" in best
     assert "no text" not in error
     (tmp_path / "others.csv").write_text("id,text\nx,cats\n")
-    code, _, error = run(*asked, "--show-from", "others.csv:text", "-k", 3)
+    code, _, error = run(f"{asked} --show-from others.csv:text -k 3")
     assert code == 0
     assert "3 of 3 hits have no text in others.csv:text" in error
-    hits = json.loads(run(*asked, "--show-from", "texts.csv:text", "-k", 1, "--json")[1])
+    hits = json.loads(prints(f"{asked} --show-from texts.csv:text -k 1 --json"))
     text = {row["id"]: row["text"] for row in ROWS}
     assert hits["payload_text"][0][0] == text[hits["ids"][0][0]]
-    both = ("query", "my-index", "made/vectors.parquet", "--text", "cats")
-    fails(run(*both), "QUERIES, or one question with --text")
-    fails(run("query", "my-index"), "QUERIES, or one question with --text")
-    fails(run("query", "my-index", "made/vectors.parquet", "--model", "model"), "--model is for")
-    fails(run("query", "my-index", "--text", "zzz", "--model", "model"), "no word")
-    fails(run(*asked, "--show-from", "texts.csv:body"), "no column 'body'")
-    other = ("query", "my-index", "--text", "cats")  # the model of the package makes 256 numbers
-    fails(run(*other), "makes 256 numbers, and vectors of the index have", "--model")
+    both = "query my-index made/vectors.parquet --text cats"
+    fails(run(both), "QUERIES, or one question with --text")
+    fails(run("query my-index"), "QUERIES, or one question with --text")
+    fails(run("query my-index made/vectors.parquet --model model"), "--model is for")
+    fails(run("query my-index --text zzz --model model"), "no word")
+    fails(run(f"{asked} --show-from texts.csv:body"), "no column 'body'")
+    other = "query my-index --text cats"  # the model of the package makes 256 numbers
+    fails(run(other), "makes 256 numbers, and vectors of the index have", "--model")
     (tmp_path / "twice.csv").write_text("id,text\na,cats\nb,dogs\na,owls\n")
-    fails(run(*asked, "--show-from", "twice.csv:text"), "twice.csv: rows 0 and 2 have the same id")
+    fails(run(f"{asked} --show-from twice.csv:text"), "twice.csv: rows 0 and 2 have the same id")

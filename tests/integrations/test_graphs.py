@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from helpers.lite import LITE, PLACES, address
+from helpers.refusals import refuses
 
 import dpindex as dpi
-from dpindex import InputError
 from dpindex.integrations.postgres import Postgres
 
 pytestmark = [*LITE]
@@ -76,20 +76,20 @@ def test_as_many_rows_are_found_as_there_are(tmp_path, place):
 def test_a_graph_that_cannot_pay_is_refused_before_anything_is_written(tmp_path, place):
     uri = address(tmp_path, place)
     for epsilon, rows, words in ((1.0, 1000, "cannot pay here: flips make 39%"), (8.0, 999, "999")):
-        with pytest.raises(InputError, match=words):
+        with refuses(words):
             dpi.publish(_signs(epsilon, rows), uri, "graph", graph=True)
-        with pytest.raises(InputError, match="no published index"):
+        with refuses("no published index"):
             dpi.open(uri, "graph")
 
 
 @pytest.mark.parametrize("place", [BY_NAME["x.db"]])
 def test_milvus_scans(tmp_path, place):
-    with pytest.raises(InputError, match="Milvus scans bits here"):
+    with refuses("Milvus scans bits here"):
         dpi.publish(_signs(8.0, 1000), address(tmp_path, place), "graph", graph=True)
 
 
 @pytest.mark.parametrize("place", [BY_NAME["postgresql"]])
 def test_an_old_pgvector_is_named(tmp_path, place, monkeypatch):
     monkeypatch.setattr(Postgres, "has_graphs", lambda self: False)
-    with pytest.raises(InputError, match=r"needs the extension pgvector 0\.8 or later"):
+    with refuses(r"needs the extension pgvector 0\.8 or later"):
         dpi.publish(_signs(8.0, 1000), address(tmp_path, place), "graph", graph=True)

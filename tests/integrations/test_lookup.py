@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from helpers.lite import LITE, PLACES, address
 from helpers.postgres_server import new_database, programs
+from helpers.refusals import refuses
 
 import dpindex as dpi
-from dpindex import InputError
 from dpindex.index.lookup import Lookup
 from dpindex.integrations import published
 
@@ -134,7 +134,7 @@ def test_published_candidates_are_those_of_the_index(index, place, tmp_path, mon
     for query, options in asked(index):
         if not counted:
             lookup = served.to_lookup(query, "exact", **options)
-            with pytest.raises(InputError, match="does not count codes"):
+            with refuses("does not count codes"):
                 next(served.stream(lookup))
             assert len(lookup.codes) == len(index.spec.codewords)
             continue
@@ -171,25 +171,24 @@ def test_what_no_lookup_is_of(index):
         (Q[:1], {"filter": [1, 2]}, "an expression"),
         (Q[:1], {"filter": "pages > 3"}, "names 'pages'"),
     ):
-        with pytest.raises(InputError, match=said):
+        with refuses(said):
             index.to_lookup(query, **options)
     spec = dpi.Spec("dp-signoporp-rr", 12, k=12, epsilon=4.0, adjacency=dpi.attribute(1.0))
     signs = dpi.PrivateIndex(spec)
     signs.add(X[:9].clip(-1, 1))
-    with pytest.raises(InputError, match="are no symbols"):
+    with refuses("are no symbols"):
         signs.to_lookup(Q[:1].clip(-1, 1))
-    with pytest.raises(InputError, match="dialects are duckdb"):
+    with refuses("dialects are duckdb"):
         Lookup(np.array([1]), np.array([0.5]), 3).sql("x", "oracle")
 
 
 @pytest.mark.extra
-def test_the_command_prints_a_statement_that_runs(index, tmp_path, run):
+def test_the_command_prints_a_statement_that_runs(index, tmp_path, prints):
     duckdb = pytest.importorskip("duckdb")
     dpi.publish(index, tmp_path / "codes.parquet")
     np.save(tmp_path / "q.npy", Q[:1])
-    options = ("--query", "exact", "--candidates", "5%", "--filter", "year >= 2000")
-    code, out, error = run("query", "codes.parquet", "q.npy", "--as-sql", "duckdb", *options)
-    assert code == 0, error
+    options = "--query exact --candidates 5% --filter 'year >= 2000'"
+    out = prints(f"query codes.parquet q.npy --as-sql duckdb {options}")
     found = duckdb.sql(out.replace("codes.parquet", str(tmp_path / "codes.parquet"))).fetchall()
     asked_for = {"candidates": "5%", "filter": "year >= 2000"}
     lookup = index.to_lookup(Q[:1], **asked_for)

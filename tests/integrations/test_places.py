@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from helpers.refusals import refuses
 
-from dpindex import InputError
 from dpindex.integrations.database import adapter_of, open_database
 
 
@@ -18,7 +18,7 @@ def test_addresses_of_engines(text):
 @pytest.mark.parametrize("text", ["index", "/a/index", "s3://bucket/x.db", "http://h:1"])
 def test_folders_and_stores_are_none(text):
     assert adapter_of(text) is None
-    with pytest.raises(InputError, match="names no database"):
+    with refuses("names no database"):
         open_database(text, "books")
 
 
@@ -33,7 +33,7 @@ def test_folders_and_stores_are_none(text):
     ],
 )
 def test_wrong_addresses(address, name, said):
-    with pytest.raises(InputError, match=said) as raised:
+    with refuses(said) as raised:
         open_database(address, name)
     assert "secret" not in str(raised.value)
     assert not Path(address).exists()

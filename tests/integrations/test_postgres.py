@@ -8,6 +8,7 @@ import pytest
 from helpers.documents import section
 from helpers.lite import LITE
 from helpers.postgres_server import new_database, programs
+from helpers.refusals import refuses
 
 import dpindex as dpi
 from dpindex import InputError
@@ -81,7 +82,7 @@ def test_without_pgvector_signs_and_symbols_are_searched(uri, monkeypatch):
     with psycopg.connect(uri, autocommit=True) as server:
         user = "create role reader login; grant create on schema public to reader"
         server.execute(user)
-    with pytest.raises(InputError, match="need the extension pgvector"):
+    with refuses("need the extension pgvector"):
         dpi.publish(index, uri.replace("postgres@", "reader@"), "vectors")
 
 
@@ -129,13 +130,13 @@ def test_f7_submitted_ids_are_no_commands_where_backslashes_escape(uri):
     ],
 )
 def test_what_it_cannot_keep_is_said(database, field, sentence):
-    with pytest.raises(InputError, match=sentence):
+    with refuses(sentence):
         database.create(Layout(False, 0, 0, "ip", pa.schema([field])))
 
 
 def test_a_text_with_a_zero_is_refused(database):
     database.create(Layout(True, 0, 0, "ip"))
-    with pytest.raises(InputError, match="PostgreSQL refuses this"):
+    with refuses("PostgreSQL refuses this"):
         database.insert(database.layout.table({"id": ["a\0b", "c"], "code": range(2)}))
     assert database.count() == 0
 
@@ -185,7 +186,7 @@ def test_a_lost_connection_is_named_and_loses_nothing(uri, database):
     "address", ["postgresql://me:secret@host/x", "postgres://host/x?password=y"]
 )
 def test_an_address_holds_no_password(address):
-    with pytest.raises(InputError, match="holds no password"):
+    with refuses("holds no password"):
         open_database(address, "books")
 
 

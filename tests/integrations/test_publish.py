@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from helpers.lite import LITE, PLACES, address
+from helpers.refusals import refuses
 
 import dpindex as dpi
-from dpindex import InputError
 from dpindex.base.files import pack, unpack
 from dpindex.integrations import publication
 from dpindex.integrations.database import Layout, open_database
@@ -65,10 +65,10 @@ def test_what_was_cut_off_begins_anew(name, call, place, monkeypatch):
         with pytest.raises(ConnectionError):
             dpi.publish(index, place, "books")
     if (name, call) == ("finish", 1):  # after the facts
-        with pytest.raises(InputError, match="there is a published index"):
+        with refuses("there is a published index"):
             dpi.publish(index, place, "books")
     else:
-        with pytest.raises(InputError, match=r"no published index|unfinished|nothing at"):
+        with refuses(r"no published index|unfinished|nothing at"):
             dpi.open(place, "books")
         dpi.publish(index, place, "books")
     served = dpi.open(place, "books")
@@ -94,13 +94,13 @@ def test_another_state_of_the_index_takes_its_place(place, monkeypatch):
 def test_what_is_there_is_left_alone(place):
     index = _index()
     dpi.publish(index, place, "books")
-    with pytest.raises(InputError, match="there is a published index of that name"):
+    with refuses("there is a published index of that name"):
         dpi.publish(_index(), place, "books")
-    with pytest.raises(InputError, match="empty"):
+    with refuses("empty"):
         dpi.publish(dpi.PrivateIndex(SPEC), place, "none")
     bare = dpi.PrivateIndex(dpi.Spec("none-oporp", dim=16, k=8, adjacency=dpi.attribute(1.0)))
     bare.add(X)
-    with pytest.raises(InputError, match="protects nothing"):
+    with refuses("protects nothing"):
         dpi.publish(bare, place, "none")
     foreign = open_database(place, "foreign")
     foreign.create(Layout(False, 2, 3, "ip"))
@@ -108,14 +108,14 @@ def test_what_is_there_is_left_alone(place):
     if isinstance(foreign, Parquet):  # nothing is there before all is
         parquet = pytest.importorskip("pyarrow.parquet")
         parquet.write_table(foreign.layout.columns.empty_table(), f"{place}/foreign.parquet")
-    with pytest.raises(InputError, match="none of dpindex's"):
+    with refuses("none of dpindex's"):
         dpi.publish(index, place, "foreign")
     if isinstance(foreign, Parquet):
         return
     others = Documents(open_database(place, "letters"))
     others.begin()
     others.write("another", b"")
-    with pytest.raises(InputError, match="none of dpindex's"):
+    with refuses("none of dpindex's"):
         dpi.publish(index, place, "letters")
 
 
@@ -139,7 +139,7 @@ def test_wrong_documents_are_named(place):
     ):
         documents.begin()
         documents.write(WHOLE, data)
-        with pytest.raises(InputError, match=said):
+        with refuses(said):
             dpi.open(place, "books")
     database.close()
 

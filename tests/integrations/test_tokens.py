@@ -4,8 +4,8 @@ import hmac
 import os
 
 import pytest
+from helpers.refusals import refuses
 
-from dpindex import InputError
 from dpindex.integrations.requests import Tokens
 
 A, B, C = (32 * letter for letter in "abc")
@@ -30,7 +30,7 @@ def test_roles(tmp_path):
     ["", "# none\n", f"admin {A}", "submit short", f"submit {A} {B}", f"submit {'é' * 32}", A],
 )
 def test_other_lines_are_refused_and_not_repeated(tmp_path, text):
-    with pytest.raises(InputError) as refused:
+    with refuses() as refused:
         Tokens.read(written(tmp_path / "tokens", text))
     assert A not in str(refused.value)
 
@@ -38,7 +38,7 @@ def test_other_lines_are_refused_and_not_repeated(tmp_path, text):
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
 def test_a_file_that_others_read_is_refused(tmp_path, mode):
-    with pytest.raises(InputError, match="chmod 600"):
+    with refuses("chmod 600"):
         Tokens.read(written(tmp_path / "tokens", f"submit {A}", mode))
 
 

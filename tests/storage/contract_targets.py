@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.refusals import refuses
 from helpers.release_faults import ReleaseFaults
 from helpers.releases import dataset_of
 
@@ -278,12 +279,12 @@ class TestUnfinished:
         copy.folder = tmp_path / "b"
         copy.place = copy.folder / "target"
         copy.ledger = dpi.Ledger(copy.folder / "private" / "ledger")
-        with pytest.raises(InputError, match="begun elsewhere"):
+        with refuses("begun elsewhere"):
             copy.run()
         # Put back in its place, a copy is still not the one that was begun.
         shutil.move(tmp_path / "a", tmp_path / "c")
         shutil.copytree(tmp_path / "c", tmp_path / "a")
-        with pytest.raises(InputError, match="begun elsewhere"):
+        with refuses("begun elsewhere"):
             case.run()
         shutil.rmtree(tmp_path / "a")
         shutil.move(tmp_path / "c", tmp_path / "a")
@@ -296,7 +297,7 @@ class TestUnfinished:
         case = self.killed(kind, tmp_path)
         changed = VECTORS.copy()
         changed[-1, -1] = -changed[-1, -1]
-        with pytest.raises(InputError, match="vectors, ids or payload differ"):
+        with refuses("vectors, ids or payload differ"):
             case.run(changed)
         case.run(VECTORS.copy())
         check_whole(case)
@@ -313,12 +314,12 @@ def test_f2_a_token_whose_codes_are_gone_is_spent(tmp_path: Path) -> None:
 
     assert in_child(killed) == 9
     first = case.published()
-    with pytest.raises(InputError, match="is a finished index"):
+    with refuses("is a finished index"):
         case.run()
     assert not list(tmp_path.rglob("*.unpublished"))
     assert in_child(killed) == 2
     case.move_away()
-    with pytest.raises(InputError, match="was released before"):
+    with refuses("was released before"):
         case.run()
     case.run(allow_rerelease=True)
     assert case.published() != first
@@ -337,7 +338,7 @@ def test_f2_what_is_drawn_and_gone_is_not_drawn_again(tmp_path: Path, ledger: bo
 
     assert in_child(killed) == 9
     case.move_away()
-    with pytest.raises(InputError, match="its codes are not here any more"):
+    with refuses("its codes are not here any more"):
         case.run()
     assert case.published() is None
     if ledger:
@@ -364,7 +365,7 @@ def test_f2_the_ledger_remembers_what_its_journal_forgot(tmp_path: Path) -> None
     for drawn in [*private.rglob("*.drawn"), *private.rglob("*.codes")]:
         drawn.unlink()
     assert (private / "record").exists()
-    with pytest.raises(InputError, match="its codes are not here any more"):
+    with refuses("its codes are not here any more"):
         case.run()
     assert case.published() is None
     assert case.releases() == [(ROWS, 1)]
@@ -373,7 +374,7 @@ def test_f2_the_ledger_remembers_what_its_journal_forgot(tmp_path: Path) -> None
 def test_a_ledger_takes_an_index_with_a_folder(tmp_path: Path) -> None:
     ledger = dpi.Ledger(tmp_path / "ledger")
     index = dpi.PrivateIndex(SPEC)
-    with pytest.raises(InputError, match=r"save the index to a folder first \(index.save"):
+    with refuses(r"save the index to a folder first \(index.save"):
         index.add(VECTORS, IDS, ledger=ledger)
     assert not ledger.path.exists()
     index.save(tmp_path / "index")
@@ -386,6 +387,6 @@ def test_a_ledger_takes_an_index_with_a_folder(tmp_path: Path) -> None:
     other = dpi.PrivateIndex.open(tmp_path / "index")
     other.add_codes(index.codes.take(slice(1)), ["other"])
     other.save(tmp_path / "index")
-    with pytest.raises(InputError, match="was changed since this index was opened"):
+    with refuses("was changed since this index was opened"):
         index.add(VECTORS[:1], ["more"], ledger=ledger)
     assert sum(entry.count for entry in ledger.entries()) == ROWS + 1

@@ -8,6 +8,7 @@ import pytest
 import typer.testing
 from helpers.faulty_s3 import FAULTS, KEYS, BucketView, moto_server, proxied
 from helpers.made_datasets import DIM, tables, vectors, watched
+from helpers.refusals import refuses
 
 import dpindex as dpi
 from dpindex.cli import app
@@ -98,7 +99,7 @@ def test_what_a_stored_index_learns_is_replaced_whatever_the_store_answers(proxy
     assert index.calibration.rows == 7
     assert len([path for path in bucket.sizes() if path.startswith("calibration/")]) == 1
     assert not bucket.replace(MANIFEST, text, b"what was read before somebody else wrote")
-    assert run("calibrate", target)[:2] == (0, f"Calibrated: learned from {ROWS} codes.\n")
+    assert run(f"calibrate {target}")[:2] == (0, f"Calibrated: learned from {ROWS} codes.\n")
 
 
 def test_h4_codes_of_the_loser_are_in_no_body_that_anyone_can_read(proxy, tmp_path, monkeypatch):
@@ -151,7 +152,7 @@ def test_h4_two_builds_that_begin_at_once_publish_one(proxy, tmp_path):
             assert build_index(dataset, target, SPEC, options, threads=1).drawn == ROWS
 
     options = IndexOptions(private=tmp_path / "second")
-    with pytest.raises(dpi.InputError):
+    with refuses():
         build_index(dataset, target, SPEC, options, engine=overtaken, threads=1)
     plain = {
         path: sent
@@ -168,19 +169,19 @@ def test_the_command_line(proxy, tmp_path):
     run = typer.testing.CliRunner().invoke
     spec = ["--method", "dp-oporp-staircase", "--beta", "1", "--epsilon", "3", "--code-length", "4"]
     build = ["build", "s3://lake/data:v", "s3://lake/second", *spec, "--id-column", "id"]
-    with pytest.raises(dpi.InputError, match=r"name a private folder .*\(--private\)"):
+    with refuses(r"name a private folder .*\(--private\)"):
         run(app, build, catch_exceptions=False)
     build += ["--private", str(tmp_path / "private")]
     done = run(app, [*build, "--denoise", "linear"], catch_exceptions=False)
     assert "240 vectors (240 privatized now)" in done.output
     assert "not denoised: 240 codes are too few" in done.output
-    with pytest.raises(dpi.InputError, match="is a finished index"):
+    with refuses("is a finished index"):
         run(app, build, catch_exceptions=False)
-    assert "240 vectors of 12 attributes" in run(app, ["info", "s3://lake/second"]).output
+    assert "240 vectors of 12 attributes" in run(f"{app} {['info', 's3://lake/second']}").output
     np.save(tmp_path / "q.npy", vectors(2))
-    asked = run(app, ["query", "s3://lake/second", str(tmp_path / "q.npy"), "-k", "3"])
+    asked = run(f"{app} {['query', 's3://lake/second', str(tmp_path / 'q.npy'), '-k', '3']}")
     assert " n" in asked.output
-    with pytest.raises(dpi.InputError, match="in a folder only"):
+    with refuses("in a folder only"):
         run(app, ["add", "s3://lake/second", str(tmp_path / "q.npy")], catch_exceptions=False)
 
 
@@ -189,13 +190,13 @@ def test_a_store_that_is_not_there(monkeypatch):
     for name, value in {**KEYS, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_MAX_RETRIES", "1")
-    with pytest.raises(dpi.InputError, match="cannot be read"):
+    with refuses("cannot be read"):
         dpi.PrivateIndex.open("s3://lake/index")
 
 
 def test_an_endpoint_without_tls_says_what_it_needs(proxy, monkeypatch):
     monkeypatch.delenv("AWS_ALLOW_HTTP")
-    with pytest.raises(dpi.InputError, match=r"http://…, needs AWS_ALLOW_HTTP=true"):
+    with refuses(r"http://…, needs AWS_ALLOW_HTTP=true"):
         dpi.PrivateIndex.open("s3://lake/nothing")
 
 
@@ -212,7 +213,7 @@ def test_a_tampered_object_is_named_by_its_url(proxy, tmp_path):
     data = bytearray(bytes(obstore.get(bucket, name).bytes()))
     data[-1] ^= 1
     obstore.put(bucket, name, bytes(data))
-    with pytest.raises(dpi.InputError) as refused:
+    with refuses() as refused:
         dpi.PrivateIndex.open("s3://lake/tampered")
     assert "s3://lake/tampered" in str(refused.value)
     assert "dpindex-" not in str(refused.value)

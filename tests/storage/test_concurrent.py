@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.commands import fails
+from helpers.commands import STAIRCASE, fails
 from helpers.made_datasets import low_rank
 from helpers.releases import write_codes
 
@@ -17,7 +17,6 @@ from dpindex.storage import targets
 from dpindex.storage.directory import IndexDirectory
 
 COMMAND = (sys.executable, "-c", "from dpindex.cli import main; main()")
-STAIRCASE = ("--method", "dp-oporp-staircase", "--beta", "1", "--epsilon", "20")
 SPEC = Spec("dp-oporp-staircase", dim=8, epsilon=20.0, adjacency=attribute(1.0))
 X = np.random.default_rng(0).uniform(-1, 1, (10, 8))
 
@@ -33,9 +32,9 @@ def index(tmp_path):
     return tmp_path / "ix"
 
 
-def started(folder, *arguments):
+def started(folder, line):
     return subprocess.Popen(
-        [*COMMAND, *arguments],
+        [*COMMAND, *line.split()],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -54,12 +53,11 @@ def test_processes_add_at_once(index, tmp_path, count, ledger):
     with IndexDirectory(index).held():
         adding = []
         for part in range(count):
-            file, *book = "x.npy", "--ids", f"ids{part}.txt", "--ledger", "ledger"
+            files = f"x.npy --ids ids{part}.txt --ledger ledger"
             if not ledger:  # the same vectors would be known again
-                file = f"x{part}.npy"
-                book = []
-                np.save(tmp_path / file, X / (1 + part))
-            adding.append(started(tmp_path, "add", "ix", file, *book))
+                files = f"x{part}.npy"
+                np.save(tmp_path / files, X / (1 + part))
+            adding.append(started(tmp_path, f"add ix {files}"))
         for process in adding:
             assert process.stderr is not None
             assert process.stderr.readline() == "waiting for another process that writes ix …\n"
@@ -78,7 +76,7 @@ def test_processes_add_at_once(index, tmp_path, count, ledger):
 @pytest.mark.slow
 def test_of_two_that_add_the_same_at_once_one_is_refused(index, tmp_path):
     with IndexDirectory(index).held():
-        adding = [started(tmp_path, "add", "ix", "x.npy") for _ in range(2)]
+        adding = [started(tmp_path, "add ix x.npy") for _ in range(2)]
         for process in adding:
             assert process.stderr is not None
             assert process.stderr.readline() == "waiting for another process that writes ix …\n"
@@ -92,23 +90,23 @@ def test_of_two_that_add_the_same_at_once_one_is_refused(index, tmp_path):
 def test_a_second_build_into_a_directory_is_refused_before_it_is_booked(
     index,
     tmp_path,
-    run,
+    prints,
     monkeypatch,
 ):
     """It is started, with ids of its own, when the first has booked and has drawn no code yet."""
-    build = ("build", "x.npy", "new", *STAIRCASE, "--ledger", "ledger")
+    build = f"build x.npy new {STAIRCASE} --ledger ledger"
     plain = Privatizer.privatize
     others = list[str]()
 
     def privatize(self, *arguments, **options):
-        other = started(tmp_path, *build, "--ids", "ids1.txt")
+        other = started(tmp_path, f"{build} --ids ids1.txt")
         others.append(other.communicate()[1])
         assert other.returncode == 2
         return plain(self, *arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(Privatizer, "privatize", privatize)
-        assert run(*build, "--ids", "ids0.txt")[0] == 0
+        prints(f"{build} --ids ids0.txt")
     assert len(others) == 1
     assert "is being written by another process" in others[0]
     assert releases(tmp_path / "ledger") == [(10, 1)]
@@ -142,7 +140,7 @@ def _interrupted():
     raise KeyboardInterrupt
 
 
-ADD = ("add", "ix", "x.npy", "--ids", "ids0.txt", "--ledger", "ledger")
+ADD = "add ix x.npy --ids ids0.txt --ledger ledger"
 
 
 @pytest.mark.slow
@@ -156,19 +154,19 @@ def test_an_add_that_was_interrupted_is_done_again(
 ):
     with monkeypatch.context() as patch:
         stopping(patch, stop, _interrupted)
-        assert run(*ADD)[0] == 130
+        assert run(ADD)[0] == 130
     check_done_again(run, index, tmp_path)
 
 
 def check_done_again(run, index, folder):
     """The same command adds the ids, or says that they are there; each is booked once."""
     assert releases(folder / "ledger") == [(10, 1)]
-    code, _, error = run(*ADD)
+    code, _, error = run(ADD)
     assert code == 0 or "already in the index" in error, error
     assert releases(folder / "ledger") == [(10, 1)]
     assert PrivateIndex.open(index).ids.tolist() == [f"0-{row}" for row in range(10)]
     assert not list(folder.glob("*.unpublished"))
-    fails(run(*ADD), "already in the index")
+    fails(run(ADD), "already in the index")
 
 
 @pytest.mark.slow
@@ -183,7 +181,7 @@ def test_an_add_that_was_killed_is_done_again(
         f"import os, sys; sys.path[:0] = {[str(path) for path in Path(__file__).parents[:2]]!r}\n"
         "import pytest, test_concurrent as t, dpindex.cli\n"
         f"t.stopping(pytest.MonkeyPatch(), {stop!r}, lambda: os._exit(9))\n"
-        f"sys.argv = ['dpindex', *{ADD!r}]; dpindex.cli.main()"
+        f"sys.argv = ['dpindex', *{ADD!r}.split()]; dpindex.cli.main()"
     )
     killed = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False)
     assert killed.returncode == 9
@@ -194,14 +192,15 @@ def test_what_was_added_and_removed_is_booked_again(
     index,
     tmp_path,
     run,
+    prints,
 ):
     """Only work of which nothing was seen may be done again for nothing."""
-    assert run(*ADD)[0] == 0
+    prints(ADD)
     opened = PrivateIndex.open(index)
     opened.remove(opened.ids)
     opened.save(index)
-    fails(run(*ADD), "was released before")
-    assert run(*ADD, "--allow-rerelease")[0] == 0
+    fails(run(ADD), "was released before")
+    prints(f"{ADD} --allow-rerelease")
     assert releases(tmp_path / "ledger") == [(10, 2)]
 
 
@@ -231,44 +230,27 @@ class TestDenoise:
         np.save(tmp_path / "x.npy", low_rank(600))
         np.save(tmp_path / "other.npy", low_rank(600, seed=5))
         (tmp_path / "ids.txt").write_text("".join(f"i{row}\n" for row in range(600)))
-        stated = (
-            "--method",
-            "dp-oporp-staircase",
-            "--beta",
-            "1",
-            "--epsilon",
-            "5",
-            "--bounds",
-            "0",
-            "1",
-        )
-        return ("build", "x.npy", "ix", *stated, "--denoise", "linear")
+        return "build x.npy ix --method dp-oporp-staircase --beta 1 --epsilon 5 --bounds 0 1"
 
     @pytest.fixture
     def stop(self, run, monkeypatch):
-        def stop(*command):
+        def stop(command):
             with monkeypatch.context() as patch:
                 for module in (private_index, targets):
                     patch.setattr(module, "fit_denoiser", lambda *_: _interrupted())
-                assert run(*command)[0] == 130
+                assert run(command)[0] == 130
 
         return stop
 
-    @pytest.mark.parametrize("book", [(), ("--ids", "ids.txt", "--ledger", "ledger")])
-    def test_the_same_build_goes_on(
-        self,
-        run,
-        build,
-        stop,
-        tmp_path,
-        book,
-    ):
-        stop(*build, *book)
+    @pytest.mark.parametrize("book", ["", "--ids ids.txt --ledger ledger"])
+    def test_the_same_build_goes_on(self, run, build, stop, tmp_path, book):
+        build = f"{build} --denoise linear {book}"
+        stop(build)
         staged = {path.name: path.read_bytes() for path in tmp_path.rglob("*.codes")}
-        stop(*build, *book)
+        stop(build)
         assert not (tmp_path / "ix").exists()
-        fails(run("build", "other.npy", *build[2:], *book), "unfinished build of other input")
-        code, out, err = run(*build, *book)
+        fails(run(build.replace("x.npy", "other.npy")), "unfinished build of other input")
+        code, out, err = run(build)
         assert (code, err) == (0, "")
         assert "600 vectors (0 privatized now)" in out
         assert "Denoised: linear, learned from 600 codes" in out
@@ -276,32 +258,26 @@ class TestDenoise:
         assert staged == {path.name: path.read_bytes() for path in tmp_path.rglob("*.codes")}
         assert not list(tmp_path.glob("*.unpublished"))
         assert not book or releases(tmp_path / "ledger") == [(600, 1)]
-        fails(run(*build, *book), "finished index", "`dpindex denoise`")
+        fails(run(build), "finished index", "`dpindex denoise`")
 
-    def test_the_command(
-        self,
-        run,
-        build,
-        stop,
-        tmp_path,
-    ):
-        assert run(*build[:-2])[0] == 0
-        stop("denoise", "ix")
-        code, out, err = run("denoise", "ix", "--kind", "linear")
+    def test_the_command(self, run, prints, build, stop, tmp_path):
+        prints(build)
+        stop("denoise ix")
+        code, out, err = run("denoise ix --kind linear")
         assert (code, err) == (0, "")
         assert out == "Denoised: linear, learned from 600 codes.\n"
         assert not list(tmp_path.glob("*.unpublished"))
-        assert json.loads(run("info", "ix", "--json")[1])["denoiser"]["kind"] == "linear"
-        fails(run(*build), "finished index")
-        fails(run("denoise", "x.npy"))
-        fails(run("denoise", "nowhere"))
+        assert json.loads(prints("info ix --json"))["denoiser"]["kind"] == "linear"
+        fails(run(build), "finished index")
+        fails(run("denoise x.npy"))
+        fails(run("denoise nowhere"))
         assert not (tmp_path / "nowhere").exists()
 
-    def test_an_index_that_was_added_to_is_denoised_by_command_only(self, run, build):
-        assert run(*build[:-2])[0] == 0
-        assert run("add", "ix", "other.npy")[0] == 0
-        fails(run(*build), "finished index")
-        assert "learned from 1200 codes" in run("denoise", "ix", "--kind", "linear")[1]
+    def test_an_index_that_was_added_to_is_denoised_by_command_only(self, run, prints, build):
+        prints(build)
+        prints("add ix other.npy")
+        fails(run(build), "finished index")
+        assert "learned from 1200 codes" in prints("denoise ix --kind linear")
 
     def test_too_few_codes_are_refused_by_the_command_and_noted_by_the_build(
         self,
@@ -310,7 +286,7 @@ class TestDenoise:
         tmp_path,
     ):
         np.save(tmp_path / "x.npy", low_rank(100))
-        code, _, err = run(*build)
+        code, _, err = run(f"{build} --denoise linear")
         assert code == 0
         assert "not denoised" in err
-        fails(run("denoise", "ix"), "too few")
+        fails(run("denoise ix"), "too few")

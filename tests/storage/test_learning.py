@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.made_datasets import bucket_at
 from helpers.releases import dataset_of
 
 import dpindex as dpi
@@ -61,16 +62,6 @@ def collected(folder, monkeypatch):
     with Collector(index, folder / "log", lambda: index.save(folder / "index")) as collector:
         collector.submit(Submission(codes, np.array(IDS))).result()
     return dpi.PrivateIndex.open(folder / "index")
-
-
-def bucket_at(folder, monkeypatch):
-    """A folder that is reached as a bucket."""
-    store = pytest.importorskip("obstore.store")
-    opened_at = store.from_url
-    monkeypatch.setattr(store, "from_url", lambda url: opened_at(url, mkdir=True))
-    monkeypatch.setattr("dpindex.data.stores.FILE_URL", "none")
-    folder.mkdir()
-    return f"file://{folder}"
 
 
 PLACES = [
@@ -135,14 +126,14 @@ def test_a_build_of_few_rows_says_what_is_missing(tmp_path):
 
 
 @pytest.mark.extra
-def test_calibrate_reaches_an_object_store(run, tmp_path, monkeypatch):
+def test_calibrate_reaches_an_object_store(run, prints, tmp_path, monkeypatch):
     """It answered that an index is changed in a folder only."""
     index = in_a_store(tmp_path, monkeypatch)
     url = f"file://{tmp_path / 'store'}"
-    assert run("calibrate", url)[:2] == (0, "Calibrated: learned from 600 codes.\n")
+    assert run(f"calibrate {url}")[:2] == (0, "Calibrated: learned from 600 codes.\n")
     (path,) = (tmp_path / "store" / "calibration").iterdir()
     monkeypatch.setattr("dpindex.decode.learning.SAMPLE_ROWS", 300)
-    assert run("calibrate", url)[0] == 0
+    prints(f"calibrate {url}")
     (renewed,) = (tmp_path / "store" / "calibration").iterdir()
     assert renewed.name > path.name
     again = dpi.PrivateIndex.open(url)
@@ -150,4 +141,4 @@ def test_calibrate_reaches_an_object_store(run, tmp_path, monkeypatch):
     assert index.calibration is not None
     assert again.calibration.to_bytes() != index.calibration.to_bytes()
     np.testing.assert_array_equal(again.codes.stored, index.codes.stored)
-    assert run("calibrate", "file:///nowhere/at/all")[0] == 2
+    assert run("calibrate file:///nowhere/at/all")[0] == 2

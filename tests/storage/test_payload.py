@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.refusals import refuses
 from helpers.releases import build, write_codes
 
 from dpindex import PrivateIndex, Spec, attribute
@@ -62,7 +63,7 @@ def test_a_dataframe_without_its_index():
 )
 def test_what_cannot(values, match):
     index = PrivateIndex(SPEC)
-    with pytest.raises(InputError, match=match):
+    with refuses(match):
         index.add(VECTORS[:2], payload=values)
     assert len(index) == 0
 
@@ -91,11 +92,11 @@ def test_rows_stay_aligned(tmp_path):
         dict(zip(index.ids.tolist(), index.payload["n"].to_pylist(), strict=True))[i]
         for i in hits.ids.ravel().tolist()
     ]
-    with pytest.raises(InputError, match="has the columns title, n; new rows need"):
+    with refuses("has the columns title, n; new rows need"):
         index.add(VECTORS[:1], payload={"other": [1]})
     index.add(VECTORS[:1], payload={"title": [None], "n": [None]})
     _aligned(index)
-    with pytest.raises(InputError, match="does not fit"):
+    with refuses("does not fit"):
         index.add(VECTORS[:1], payload={"title": ["x"], "n": ["word"]})
 
 
@@ -142,7 +143,7 @@ def test_damaged_and_foreign_bytes_are_refused():
     for data in (b"", b"x" * 100, good[:-50], good[:200], compressed, listed, good + good):
         if data == good + good:
             continue
-        with pytest.raises(InputError, match="file is damaged"):
+        with refuses("file is damaged"):
             payload_from_bytes(data)
     for place in range(0, len(good), 7):
         changed = bytearray(good)
@@ -160,10 +161,10 @@ def test_a_changed_payload_file_is_noticed(tmp_path):
     (file,) = (tmp_path / "i" / "payload").iterdir()
     data = file.read_bytes()
     file.write_bytes(data.replace(b"t1", b"t2"))
-    with pytest.raises(InputError, match="changed or damaged"):
+    with refuses("changed or damaged"):
         PrivateIndex.open(tmp_path / "i")
     file.unlink()
-    with pytest.raises(InputError):
+    with refuses():
         PrivateIndex.open(tmp_path / "i")
 
 
@@ -179,7 +180,7 @@ def test_a_build_resumes_with_the_same_payload_only(tmp_path):
         build(path, SPEC, VECTORS, payload=titles(0, 12), rows=4, progress=stop)
     assert not path.exists()
     for other in (titles(1, 13), None):
-        with pytest.raises(InputError, match="ids or payload differ"):
+        with refuses("ids or payload differ"):
             build(path, SPEC, VECTORS, payload=other, rows=4)
     assert build(path, SPEC, VECTORS, payload=titles(0, 12), rows=4) == 8
     _aligned(PrivateIndex.open(path))
@@ -187,7 +188,7 @@ def test_a_build_resumes_with_the_same_payload_only(tmp_path):
 
 
 def test_codes_files_have_none(tmp_path):
-    with pytest.raises(InputError, match="a file of codes has no payload"):
+    with refuses("a file of codes has no payload"):
         write_codes(tmp_path / "c", SPEC, VECTORS, payload=titles(0, 12))
 
 
@@ -196,7 +197,7 @@ FORGED = "year\n\x1b[2Jguarantee   epsilon = 0.1"
 
 def test_h2_names_that_forge_what_is_printed_cannot_be_added():
     for name in (FORGED, "a\tb", "a\u202eb", "a\x7f"):
-        with pytest.raises(InputError, match="characters that cannot be printed") as caught:
+        with refuses("characters that cannot be printed") as caught:
             PrivateIndex(SPEC).add(VECTORS, payload={name: list(range(12))})
         assert str(caught.value).isprintable()
 
@@ -208,6 +209,6 @@ def test_h2_an_index_with_such_names_does_not_open(tmp_path, monkeypatch):
         index.add(VECTORS, payload={FORGED: list(range(12))})
         index.save(tmp_path / "x")
         PrivateIndex.open(tmp_path / "x")
-    with pytest.raises(InputError) as caught:
+    with refuses() as caught:
         PrivateIndex.open(tmp_path / "x")
     assert str(caught.value).isprintable()

@@ -6,11 +6,11 @@ import subprocess
 
 import numpy as np
 import pytest
+from helpers.refusals import refuses
 from helpers.release_faults import name_folder
 from helpers.releases import build
 
 import dpindex as dpi
-from dpindex.base.errors import InputError
 from dpindex.base.files import pack, unpack
 from dpindex.storage.journal import RELEASE_MARK, identity
 
@@ -76,7 +76,7 @@ def test_a_copy_that_is_put_back_is_refused_whatever_its_inode(tmp_path, copy):
     copy(tmp_path / "kept", private)
     for put_back in (lambda mark: None, give_the_same_inode):
         put_back(private / RELEASE_MARK)
-        with pytest.raises(InputError, match="copied, restored or moved here"):
+        with refuses("copied, restored or moved here"):
             whole(tmp_path)
         assert not (tmp_path / "index").exists()
     assert len(dpi.PrivateIndex.open(served)) == ROWS
@@ -88,7 +88,7 @@ def test_a_copy_that_is_moved_over_the_original_is_refused(tmp_path):
     shutil.rmtree(private)
     (tmp_path / "kept").rename(private)
     give_the_same_inode(private / RELEASE_MARK)
-    with pytest.raises(InputError, match="copied, restored or moved here"):
+    with refuses("copied, restored or moved here"):
         whole(tmp_path)
     assert not (tmp_path / "index").exists()
 
@@ -112,7 +112,7 @@ def test_a_ledger_knows_a_release_whose_journal_went_back_in_time(tmp_path, lost
         for codes in private.rglob("*.codes"):
             codes.unlink()
     name_folder(private / RELEASE_MARK)
-    with pytest.raises(InputError, match="its codes are not here any more"):
+    with refuses("its codes are not here any more"):
         whole(tmp_path, ledger=ledger)
     assert not (tmp_path / "index").exists()
     assert [(total.ids, total.releases) for total in ledger.totals()] == [(ROWS, 1)]
