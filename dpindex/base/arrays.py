@@ -200,12 +200,17 @@ def best_of(parts: Sequence[tuple[AnyArray, Rows]], count: int) -> tuple[AnyArra
         return _best_of_integers(scores, rows, count)
     order = np.argsort(-scores, axis=1)  # several times as fast as a sort that keeps rows in order
     in_order = np.take_along_axis(scores, order, axis=1)
-    equals_next = in_order[:, 1:] == in_order[:, :-1]
-    tied = equals_next.any(axis=1)
+    rows = np.take_along_axis(rows, order, axis=1)
+    differs = in_order[:, 1:] != in_order[:, :-1]
+    tied = ~differs.all(axis=1)
     if tied.any():
-        order[tied] = np.lexsort((rows[tied], -scores[tied]), axis=1)
-    best = order[:, :count]
-    return in_order[:, :count], np.take_along_axis(rows, best, axis=1)
+        # Where a score is the how-manyth, and a row, in one number: half the time of a lexsort.
+        span = 2 + int(rows.max(initial=0))
+        keys = rows[tied] + 1
+        keys[:, 1:] += span * np.cumsum(differs[tied], axis=1)
+        keys.sort(axis=1)
+        rows[tied] = keys % span - 1
+    return in_order[:, :count], rows[:, :count]
 
 
 def _best_of_integers(

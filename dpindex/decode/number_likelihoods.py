@@ -72,18 +72,19 @@ class NumberLikelihoods(CodeLikelihoods):
         last_edge = self._likelihood.edges[-1:]
         total = _integral(self._likelihood, last_edge)
         inside = below[_PARTS:] - below[:-_PARTS]
-        # Row p has all cells of a vector whose first one begins at part p. To copy such rows takes
-        # two thirds of the time that it takes to look up each entry.
-        last = _PARTS * (self._cells - 1)
+        # Column p has all cells of a vector whose first one begins at part p.
+        firsts = places.max() + 1
         view = np.lib.stride_tricks.sliding_window_view
-        chances = view(inside.astype(np.float32), last + 1)[:, ::_PARTS]
-        logs = view(_log(inside), last + 1)[:, ::_PARTS]
-        shape = (coordinates, self._cells, count + 1)
-        self._table = np.empty(shape, dtype=np.float32)
+        chances = view(inside.astype(np.float32), firsts)[::_PARTS]
+        logs = view(_log(inside), firsts)[::_PARTS]
+        self._table = np.empty((coordinates, self._cells, count + 1), dtype=np.float32)
+        # Means of all coordinates as one product: a tenth of the time that columns take.
+        of_firsts = np.stack([np.bincount(place, minlength=firsts) for place in places.T])
+        self._table[:, :, -1] = _log(of_firsts / count @ chances.T)
         for of_cells, place in zip(self._table, places.T, strict=True):
-            of_cells[:, :-1] = logs[place].T
-            of_cells[:, -1] = _log(chances[place].mean(axis=0, dtype=np.float64))
+            of_cells[:, :-1] = logs[:, place]
             if not math.isfinite(moments.reach):
+                last = _PARTS * (self._cells - 1)
                 without_end = {0: below[place + _PARTS], -1: total - below[place + last]}
                 for cell, chance in without_end.items():
                     of_cells[cell, :-1] = _log(chance)

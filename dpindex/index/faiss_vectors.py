@@ -43,6 +43,7 @@ _TAIL_SHARE = 8
 _SPARE = 16
 _MORE = 4
 _BLOCK_FOUND = 1 << 22
+_COMPARED_NUMBERS = 1 << 18
 _QUERIES_FROM = 20
 """Older versions of Faiss multiply matrices from this many queries on, whatever is set."""
 _ERROR = 2.0**-20
@@ -284,15 +285,17 @@ class FaissVectors(SearchBackend):
         if queries.size < PRODUCTS_FROM and len(queries) < _QUERIES_FROM:
             return rows, scores, rest
         error = np.empty(len(queries))
-        wide = queries.astype(np.float64)
-        for query, (vector, of_query) in enumerate(zip(wide, rows, strict=True)):
-            items = self._kept(of_query).astype(np.float64)
-            size = np.linalg.norm(vector) + np.sqrt(np.square(items).sum(axis=1).max())
-            error[query] = _ERROR * size**2
+        for block in row_blocks(len(queries), _COMPARED_NUMBERS // rows[0].size // self._index.d):
+            wide = queries[block, None].astype(np.float64)
+            items = self._kept(rows[block].ravel()).astype(np.float64)
+            items = items.reshape(*rows[block].shape, -1)
+            squares = np.einsum("qnd,qnd->qn", items, items).max(axis=1)
+            error[block] = _ERROR * (np.linalg.norm(wide, axis=2)[:, 0] + np.sqrt(squares)) ** 2
             if self._distance:
-                scores[query] = -np.square(items - vector).sum(axis=1)
+                items -= wide
+                scores[block] = -np.square(items, out=items).sum(axis=2)
             else:
-                scores[query] = np.einsum("nd,d->n", items, vector)
+                scores[block] = np.einsum("qnd,qd->qn", items, wide[:, 0])
         return rows, scores, rest + error
 
     def _visit(

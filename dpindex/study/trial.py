@@ -266,17 +266,18 @@ def measure_linkage(
     of_own = log_odds(likelihoods.logs(own), count)
     own_odds = np.diagonal(of_own)[:, None]
     margin = _TIE * np.maximum(np.abs(own_odds), 1.0)
+    least = own_odds - margin
     better = np.zeros(count, dtype=np.int64)
     tied = np.zeros(count, dtype=np.int64)
     for block in row_blocks(len(codes), max(1, MAX_SCORES // everyone.shape[0])):
         logs = likelihoods.logs(codes.take(block))
-        lead = log_odds(logs, count) - own_odds
+        lead = log_odds(logs, count, least) - own_odds
         better += (lead > margin).sum(axis=1)
         tied += (np.abs(lead) <= margin).sum(axis=1)
     return Linkage(better, tied)
 
 
-def log_odds(logs: Floats, rows: int) -> Doubles:
+def log_odds(logs: Floats, rows: int, least: Doubles | float = -np.inf) -> Doubles:
     """Return the log-odds of the first rows in each column, all rows alike beforehand.
 
     Parameters
@@ -285,6 +286,8 @@ def log_odds(logs: Floats, rows: int) -> Doubles:
         Log-likelihoods of the columns under the rows, m > 1, each column up to a constant.
     rows : int
         Rows whose odds are returned, [1, m].
+    least : array, shape (rows, 1), optional
+        Odds below it need not be right, but stay below.
 
     >>> log_odds(np.log([[0.1, 0.3], [0.1, 0.1], [0.4, 0.1]]), 3).round(3)
     array([[-1.609,  0.405],
@@ -300,13 +303,17 @@ def log_odds(logs: Floats, rows: int) -> Doubles:
     rest -= second
     np.exp(rest, out=rest)
     others = second + np.log(rest.sum(axis=0, dtype=np.float64))
-    log_share = logs[:rows] - np.logaddexp(first, others)
-    share = np.exp(log_share)
-    # Others of the likeliest row are known to full precision: 1 − p would lose it.
-    is_likeliest = likeliest == np.arange(rows)[:, None]
-    share[is_likeliest] = 0.0
-    odds: Doubles = log_share - np.log1p(-share)
-    return np.where(is_likeliest, first - others, odds)
+    odds: Doubles = logs[:rows] - np.logaddexp(first, others)
+    # Of the likeliest row they are known to full precision: 1 − p would lose it.
+    columns = np.flatnonzero(likeliest < rows)
+    likeliest = likeliest[columns]
+    odds[likeliest, columns] = -np.inf
+    # So far shares: of those below a third, odds are higher by less than a half.
+    counts = odds >= np.minimum(least - 0.5, -1.1)
+    shares = odds[counts]
+    odds[counts] = shares - np.log1p(-np.exp(shares))
+    odds[likeliest, columns] = (first - others)[columns]
+    return odds
 
 
 def in_threads(
