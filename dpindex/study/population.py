@@ -7,9 +7,9 @@ made between the query and a sampled one, as near as the nearest of n are.
 
 Around every query the share of the collection within a distance d is taken to grow as a power of d
 (Hill 1975; Amsaleg et al. 2015, local intrinsic dimension). Its exponent is the mean of what the
-nearest of a sample say, over all queries. Where the topic of a query ends among them its distances
-leap; such a leap stays where it is, and does not go into the exponent: nearer vectors are in the
-topic.
+nearest of a sample say, over all queries, and changes nearer as it does among them: it falls where
+vectors lie in clusters, of which a sample has a few vectors each, and grows within topics, whose
+nearest are hardly nearer than others.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from dpindex.mechanism.public_random import PublicStream
 from dpindex.study.target import FOUND, NEIGHBOURS
 from dpindex.study.truth import TIE
 
-# Ranks of the sample that near ranks replace (with ten, rare topics were promised .08 too much, as
-# the sample has fewer vectors of them), and how many times its mean a spacing may be. Both are
-# choices: of exponential spacings, one in twelve is above 2.5 times the mean.
+# Ranks of the sample that near ranks replace: with ten, rare topics were promised .08 too much, as
+# the sample has fewer vectors of them. And how fast the exponent may change with the rank, as a
+# power of it: a choice.
 _REPLACED = 5
-_USUAL = 2.5
+_STEEPEST = 0.5
 # By how much norms that are equal may differ.
 _SAME_NORM = 1e-2
 # By how much near ranks grow behind those of true neighbours, which have one each. Few heavy ones
@@ -183,25 +183,24 @@ class Population:
         """Return the distances of near ranks, (q, s), from those of vectors, nearest first.
 
         Where the share within a distance is a power of it, spacings of its logarithm times their
-        ranks all have one exponential law (Rényi 1953), whose median is log 2 of its mean. What a
-        spacing has above that is where a topic ends: it stays at its rank, and goes on in no other.
+        ranks are one over its exponent on average (Rényi 1953). How that changes from the fifth
+        rank of the sample to the first, as a power of the rank, goes on nearer.
         """
         logarithms = np.log(np.maximum(rising[:, : 1 + _REPLACED], self._floor))
-        spacings = np.diff(logarithms, axis=1)
+        spacings = np.diff(logarithms, axis=1).mean(axis=0)
         number = np.arange(1, 1 + _REPLACED)
-        most = _USUAL * float(np.median(number * spacings)) / math.log(2.0)
-        usual = np.minimum(spacings, most / number)
+        rates = np.log(np.maximum(number * spacings, _TINY))
+        slope, first = np.polyfit(np.log(number), rates, 1)
+        slope = np.clip(slope, -_STEEPEST, _STEEPEST)
         # How far below the last each rank of the sample is expected, and where: a rank k has the
         # share of a gamma law, whose logarithm is ψ(k) on average.
-        below = np.append(np.cumsum(usual.mean(axis=0)[::-1])[::-1], 0.0)
+        below = np.append(np.cumsum(spacings[::-1])[::-1], 0.0)
         places = scipy.special.digamma(np.arange(1, 2 + _REPLACED))
         ranks = (self._edges[1:] + self._edges[:-1]) / 2
         place = np.log(ranks / self.vectors_per_row)
-        # Nearer than the first, as between the first two.
         nearer = np.maximum(places[0] - place, 0.0)
-        fall = np.interp(place, places, below) + (below[0] - below[1]) * nearer
-        ended = ranks[:, None] < number * self.vectors_per_row
-        fall = fall + (spacings - usual) @ ended.T
+        fall = np.interp(place, places, below)
+        fall += np.exp(first) * nearer * scipy.special.exprel(-slope * nearer)
         # No farther than the first vector that is left, be that a repetition of the query.
         near = np.minimum(np.exp(logarithms[:, [-1]] - fall), rising[:, [_REPLACED]])
         repeated = (rising[:, :_REPLACED] <= self._floor).sum(axis=1, keepdims=True)
