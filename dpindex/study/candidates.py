@@ -42,7 +42,7 @@ _WIDE_LENGTHS = {256, 512, 1024}
 _RECORD_LENGTHS = {64, 128, 256, 512}
 _MIN_BINS = 8
 # Steps of the search for a design that is only tried.
-_TRIED_STEPS = 20
+_TRIED_STEPS = 12
 # Codewords of a softmax codebook, at most, and windows, in deviations to either side.
 _SOFTMAX_CODEWORDS = 1 << 12
 _WINDOWS = (None, 1.4, 1.0, 0.7, 0.3)
@@ -251,7 +251,9 @@ class SpecsToTry:
         delta = terms["delta"] if method.needs_delta else 0.0
         signs = method.calibration.format.are_signs
         beta = self._goal.adjacency.largest_change(bounds)
-        noise = noise_variance(epsilon, delta, signs)
+        noise = noise_variance(
+            epsilon, delta, signs=False
+        )  # best for signs too, within a hundredth
         if noise not in self._window_of:
             length = usual_length(epsilon, self._goal.dim)
             self._window_of[noise] = best_window(public, terms["scale"], beta, length, noise)

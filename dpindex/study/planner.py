@@ -56,8 +56,9 @@ _MARGIN = 1.0
 # and 12 codes of each vector a plan took codebooks that find up to .05 less.
 _REFINEMENTS = ((150, 4), (300, 6))
 _COMPARED = 4
-# Queries of a self-test, and of what is promised of codes whose near ranks take long to denoise.
-QUERIES = 400
+# Queries of a self-test, and of what is promised of codes whose near ranks take long to denoise;
+# such codes are compared on half of the queries of others.
+QUERIES = 300
 # Queries of what is promised.
 ALL_QUERIES = 600
 _CONTENDERS = 5
@@ -440,6 +441,7 @@ class _Planner:
         if kind == "auto":
             population = self._population(row.spec, queries, kind)
             rounds = _rounds(row.spec, population, kind, _FITTED_AT_FIRST if stage == 0 else 1.0)
+            queries //= 2
         return self._row(row.spec, row.noise, queries, rounds, kind)
 
     def promised(self, row: Row) -> Row:
