@@ -289,8 +289,10 @@ class FaissVectors(SearchBackend):
             wide = queries[block, None].astype(np.float64)
             items = self._kept(rows[block].ravel()).astype(np.float64)
             items = items.reshape(*rows[block].shape, -1)
-            squares = np.einsum("qnd,qnd->qn", items, items).max(axis=1)
-            error[block] = _ERROR * (np.linalg.norm(wide, axis=2)[:, 0] + np.sqrt(squares)) ** 2
+            longest: Any = 1.0
+            if not self._normalise:
+                longest = np.sqrt(np.einsum("qnd,qnd->qn", items, items).max(axis=1))
+            error[block] = _ERROR * (np.linalg.norm(wide, axis=2)[:, 0] + longest) ** 2
             if self._distance:
                 items -= wide
                 scores[block] = -np.square(items, out=items).sum(axis=2)
