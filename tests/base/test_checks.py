@@ -5,10 +5,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.made_datasets import uniform
 from helpers.refusals import refuses
+from helpers.specs import attribute_spec
 from scipy import sparse
 
-from dpindex import Ledger, PrivateIndex, Privatizer, Spec, attribute
+from dpindex import Ledger, PrivateIndex, Privatizer
 from dpindex.base import errors
 from dpindex.base.checks import checked_delta, checked_epsilon, finite_number, whole_number
 from dpindex.base.display import progress_bar
@@ -108,8 +110,8 @@ def test_a_pipe_gets_a_line_for_each_quarter(capsys):
 # A caller that must tell a cause apart finds it in the class of the error
 
 
-SPEC = Spec("dp-oporp-staircase", dim=6, epsilon=20.0, adjacency=attribute(1.0))
-X = np.random.default_rng(0).uniform(-1, 1, (20, 6))
+SPEC = attribute_spec("dp-oporp-staircase", 6, epsilon=20.0)
+X = uniform(20, 6)
 
 
 @pytest.mark.parametrize("name", [name for name in vars(errors) if name.endswith("Error")])
@@ -130,7 +132,7 @@ def test_too_few_codes():
 
 
 def test_no_denoiser():
-    bare = Spec("none-oporp", dim=6, adjacency=attribute(1.0))
+    bare = attribute_spec("none-oporp", 6)
     codes = Privatizer(bare, allow_unprotected=True).privatize(X)
     with pytest.raises(errors.NoDenoiserError, match="no noise"):
         fit_denoiser(codes, bare)
@@ -139,7 +141,7 @@ def test_no_denoiser():
 @pytest.mark.slow
 def test_no_guarantee():
     with pytest.raises(errors.NoGuaranteeError, match="more noise than a code can hold"):
-        _ = Spec("dp-rp-l", dim=6, k=2**20, epsilon=1e-3, adjacency=attribute(1.0)).law
+        _ = attribute_spec("dp-rp-l", 6, k=2**20, epsilon=1e-3).law
 
 
 def test_damaged(tmp_path):

@@ -2,12 +2,11 @@
 
 import gc
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.processes import python
 from helpers.refusals import refuses
 
 from dpindex.base.files import create_file, map_file, pack, parse_file, release_pages, unpack
@@ -122,9 +121,7 @@ print(sum(len(view) for view in views))
 @pytest.mark.skipif(os.name != "posix", reason="files are mapped on POSIX")
 def test_more_files_are_mapped_than_the_soft_limit_allows(tmp_path):
     (tmp_path / "a").write_bytes(b"12345")
-    command = [sys.executable, "-c", _MANY, str(tmp_path / "a")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr
+    assert python("-c", _MANY, tmp_path / "a") == "1000\n"
 
 
 def test_what_cannot_be_mapped_is_refused_in_the_words_of_reading(tmp_path):

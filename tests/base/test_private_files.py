@@ -5,8 +5,9 @@ import stat
 
 import numpy as np
 import pytest
+from helpers.specs import attribute_spec
 
-from dpindex import PrivateIndex, Spec, attribute
+from dpindex import PrivateIndex
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import DamagedError, StorageError
 from dpindex.base.files import machine_secret, private_folder
@@ -16,7 +17,7 @@ from dpindex.storage.targets import IndexOptions, build_index
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="other systems have no such modes")
 
-SPEC = Spec("dp-oporp-staircase", dim=8, k=8, epsilon=2.0, adjacency=attribute(1.0))
+SPEC = attribute_spec("dp-oporp-staircase", 8, k=8, epsilon=2.0)
 ROWS = np.random.default_rng(0).random((20, 8))
 
 

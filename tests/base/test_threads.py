@@ -7,9 +7,10 @@ from threading import Event
 import faiss
 import numpy as np
 import pytest
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 from threadpoolctl import threadpool_info, threadpool_limits
 
-import dpindex as dpi
 from dpindex.base import threads
 from dpindex.base.threads import idle_cores, limited_threads
 from dpindex.decode.denoiser import Channel
@@ -120,10 +121,7 @@ def test_blocks_of_codes_are_denoised_without_threads_of_blas(
 
     monkeypatch.setattr(Channel, "for_each_block", watched)
     base = rng.random((2000, 2)) @ rng.random((2, 8))
-    index = dpi.PrivateIndex(
-        dpi.Spec("raw-staircase", 8, epsilon=8.0, bounds=(0, 2), adjacency=dpi.attribute(1.0))
-    )
-    index.add(base)
+    index = filled_index(attribute_spec("raw-staircase", 8, epsilon=8.0, bounds=(0, 2)), base)
     index.fit_denoiser("score")
     fitted = len(seen)
     index.search(base[:3], k=5)

@@ -63,7 +63,6 @@ def encoding(
 
     Of the similarities there are the sums, each similarity times 1 + the number of its codeword.
     """
-    assert spec.codebook is not None
     similarities = Privatizer(spec).project(vectors).astype(np.int64)
     sums = similarities @ np.arange(1, len(spec.codebook) + 1)
     return {

@@ -24,11 +24,14 @@ import pytest
 from browser_cases import base64_of, spec_of
 from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
 from helpers.documents import blocks, section
+from helpers.processes import python, succeeds
 from helpers.refusals import refuses
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 from self_test.second_reading import symbol_probes, symbols
 from self_test.words import replay_faults
 
-from dpindex import Codebook, PrivateIndex, Privatizer, Spec, attribute, codes_from_bytes
+from dpindex import Codebook, PrivateIndex, Privatizer, Spec, codes_from_bytes
 from dpindex.audit import attack_releases
 from dpindex.audit.exact_arithmetic import loss_within
 from dpindex.audit.pairs import worst_pairs
@@ -38,6 +41,7 @@ from dpindex.mechanism.noise.symbols import CodebookResponse
 ROOT = Path(__file__).resolve().parents[2]
 BROWSER = ROOT / "examples" / "browser"
 CASES = ROOT / "tests" / "browser"
+AT_ROOT = {"PYTHONPATH": str(ROOT)}
 NODE = shutil.which("node")
 COMMITTED = json.loads((CASES / "cases.json").read_text(encoding="utf-8"))
 MAX_LINES = 500
@@ -50,7 +54,6 @@ class Bridge:
     """A Node process that answers requests with the modules of the browser."""
 
     def __init__(self):
-        assert NODE is not None
         self._process = subprocess.Popen(
             [NODE, str(CASES / "bridge.mjs")],
             stdin=subprocess.PIPE,
@@ -59,8 +62,6 @@ class Bridge:
         )
 
     def ask(self, name, **request):
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"name": name, **request}) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
@@ -76,17 +77,6 @@ def bridge():
     opened = Bridge()
     yield opened
     opened.close()
-
-
-def _node_test(**environment):
-    done = subprocess.run(
-        [str(NODE), "--test", str(CASES)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
 
 
 def _decoded(text, dtype):
@@ -125,7 +115,7 @@ def test_python_refuses_the_committed_specs_too():
 @pytest.mark.slow
 @needs_node
 def test_node_agrees_on_the_committed_cases():
-    _node_test()
+    succeeds(str(NODE), "--test", CASES)
 
 
 @pytest.mark.slow
@@ -138,7 +128,7 @@ def test_ten_thousand_encodings_agree(tmp_path):
     encodings = [browser_cases.encoding(spec, vectors, words)]
     path = tmp_path / "cases.json"
     path.write_text(json.dumps({"laws": [], "encodings": encodings, "refused": []}))
-    _node_test(DPINDEX_CASES=str(path))
+    succeeds(str(NODE), "--test", CASES, env={"DPINDEX_CASES": str(path)})
 
 
 class JavaScriptLaw(CodebookResponse):
@@ -244,7 +234,6 @@ class JavaScriptPrivatizer(Privatizer):
         self._drawn_epsilon = drawn_epsilon
 
     def privatize(self, x, **options):
-        assert self.spec.codebook is not None
         assert (x == x[0]).all()
         answer = self._bridge.ask(
             "release",
@@ -295,26 +284,14 @@ def test_the_code_is_short_and_depends_on_nothing():
     assert "https:" not in text
 
 
-def _python(script, *words):
-    return subprocess.run(
-        [sys.executable, "-W", "error", str(BROWSER / script), *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.slow
 def test_export_writes_codes_spec_and_modules(tmp_path):
     spec = spec_of(np.random.default_rng(3).normal(size=(40, 6)), 4.0)
-    index = PrivateIndex(spec)
-    index.add(np.ones((25, 6)), ids=[f"person {i}" for i in range(25)])
+    index = filled_index(spec, np.ones((25, 6)), ids=[f"person {i}" for i in range(25)])
     index.save(tmp_path / "index")
     site = tmp_path / "site"
-    done = _python("export.py", str(tmp_path / "index"), str(site))
-    assert done.returncode == 0, done.stderr
-    assert "25 codes in 50 bytes. epsilon = 4 (pure DP)" in done.stdout
+    said = python("-W", "error", BROWSER / "export.py", "index", site, **AT_ROOT, cwd=tmp_path)
+    assert "25 codes in 50 bytes. epsilon = 4 (pure DP)" in said
     written = {path.name for path in site.iterdir()}
     modules = {"spec.js", "law.js", "codebook.js", "encode.js", "search.js"}
     assert written == {"spec.json", "codebook.f32", "codes.u16", "ids.json", *modules}
@@ -326,18 +303,19 @@ def test_export_writes_codes_spec_and_modules(tmp_path):
 
 @pytest.mark.slow
 def test_export_refuses_in_one_sentence(tmp_path):
-    signs = PrivateIndex(Spec("dp-signoporp-rr", 6, epsilon=4.0, adjacency=attribute(1.0)))
-    signs.add(np.zeros((25, 6)))
+    signs = filled_index(attribute_spec("dp-signoporp-rr", 6, epsilon=4.0), np.zeros((25, 6)))
     signs.save(tmp_path / "signs")
-    symbols = PrivateIndex(spec_of(np.eye(6), 4.0))
-    symbols.add(np.zeros((25, 6)))
+    symbols = filled_index(spec_of(np.eye(6), 4.0), np.zeros((25, 6)))
     symbols.save(tmp_path / "symbols")
     for index, folder, fault in (
         ("signs", "new", "searches codes of record-codebook"),
         ("symbols", "signs", "is not empty"),
         ("missing", "new", "missing"),
     ):
-        done = _python("export.py", str(tmp_path / index), str(tmp_path / folder))
+        command = [sys.executable, BROWSER / "export.py", tmp_path / index, tmp_path / folder]
+        done = subprocess.run(
+            command, env={**os.environ, **AT_ROOT}, capture_output=True, text=True
+        )
         assert done.returncode == 2
         assert fault in done.stderr
         assert len(done.stderr.splitlines()) == 1
@@ -400,11 +378,10 @@ def test_chromium_agrees_on_the_committed_cases(chromium):
 @pytest.mark.extra
 def test_the_page_of_the_documents_runs(chromium, tmp_path):
     """The module of docs/devices.md, in the folder of an index."""
-    index = PrivateIndex(spec_of(np.eye(6), 4.0))
-    index.add(np.ones((25, 6)))
+    index = filled_index(spec_of(np.eye(6), 4.0), np.ones((25, 6)))
     index.save(tmp_path / "index")
     site = tmp_path / "site"
-    assert _python("export.py", str(tmp_path / "index"), str(site)).returncode == 0
+    python(BROWSER / "export.py", tmp_path / "index", site, **AT_ROOT)
     text = section("devices.md", "## In a browser")
     (module,) = [block.text for block in blocks(text) if block.language == "js"]
     (site / "app.js").write_text(module, encoding="utf-8")
@@ -425,8 +402,7 @@ def page_folder(data_dir, tmp_path_factory):
     if not (data_dir / "clinc150_texts.txt.gz").exists():
         pytest.skip(f"no sentences at {data_dir}")
     folder = tmp_path_factory.mktemp("page")
-    done = _python("make_page.py", str(folder))
-    assert done.returncode == 0, done.stderr
+    python(BROWSER / "make_page.py", folder, **AT_ROOT)
     return folder
 
 

@@ -13,8 +13,9 @@ import pytest
 import scipy.sparse
 from helpers.commands import STAIRCASE, fails
 from helpers.documents import COMMANDS
-from helpers.made_datasets import low_rank, write_dataset
-from helpers.specs import needed
+from helpers.made_datasets import low_rank, uniform, write_dataset
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec, needed
 
 import dpindex as dpi
 from dpindex.cli import commands
@@ -28,7 +29,7 @@ QUICK = ("raw-staircase", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-signoporp-geomet
 @pytest.fixture
 def files(tmp_path):
     """Vectors, queries, ids and faulty vectors as files."""
-    x = np.random.default_rng(0).uniform(-1, 1, (300, 24)).astype(np.float32)
+    x = uniform(300, 24).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "q.npy", x[:5])
     np.savez(tmp_path / "two.npz", base=x, queries=x[:5])
@@ -366,15 +367,13 @@ def test_similarities_are_learned_again_on_demand(run, prints, files):
     vectors = np.random.default_rng(0).normal(size=(300, 8))
     codebook = dpi.Codebook(np.random.default_rng(1).normal(size=(20, 8)))
     terms = {"epsilon": 8.0, "adjacency": dpi.record(), "codebook": codebook}
-    index = dpi.PrivateIndex(dpi.Spec("record-codebook", dim=8, **terms))
-    index.add(vectors)
+    index = filled_index(dpi.Spec("record-codebook", dim=8, **terms), vectors)
     index.add(vectors[:100])
     index.save(files / "bare")
     assert json.loads(prints("info bare --json"))["calibrated_rows"] == 300
     assert run("calibrate bare")[:2] == (0, "Calibrated: learned from 400 codes.\n")
     assert json.loads(prints("info bare --json"))["calibrated_rows"] == 400
-    few = dpi.PrivateIndex(index.spec)
-    few.add(vectors[:99])
+    few = filled_index(index.spec, vectors[:99])
     few.save(files / "few")
     code, _, error = run("calibrate few")
     assert code == 2
@@ -552,7 +551,7 @@ def test_help_is_not_cut_off(prints):
 
 
 def test_codes_that_are_added_again_are_noticed(run, prints, files):
-    spec = dpi.Spec("raw-staircase", 24, epsilon=4.0, adjacency=dpi.attribute(1.0))
+    spec = attribute_spec("raw-staircase", 24, epsilon=4.0)
     (files / "again.json").write_text(spec.to_json())
     prints("build x.npy again --method raw-staircase --beta 1 --epsilon 4")
     prints("privatize q.npy q.codes --spec again.json")
@@ -610,8 +609,8 @@ def test_a_folder_of_files_brings_its_payload(prints, files):
     build = f"build {write_dataset(files / 'data')} ix --id-column id {STAIRCASE}"
     pd.DataFrame({"row": range(240)}).to_parquet("rows.parquet")
     assert "not protected" in prints(f"{build} --payload rows.parquet")
-    assert dpi.PrivateIndex.open(files / "ix").payload["row"].to_pylist() == list(range(240))
+    assert dpi.open(files / "ix").payload["row"].to_pylist() == list(range(240))
     shutil.rmtree(files / "ix")
     assert "not protected" in prints(f"{build} --payload-columns row")
-    index = dpi.PrivateIndex.open(files / "ix")
+    index = dpi.open(files / "ix")
     assert [f"n{row}" for row in index.payload["row"].to_pylist()] == index.ids.tolist()

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from helpers.processes import python
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is a signal of POSIX here")
 
@@ -54,8 +55,7 @@ def test_little_is_imported_before_it_can_be_answered():
         "import sys; before = set(sys.modules); import dpindex.__main__\n"
         "print(*sorted(name for name in set(sys.modules) - before))"
     )
-    command = [sys.executable, "-c", script]
-    new = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    new = python("-c", script).split()
     assert [name for name in new if name.startswith("dpindex")] == [
         "dpindex",
         "dpindex.__main__",

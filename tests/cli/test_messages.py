@@ -5,7 +5,6 @@ Every message here was once met by somebody whom it did not help.
 
 import os
 import re
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -13,15 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.commands import STAIRCASE, fails
+from helpers.made_datasets import uniform
+from helpers.processes import succeeds
 from helpers.refusals import refuses
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 
 import dpindex
-from dpindex import InputError, PrivateIndex, Privatizer, Spec, attribute
+from dpindex import InputError, PrivateIndex, Privatizer
 from dpindex.base.errors import EXTRAS, naming
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
-SPEC = Spec("dp-oporp-staircase", dim=6, epsilon=20.0, adjacency=attribute(1.0))
-X = np.random.default_rng(0).uniform(-1, 1, (20, 6))
+SPEC = attribute_spec("dp-oporp-staircase", 6, epsilon=20.0)
+X = uniform(20, 6)
 
 
 @pytest.fixture
@@ -34,8 +37,7 @@ def files(tmp_path, prints):
     (tmp_path / "ids.txt").write_text("".join(f"i{row}\n" for row in range(20)))
     (tmp_path / "spec.json").write_text(SPEC.to_json())
     (tmp_path / "x.codes").write_bytes(Privatizer(SPEC).privatize(X).to_bytes())
-    index = PrivateIndex(SPEC)
-    index.add(X)
+    index = filled_index(SPEC, X)
     index.save(tmp_path / "ix")
     sketch = RaceSketch(SketchSpec(6, 10, None, PStable(1.0), 1.0))
     sketch.partial_fit(X).release().save(tmp_path / "x.race")
@@ -120,7 +122,7 @@ class TestFlags:
 
     def test_the_library_names_parameters(self):
         with refuses(r"to save it \(allow_unprotected\)\.$"):
-            Spec("none-oporp", dim=6, adjacency=attribute(1.0)).refuse_unprotected(False, "save it")
+            attribute_spec("none-oporp", 6).refuse_unprotected(False, "save it")
         with refuses(r"beta must be above 0, not -1\.$"):
             dpindex.attribute(-1)
 
@@ -188,14 +190,8 @@ class TestIds:
 
     @pytest.mark.slow
     def test_from_standard_input(self, files):
-        done = subprocess.run(
-            [sys.executable, "-m", "dpindex", *f"build x.npy new {STAIRCASE} --ids -".split()],
-            cwd=files,
-            input=(files / "ids.txt").read_bytes(),
-            capture_output=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        command = (sys.executable, "-m", "dpindex", *f"build x.npy new {STAIRCASE} --ids -".split())
+        succeeds(*command, cwd=files, given=(files / "ids.txt").read_text())
         assert PrivateIndex.open(files / "new").ids[3] == "i3"
 
     @pytest.mark.parametrize("text", [b"", b"a\n\nb\n", b"\xff\n"])
@@ -314,7 +310,7 @@ def test_an_index_that_was_changed_since(files):
 
 def test_a_value_of_a_public_sample_that_is_not_finite_is_named(run, files):
     """With its file and row, before anything is planned, designed or measured."""
-    sample = np.random.default_rng(0).uniform(-1, 1, (600, 24))
+    sample = uniform(600, 24)
     sample[17, 3] = np.nan
     np.save(files / "bad.npy", sample)
     where = "bad.npy: row 17, column 3 is NaN"

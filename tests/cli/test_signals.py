@@ -28,7 +28,6 @@ def test_a_command_that_is_ended_leaves_no_temporary_folder(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, env=environment, text=True
     ) as process:
-        assert process.stdout is not None
         assert "temporary folder" in process.stdout.readline()
         assert len(list(tmp_path.glob("dpindex-*"))) == 1
         process.send_signal(signal.SIGTERM)

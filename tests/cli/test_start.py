@@ -2,13 +2,14 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from helpers.made_datasets import uniform
+from helpers.processes import python
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 
-import dpindex as dpi
 from dpindex import __main__ as start
 
 HEAVY = {
@@ -29,15 +30,14 @@ finally:
     print(*sorted({HEAVY} & sys.modules.keys()))
 """
 BLAS = "OPENBLAS_THREAD_TIMEOUT"
-SPEC = dpi.Spec("dp-oporp-staircase", 24, k=8, epsilon=2.0, adjacency=dpi.attribute(1.0))
-X = np.random.default_rng(0).uniform(-1, 1, (9, 24))
+SPEC = attribute_spec("dp-oporp-staircase", 24, k=8, epsilon=2.0)
+X = uniform(9, 24)
 
 
 @pytest.fixture
 def folder(tmp_path):
     """An index, vectors and a spec."""
-    index = dpi.PrivateIndex(SPEC)
-    index.add(X)
+    index = filled_index(SPEC, X)
     index.save(tmp_path / "index")
     np.save(tmp_path / "x.npy", X)
     (tmp_path / "spec.json").write_text(SPEC.to_json())
@@ -55,21 +55,14 @@ def folder(tmp_path):
     ],
 )
 def test_a_command_loads_what_it_needs(folder, command, loaded):
-    run = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *command.split()],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.splitlines()[-1] == loaded
+    said = python("-c", SCRIPT, *command.split(), cwd=folder)
+    assert said.splitlines()[-1] == loaded
 
 
 @pytest.mark.slow
 def test_a_query_loads_no_noise_engine_and_no_tables(folder):
-    command = [sys.executable, "-c", SCRIPT, *["query", "index", "x.npy", "--json"]]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    loaded = set(run.stdout.splitlines()[-1].split())
+    said = python("-c", SCRIPT, "query", "index", "x.npy", "--json", cwd=folder)
+    loaded = set(said.splitlines()[-1].split())
     assert "faiss" in loaded
     assert not loaded & {"cryptography", "rich", "pyarrow", "dp_accounting"}
     assert not loaded & {"scipy.linalg", "scipy.optimize", "scipy.sparse"}

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -50,13 +51,29 @@ def _says_nothing(read):
     assert "\n" not in said
 
 
+TEXTS = {
+    "nothing else": MARK,
+    "a line each": f"{MARK}\n" * 9,
+    "late text in a numeric column": f"x,y\n1,2\n3,{MARK}\n4,5,{MARK}\n",
+    "numbers and a text": f"1,2\n3,{MARK}\n",
+    "a ragged line": f"a,b\n1,{MARK},3\n",
+    "a short line": f"a,b\n{MARK}\n",
+    "an open quote": f'a,b\n1,"{MARK}\n2,3\n',
+    "another encoding": f"a,b\n1,{MARK}\xe9\n",
+    "tabs": f"1\t{MARK}\n2\n",
+    "no names": f"1,{MARK}\n",
+    "another type": f'{{"a": 1}}\n{{"a": "{MARK}"}}',
+    "cut off": f'{{"x": "{MARK}"',
+    "a list": f'["{MARK}"]',
+    "a list of both": f'{{"a": [1, "{MARK}"]}}',
+}
+
+
 @pytest.mark.parametrize("suffix", sorted({*VECTOR_SUFFIXES, *TABLE_SUFFIXES, ".txt"}))
-def test_bytes_that_are_no_such_file(suffix, tmp_path):
-    for number, text in enumerate(
-        (MARK, f"{MARK}\n" * 9, f"x,y\n1,2\n3,{MARK}\n", f"1\t{MARK}\n2\n", f'{{"x": "{MARK}"')
-    ):
-        path = tmp_path / f"{number}{suffix}"
-        path.write_text(text)
+def test_low_bytes_that_are_no_such_file(suffix, tmp_path):
+    for kind, text in TEXTS.items():
+        path = tmp_path / f"{kind}{suffix}"
+        path.write_bytes(text.encode("latin-1"))
         for read in _readers(path):
             _says_nothing(read)
 
@@ -76,7 +93,7 @@ def test_files_that_hold_text_where_numbers_are_wanted(values, tmp_path):
 
 def test_values_in_memory():
     pandas = pytest.importorskip("pandas")
-    spec = dpi.Spec("dp-oporp-staircase", 2, epsilon=20.0, adjacency=dpi.attribute(1.0))
+    spec = attribute_spec("dp-oporp-staircase", 2, epsilon=20.0)
     forms = [
         MIXED,
         [MIXED, MIXED],

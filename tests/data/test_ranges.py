@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from helpers.refusals import refuses
+from helpers.releases import filled_index
 from scipy import sparse
 
 from dpindex import Originals, PrivateIndex, Privatizer, codes_from_bytes, device
@@ -225,8 +226,7 @@ def test_finding_38_2_an_index_keeps_its_ranges(tmp_path):
     """Queries without them were answered by the column with the largest numbers: .005 for .95."""
     rows = table(300)
     queries = table(20, 2)
-    index = PrivateIndex(plain_spec(ranges=TABLE), metric="l2")
-    index.add(rows)
+    index = filled_index(plain_spec(ranges=TABLE), rows, metric="l2")
     index.save(tmp_path / "index")
     opened = PrivateIndex.open(tmp_path / "index")
     assert opened.spec.ranges == TABLE
@@ -291,8 +291,7 @@ def test_finding_38_2_codewords_are_scaled_like_records():
     book = Codebook(table(60, 3))
     spec = Spec("record-codebook", 3, epsilon=12.0, adjacency=record(), codebook=book,
                 subset=1, ranges=TABLE)  # fmt: skip
-    index = PrivateIndex(spec)
-    index.add(table(200))
+    index = filled_index(spec, table(200))
     assert index.search(table(30, 2), k=3).ids.shape == (30, 3)
     same = Projector(spec.without_ranges()).project(TABLE.scale(ROWS + 1))
     np.testing.assert_array_equal(Projector(spec).project(ROWS + 1), same)

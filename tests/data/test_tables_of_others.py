@@ -5,7 +5,9 @@ import uuid
 import numpy as np
 import pytest
 from helpers.commands import STAIRCASE, fails
+from helpers.made_datasets import uniform
 from helpers.refusals import refuses
+from helpers.releases import filled_index
 from helpers.specs import folded
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ from dpindex.storage.code_store import Payload
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-V = np.random.default_rng(0).uniform(-1, 1, (7, 4))
+V = uniform(7, 4)
 SPEC = dpi.Spec("dp-oporp-staircase", 4, k=4, epsilon=60.0, adjacency=dpi.attribute(0.001))
 NAMES = [f"0{row}" for row in range(7)]
 UUIDS = [uuid.UUID(int=row + 1) for row in range(7)]
@@ -161,8 +163,7 @@ def _pandas():
 def test_frames_of_pandas_are_vectors():
     for name, form in _pandas().items():
         assert np.array_equal(as_source(form).read(), V), name
-        index = dpi.PrivateIndex(SPEC)
-        index.add(form)
+        index = filled_index(SPEC, form)
         assert index.search(form, k=1).ids.ravel().tolist() == list(range(7)), name
 
 
@@ -221,8 +222,7 @@ IDS = {
 @pytest.mark.parametrize("kind", IDS)
 def test_ids_are_taken_from_anything_that_holds_text(kind, tmp_path):
     ids = IDS[kind]()
-    index = dpi.PrivateIndex(SPEC)
-    index.add(V, ids, payload={"n": range(7)})
+    index = filled_index(SPEC, V, ids, payload={"n": range(7)})
     assert index.ids.tolist() == NAMES
     assert index.search(V[3], k=7, filter=ids).ids.shape == (1, 7)
     found = index.search(V, k=1, candidates=7, rerank=dpi.Originals(V, ids))
@@ -271,8 +271,7 @@ def test_ids_and_payload_of_polars(tmp_path):
         assert id_array(frame["id"].cast(kind)).tolist() == NAMES
     pq.write_table(pa.table(frame), tmp_path / "x.parquet")
     assert read_ids(f"{tmp_path / 'x.parquet'}:id").tolist() == NAMES
-    index = dpi.PrivateIndex(SPEC)
-    index.add(frame["v"], frame["id"], payload=frame.select("tags", "id"))
+    index = filled_index(SPEC, frame["v"], frame["id"], payload=frame.select("tags", "id"))
     assert index.payload.to_pydict() == {"tags": frame["tags"].to_list()}
 
 
@@ -308,8 +307,7 @@ def test_a_payload_whose_index_holds_the_ids_in_another_order_is_refused():
         with refuses("holds the ids in another order"):
             dpi.PrivateIndex(SPEC).add(V, ids, payload=frame)
         others = frame.set_index(pandas.Index(range(7, 14)))
-        index = dpi.PrivateIndex(SPEC)
-        index.add(V, ids, payload=others)
+        index = filled_index(SPEC, V, ids, payload=others)
         assert index.payload["a"].to_pylist() == list(range(7))
 
 
@@ -323,8 +321,7 @@ def test_what_has_its_own_ids_is_joined_by_them():
     )
     index.add(V, ids, payload=frame)
     assert index.payload.to_pydict() == {"n": list(range(7))}
-    other = dpi.PrivateIndex(SPEC)
-    other.add(V, ids, payload={"id": [NAMES[row] for row in order], "n": order})
+    other = filled_index(SPEC, V, ids, payload={"id": [NAMES[row] for row in order], "n": order})
     assert other.payload.equals(index.payload)
     for labels in (pandas.Index(ids[order], name="doc"), ids[order]):
         originals = pandas.DataFrame(V[order], index=labels)
@@ -336,8 +333,7 @@ def test_what_has_its_own_ids_is_joined_by_them():
     shuffled = pandas.DataFrame(V, index=pandas.Index(ids[order], name="doc"))
     with refuses("in another order than the ids"):
         dpi.PrivateIndex(SPEC).add(shuffled, ids)
-    third = dpi.PrivateIndex(SPEC)
-    third.add(shuffled, shuffled.index)
+    third = filled_index(SPEC, shuffled, shuffled.index)
     assert third.ids.tolist() == ids[order].tolist()
 
 
@@ -354,8 +350,9 @@ def test_a_payload_file_with_ids_is_joined_by_them(run, prints, tmp_path):
 
 def test_integers_of_a_payload_stay_exact_in_pandas():
     pandas = pytest.importorskip("pandas")
-    index = dpi.PrivateIndex(SPEC)
-    index.add(V[:3], payload={"n": [9007199254740993, None, 1], "ok": [True, None, False]})
+    index = filled_index(
+        SPEC, V[:3], payload={"n": [9007199254740993, None, 1], "ok": [True, None, False]}
+    )
     frame = index.search(V[0], k=3).to_pandas().set_index("id").sort_index()
     assert frame["n"].tolist() == [9007199254740993, pandas.NA, 1]
     assert str(frame["n"].dtype) == "Int64"
@@ -364,8 +361,7 @@ def test_integers_of_a_payload_stay_exact_in_pandas():
 
 def test_one_sparse_row_is_one_query():
     sparse = pytest.importorskip("scipy.sparse")
-    index = dpi.PrivateIndex(SPEC)
-    index.add(V)
+    index = filled_index(SPEC, V)
     row = sparse.csr_array(V)[2]
     assert index.search(row, k=3).ids.tolist() == index.search(V[2], k=3).ids.tolist()
 

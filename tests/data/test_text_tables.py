@@ -151,47 +151,6 @@ def test_ids_of_text_are_these_texts(ids, tmp_path):
     assert read_payload(tmp_path / "x.csv")["id"].to_pylist() == ids
 
 
-MARK = "Zq7secretZq7"
-"""A text that no message may repeat."""
-TABLES = {
-    "late text in a numeric column": (",", f"a,b\n1,2\n3,{MARK}\n4,5,{MARK}\n"),
-    "a ragged line": (",", f"a,b\n1,{MARK},3\n"),
-    "a short line": (",", f"a,b\n{MARK}\n"),
-    "an open quote": (",", f'a,b\n1,"{MARK}\n2,3\n'),
-    "another encoding": (",", f"a,b\n1,{MARK}\xe9\n"),
-    "tabs": ("\t", f"a\tb\n1\t2\t{MARK}\n"),
-    "no names": (",", f"1,{MARK}\n"),
-}
-JSON = [
-    f'{{"a": 1}}\n{{"a": "{MARK}"}}',
-    f'{{"a": "{MARK}',
-    f'["{MARK}"]',
-    f'{{"a": [1, "{MARK}"]}}',
-]
-
-
-@pytest.mark.parametrize("case", TABLES)
-def test_no_message_about_a_table_repeats_a_cell(case, tmp_path):
-    pytest.importorskip("pyarrow")
-    delimiter, text = TABLES[case]
-    path = tmp_path / {",": "x.csv", "\t": "x.tsv"}[delimiter]
-    path.write_bytes(text.encode("latin-1"))
-    for read in (read_payload, _read):
-        with refuses() as caught:
-            read(path)
-        error = caught.value
-        assert MARK not in str(error)
-
-
-@pytest.mark.parametrize("text", JSON)
-def test_no_message_about_json_lines_repeats_a_value(text, tmp_path):
-    pytest.importorskip("pyarrow")
-    (tmp_path / "x.jsonl").write_text(text)
-    with refuses() as caught:
-        read_payload(tmp_path / "x.jsonl")
-    assert MARK not in str(caught.value)
-
-
 def test_another_encoding_is_named_with_its_line(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "x.csv").write_bytes(b"a,b\nx,1\n\xe9,2\n")

@@ -251,7 +251,7 @@ def test_methods_commands_and_options_exist(name):
     for code in [*re.findall(r"`([^`\n]+)`", prose(TEXT[name])), *commands]:
         if code.startswith(OTHER_TOOLS) or "::" in code:  # the name of a test is no method's
             continue
-        for method in re.findall(r"\b(?:dp|row|raw)-[a-z]+(?:-[a-z]+)*\b", code):
+        for method in re.findall(r"\b(?:dp|idp|row|raw)-[a-z]+(?:-[a-z]+)*\b", code):
             assert method in known or f"{method}-" in " ".join(known), method
         for option in re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", code):
             assert option in helps, option

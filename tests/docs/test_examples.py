@@ -1,14 +1,12 @@
 """Every notebook runs, and keeps its outputs small."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from helpers.processes import python
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOTEBOOKS = {path.stem: path for path in sorted(EXAMPLES.glob("*.ipynb"))}
@@ -25,17 +23,8 @@ def _code(name):
 
 
 def _run(name, folder):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _code(name)],
-        cwd=folder,
-        env={**os.environ, "MPLBACKEND": "agg", "PYTHONIOENCODING": "utf-8"},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    quiet = {"MPLBACKEND": "agg", "PYTHONIOENCODING": "utf-8"}
+    return python("-W", "error", "-c", _code(name), cwd=folder, **quiet)
 
 
 @pytest.mark.slow
@@ -89,10 +78,7 @@ def test_example_on_an_engine(name):
     """Apart from the tests, as engines start processes and warn of much."""
     if find_spec(ENGINES[name]) is None:
         pytest.skip(f"{ENGINES[name]} is not installed")
-    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "400 of 400 vectors privatized in 4 shards" in done.stdout
+    assert "400 of 400 vectors privatized in 4 shards" in python(EXAMPLES / f"{name}.py")
 
 
 @pytest.mark.slow
@@ -104,22 +90,16 @@ def test_example_on_an_engine(name):
     ],
 )
 def test_a_weaker_promise_that_finds_more(name, lines, said):
-    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    printed = done.stdout.splitlines()
+    printed = python("-W", "error", EXAMPLES / f"{name}.py").splitlines()
     assert len(printed) == lines
-    assert all(re.search(said, line) for line in printed), done.stdout
+    assert all(re.search(said, line) for line in printed), printed
 
 
 @pytest.mark.slow
 @pytest.mark.extra
 def test_linkage_finds_what_its_page_says():
     pytest.importorskip("recordlinkage", reason="recordlinkage is not installed")
-    command = [sys.executable, "-W", "ignore", str(EXAMPLES / "linkage.py"), "8"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = python("-W", "ignore", EXAMPLES / "linkage.py", "8").splitlines()
     complete = [float(line.split("completeness ")[1].split(",")[0]) for line in lines]
     reduced = [float(line.split("ratio ")[1]) for line in lines]
     assert reduced == [0.95, 0.9, 0.95, 0.9]

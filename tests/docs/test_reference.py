@@ -7,13 +7,10 @@ defined there under a public name.
 import ast
 import inspect
 import re
-import subprocess
-import sys
 import textwrap
 from importlib import import_module
 from pathlib import Path
 
-import pytest
 from helpers.specs import folded
 
 import dpindex as dpi
@@ -124,26 +121,3 @@ def test_editors_complete_every_keyword():
         for parameter in inspect.signature(value).parameters.values():
             assert parameter.kind is not parameter.VAR_KEYWORD, f"{name}: {parameter}"
             assert parameter.annotation is not parameter.empty, f"{name}: {parameter}"
-
-
-@pytest.mark.slow
-@pytest.mark.extra
-def test_the_checker_of_an_editor_knows_the_keywords(tmp_path):
-    pytest.importorskip("mypy", reason="needs pip install mypy")
-    file = tmp_path / "snippet.py"
-    file.write_text("""
-import dpindex as dpi
-secret = dpi.attribute(beta=1.0)
-spec = dpi.Spec("dp-oporp-staircase", dim=8, k=8, epsilon=1.0, adjacency=secret, bounds=(0, 1))
-print(dpi.plan([], n=100, epsilon=1.0, adjacency=secret, candidates=20).why)
-print(dpi.evaluate([], [], [spec], runs=1, neighbours=5)[0].query_modes)
-dpi.Spec("dp-oporp-staircase", dim=8, eps=1.0, adjacency=secret)
-dpi.plan([], n=100, eps=1.0, adjacency=secret)
-dpi.evaluate([], [], [spec], times=1)
-""")
-    options = ["--strict", "--no-incremental", "--follow-imports=silent"]
-    command = [sys.executable, "-m", "mypy", *options, str(file)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    wrong = re.findall(r"^.*:(\d+): error: Unexpected keyword argument", done.stdout, re.MULTILINE)
-    assert wrong == ["7", "8", "9"], done.stdout
-    assert done.stdout.count(" error: ") == 3, done.stdout

@@ -6,13 +6,12 @@ import fcntl
 import html.parser
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
+from helpers.processes import python
 from test_reference import PUBLIC
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,31 +41,23 @@ class _Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Built by the first worker of pytest that needs it, for which the others wait."""
+    """Built by the first process that needs it, for which the others wait.
+
+    ``DPINDEX_SITE`` names a folder that several runs of pytest share.
+    """
     for library in ("mkdocs", "mkdocstrings_handlers.python"):
         pytest.importorskip(library, reason="the site needs pip install 'dpindex[docs]'")
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
+    shared = Path(os.environ.get("DPINDEX_SITE", shared))
     folder = shared / "site"
     with open(shared / "site.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            build(folder)
+            words = ("-m", "mkdocs", "build", "--strict", "--site-dir", folder)
+            python(*words, cwd=ROOT, NO_MKDOCS_2_WARNING="1")  # strict: a warning is an error
     return folder
-
-
-def build(folder):
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "WARNING" not in done.stderr, done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,11 @@ def vectors(rows: int, dim: int = DIM) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.random.default_rng(rows).uniform(-1, 1, (rows, dim)).astype(np.float32)
 
 
+def uniform(rows: int, dim: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Vectors in [-1, 1]."""
+    return np.random.default_rng(seed).uniform(-1, 1, (rows, dim))
+
+
 def low_rank(rows: int, seed: int = 0, dim: int = 24) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Vectors in [0, 1] that lie near a plane of three directions."""
     rng = np.random.default_rng(seed)

@@ -8,10 +8,20 @@ from typing import Any
 from dpindex.base.ids import id_array
 from dpindex.data import as_source
 from dpindex.data.dataset import Dataset, as_dataset
+from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import Payload
 from dpindex.storage.release import Terms, release
 from dpindex.storage.targets import CodesFile, IndexOptions, build_index
+
+
+def filled_index(spec: Spec, vectors: Any, ids: Any = None, **options: Any) -> PrivateIndex:
+    """An index to which vectors were added; takes the options of both."""
+    names = ("metric", "index_type", "query_epsilon")
+    made = {name: options.pop(name) for name in names if name in options}
+    index = PrivateIndex(spec, **made)
+    index.add(vectors, ids, **options)
+    return index
 
 
 def dataset_of(

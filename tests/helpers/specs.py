@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex import Codebook, Design, Spec
+from dpindex import Codebook, Design, Spec, attribute
 from dpindex.mechanism import families, optimiser
 from dpindex.mechanism.method import Family, Method
 from dpindex.mechanism.papers import methods as papers_methods
@@ -124,3 +124,8 @@ def length(row: Method, wanted: int) -> int | None:
 def small(row: Method) -> Spec:
     """The plain example, made once for all tests that only look at it."""
     return example(row)
+
+
+def attribute_spec(method: str, dim: int, **fields: Any) -> Spec:
+    """A spec that hides a change of one attribute by 1."""
+    return Spec(method, dim, adjacency=attribute(1.0), **fields)

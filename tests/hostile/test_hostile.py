@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.refusals import refuses
-from helpers.specs import with_variant
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec, with_variant
 from independent.by_hand import write_index_by_hand
 
 from dpindex import Blocks, Dense, Privatizer, Repeated, Spec, attribute, l2
@@ -31,7 +32,7 @@ from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.ids import Ids
 from dpindex.storage.manifest import Settings
 
-SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0, adjacency=attribute(1.0))
+SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=2.0)
 HUGE = 2**31 - 1
 MB = 1 << 20
 
@@ -180,8 +181,7 @@ NAMED = (("a", (1, 2)), ("b", (3, 4)))
 
 def test_a_manifest_stays_small_enough_to_be_read(tmp_path, monkeypatch):
     """What could not be opened again is not committed."""
-    index = PrivateIndex(SPEC)
-    index.add(np.zeros((1, 6)))
+    index = filled_index(SPEC, np.zeros((1, 6)))
     index.save(tmp_path / "i")
     monkeypatch.setattr("dpindex.storage.manifest.MAX_MANIFEST_BYTES", 2000)
     with refuses("too many for one manifest"):
@@ -310,8 +310,7 @@ def _write_hostile(folder):
     codes = Privatizer(SPEC).privatize(np.zeros((4, 6))).to_bytes()
     (folder / "short.codes").write_bytes(codes[:-1])
     (folder / "magic.codes").write_bytes(b"DPIX")
-    index = PrivateIndex(SPEC)
-    index.add(np.zeros((4, 6)))
+    index = filled_index(SPEC, np.zeros((4, 6)))
     index.save(folder / "index")
     (folder / "faiss").mkdir()
     (folder / "faiss" / "manifest.json").write_bytes(b"IxFI" + bytes(100))
@@ -399,9 +398,7 @@ def test_a_denoiser_of_another_form(tmp_path):
 def test_h2_lines_of_facts_are_escaped_where_they_are_printed(
     capsys,
 ):
-    guarantee = Spec(
-        "dp-oporp-staircase", dim=6, k=2, epsilon=60.0, adjacency=attribute(1.0)
-    ).guarantee
+    guarantee = attribute_spec("dp-oporp-staircase", 6, k=2, epsilon=60.0).guarantee
     print_facts("x", {"payload": "year\n\x1b[2Jguarantee   epsilon = 0.1"}, guarantee, 6)
     said = capsys.readouterr().out
     assert "\x1b" not in said

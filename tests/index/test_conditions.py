@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from helpers.refusals import refuses
-from helpers.specs import folded
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec, folded
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dpindex as dpi
 from dpindex.index.filters import kept_rows
 from dpindex.mechanism.codes import SignFormat
 from dpindex.storage.code_store import CodeStore
@@ -215,9 +215,8 @@ def test_comparisons_are_those_of_exact_fractions(kind, data):
 
 
 def test_where_is_for_databases_alone():
-    spec = dpi.Spec("dp-oporp-staircase", 4, epsilon=20.0, adjacency=dpi.attribute(1.0))
-    index = dpi.PrivateIndex(spec)
-    index.add(np.zeros((3, 4)), payload={"n": [1, 2, 3]})
+    spec = attribute_spec("dp-oporp-staircase", 4, epsilon=20.0)
+    index = filled_index(spec, np.zeros((3, 4)), payload={"n": [1, 2, 3]})
     with refuses("where is text for the database"):
         index.search(np.ones(4), k=1, where="n > 1")
     with refuses("not both"):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 
@@ -11,7 +12,7 @@ RNG = np.random.default_rng(0)
 def plain(vectors, metric, **options):
     """An index of vectors in [-1, 1] without noise."""
     width = vectors.shape[1]
-    spec = dpi.Spec("none-oporp", dim=width, k=width, bounds=(-1, 1), adjacency=dpi.attribute(1))
+    spec = attribute_spec("none-oporp", width, k=width, bounds=(-1, 1))
     index = dpi.PrivateIndex(spec, metric=metric, **options)
     index.add(vectors)
     return index
@@ -43,14 +44,3 @@ def test_of_vectors_that_are_all_equal_the_first_are_found(metric, index_type):
         assert index.search(queries, 3, filter=[9, 8, 7, 6]).ids.tolist() == [[6, 7, 8]] * len(
             queries
         )
-
-
-@pytest.mark.parametrize("size", [1e-30, 1e-23, 1e-15, 1.0, 1e18, 2e19, 1e30])
-def test_cosines_rank_alike_at_every_size(size):
-    vectors = np.array([[1, 0], [0, 1], [-1, 0], [0.6, 0.8], [0, 0]]) * size
-    spec = dpi.Spec("none-oporp", dim=2, k=2, bounds=(-size, size), adjacency=dpi.attribute(size))
-    index = dpi.PrivateIndex(spec)
-    index.add(vectors)
-    hits = index.search(vectors[:1], 5)
-    assert hits.ids.tolist() == [[0, 3, 1, 4, 2]]
-    np.testing.assert_allclose(hits.scores, [[1, 0.6, 0, 0, -1]], atol=1e-3)

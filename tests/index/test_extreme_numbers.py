@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from helpers.refusals import refuses
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 from scipy import sparse
 
 import dpindex as dpi
@@ -20,8 +22,7 @@ def test_the_first_hit_is_not_the_opposite_vector(method, size):
     """At 2e19 and at 1e-23 every score was 0."""
     change = dpi.attribute(min(max(size / 100, 1e-30), 1e30))
     spec = dpi.Spec(method, 2, epsilon=60.0, bounds=(-size, size), adjacency=change)
-    index = dpi.PrivateIndex(spec)
-    index.add(size * AXES)
+    index = filled_index(spec, size * AXES)
     asked = size * np.array([[1.0, 0.1], [-0.1, 1.0]])
     for mode in ("exact", "private"):
         hits = index.search(asked, k=3, query=mode)
@@ -72,8 +73,7 @@ def test_entries_given_twice_are_added_up_exactly(form, kind, tmp_path):
         return
     sparse.save_npz(tmp_path / "x.npz", matrix)
     with dpi.open_dataset(tmp_path / "x.npz") as dataset:
-        index = dpi.PrivateIndex(spec)
-        index.add(dataset)
+        index = filled_index(spec, dataset)
     np.testing.assert_array_equal(index.codes.to_float(), wanted)
 
 
@@ -81,6 +81,6 @@ def test_entries_given_twice_are_added_up_exactly(form, kind, tmp_path):
 @pytest.mark.parametrize("kind", ["i8", "u8"])
 def test_a_sum_that_no_number_holds_is_refused(form, kind):
     values = np.array([np.iinfo(kind).max, 5, 1], np.dtype(kind))
-    spec = dpi.Spec("raw-staircase", 3, epsilon=2.0, bounds=(0, 9), adjacency=dpi.attribute(1.0))
+    spec = attribute_spec("raw-staircase", 3, epsilon=2.0, bounds=(0, 9))
     with refuses():
         dpi.Privatizer(spec).privatize(given_twice(values, form))

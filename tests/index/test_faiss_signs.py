@@ -134,13 +134,3 @@ def test_private_queries_are_searched_by_hamming_distance(k, n):
     np.testing.assert_array_equal(scores, _ranking(truth, count)[0])
     np.testing.assert_array_equal(np.take_along_axis(truth, rows, axis=1), scores)
     assert all(len(set(row)) == count for row in rows.tolist())
-
-
-def test_codes_added_in_pieces_are_codes_added_at_once():
-    signs = _signs(1000, 72)
-    store = FaissSigns(72, "cosine", "f32")
-    for start in range(0, 1000, 170):
-        store.add(BitCodes.from_signs(signs[start : start + 170] > 0, MARK).stored)
-        store.finish()
-    assert len(store) == 1000
-    _check_exact(store, signs, _signs(3, 72, seed=2) * 7, 12)

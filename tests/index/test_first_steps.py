@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.refusals import refuses
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.base.files import writing
 from dpindex.mechanism.promises import quality_warnings
 
-SPEC = dpi.Spec("dp-oporp-staircase", dim=8, k=8, epsilon=8.0, adjacency=dpi.attribute(1.0))
+SPEC = attribute_spec("dp-oporp-staircase", 8, k=8, epsilon=8.0)
 
 
 @pytest.mark.parametrize("spec", ["my-index", Path("my-index"), None, 7, {"method": "record-cap"}])
@@ -29,8 +31,7 @@ def test_what_is_published_is_an_open_index(index, tmp_path):
 @pytest.mark.parametrize("address", ["books.xyz", "books", "redis://localhost"])
 def test_an_address_that_names_no_database_is_named_once(address):
     pytest.importorskip("pyarrow")
-    index = dpi.PrivateIndex(SPEC)
-    index.add(np.eye(8))
+    index = filled_index(SPEC, np.eye(8))
     with refuses(f"^{address} names no database: give milvus://"):
         dpi.publish(index, address)
 
@@ -64,8 +65,7 @@ def test_a_privatizer_and_a_ledger_say_what_they_are(tmp_path):
 
 
 def test_a_wide_table_of_hits_scrolls_by_itself():
-    index = dpi.PrivateIndex(SPEC)
-    index.add(np.eye(8), payload={"title": 8 * [60 * "long "]})
+    index = filled_index(SPEC, np.eye(8), payload={"title": 8 * [60 * "long "]})
     page = index.search(np.eye(8)[:1], 3)._repr_html_()
     assert '<div style="overflow-x:auto"><table>' in page
     assert page.count("<table>") == page.count("</table></div>") == 1

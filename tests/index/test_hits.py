@@ -5,14 +5,17 @@ import pickle
 
 import numpy as np
 import pytest
+from helpers.made_datasets import uniform
 from helpers.refusals import refuses
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.privacy import Attribute
 from dpindex.study.planner import FoundShares, Plan, Row
 
-SPEC = dpi.Spec("dp-oporp-staircase", 6, k=3, epsilon=20.0, adjacency=dpi.attribute(1.0))
-VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))
+SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=20.0)
+VECTORS = uniform(12, 6)
 EVIL = "<script>alert(1)</script>"
 
 
@@ -44,7 +47,7 @@ def test_similarities_are_those_of_the_search(index, tmp_path, stored):
     """However late they are asked for, and whatever was added, removed or learned meanwhile."""
     if stored:
         index.save(tmp_path / "index")
-        index = dpi.PrivateIndex.open(tmp_path / "index")
+        index = dpi.open(tmp_path / "index")
     at_once, late = (index.search(VECTORS, k=5) for _ in range(2))
     names = ["similarity", "stderr", "unbiased", "unbiased_stderr"]
     before = [getattr(at_once, name) for name in names]
@@ -79,8 +82,7 @@ def test_an_index_is_a_dictionary_of_codes(index):
     assert np.array_equal(index[names[3]].stored, index.codes.stored[3:4])
     with pytest.raises(KeyError, match="not in the index"):
         index["x"]
-    numbers = dpi.PrivateIndex(SPEC)
-    numbers.add(VECTORS)
+    numbers = filled_index(SPEC, VECTORS)
     assert np.int64(3) in numbers
     assert True not in numbers
     assert "3" not in numbers
@@ -109,7 +111,7 @@ def test_a_replacement_is_a_second_release(index, tmp_path):
     with refuses("give every vector an id"):
         index.add(VECTORS[:2], None, upsert=True)
     index.save(tmp_path / "i")
-    assert dpi.PrivateIndex.open(tmp_path / "i").codes.to_bytes() == index.codes.to_bytes()
+    assert dpi.open(tmp_path / "i").codes.to_bytes() == index.codes.to_bytes()
 
 
 def test_pickles(index):
@@ -143,8 +145,7 @@ def test_short_text_and_escaped_html(index):
 
 
 def test_hits_are_lists_of_dicts():
-    index = dpi.PrivateIndex(SPEC)
-    index.add(VECTORS, payload={"year": [int(row) for row in range(len(VECTORS))]})
+    index = filled_index(SPEC, VECTORS, payload={"year": [int(row) for row in range(len(VECTORS))]})
     hits = index.search(VECTORS[:2], k=3)
     listed = hits.to_list()
     assert [[one["id"] for one in of_query] for of_query in listed] == hits.ids.tolist()
@@ -156,8 +157,7 @@ def test_hits_are_lists_of_dicts():
 
 
 def test_an_index_is_a_table():
-    index = dpi.PrivateIndex(SPEC)
-    index.add(VECTORS, payload={"year": [int(row) for row in range(len(VECTORS))]})
+    index = filled_index(SPEC, VECTORS, payload={"year": [int(row) for row in range(len(VECTORS))]})
     table = index.to_arrow()
     assert table.schema.names == ["id", "code", "year"]
     stored = index.codes.stored

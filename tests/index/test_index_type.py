@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from helpers.made_datasets import low_rank
 from helpers.refusals import refuses
+from helpers.specs import attribute_spec
 
-from dpindex import PrivateIndex, Spec, attribute
+from dpindex import PrivateIndex
 from dpindex.accounting.ledger import Ledger
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
@@ -22,14 +23,7 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 
 
 def index_of(index_type, rows=1500):
-    spec = Spec(
-        method="raw-staircase",
-        dim=DIM,
-        epsilon=6.0,
-        bounds=(0, 1),
-        seed=5,
-        adjacency=attribute(1.0),
-    )
+    spec = attribute_spec("raw-staircase", DIM, epsilon=6.0, bounds=(0, 1), seed=5)
     index = PrivateIndex(spec, index_type=index_type)
     index.learns_similarities = False
     base = low_rank(rows)
@@ -70,9 +64,7 @@ def test_too_few_to_train():
 
 @pytest.mark.parametrize("index_type", ["IVF99999,Flat", "PQ8"])
 def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(tmp_path, index_type):
-    spec = Spec(
-        method="raw-staircase", dim=DIM, epsilon=6.0, bounds=(0, 1), adjacency=attribute(1.0)
-    )
+    spec = attribute_spec("raw-staircase", DIM, epsilon=6.0, bounds=(0, 1))
     dataset = as_dataset(as_source(low_rank(200))).with_labels(np.arange(200))
     ledger = Ledger(tmp_path / "ledger")
     settings = Settings(spec, index_type=index_type)
@@ -107,7 +99,7 @@ def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(tm
 def test_refused(index_type, what):
     with refuses(what):
         parse_index_type(index_type, DIM)
-    spec = Spec(method="raw-staircase", dim=DIM, epsilon=6.0, adjacency=attribute(1.0))
+    spec = attribute_spec("raw-staircase", DIM, epsilon=6.0)
     with refuses(what):
         PrivateIndex(spec, index_type=index_type)
 

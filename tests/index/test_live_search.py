@@ -4,6 +4,8 @@ import threading
 
 import numpy as np
 import pytest
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.index import private_index
@@ -13,8 +15,8 @@ SOON = 600.0
 """Against a hang only."""
 RNG = np.random.default_rng(0)
 SPECS = {
-    "numbers": dpi.Spec("none-oporp", dim=DIM, k=DIM, bounds=(-1, 1), adjacency=dpi.attribute(1.0)),
-    "bits": dpi.Spec("none-signrp", dim=DIM, k=64, bounds=(-1, 1), adjacency=dpi.attribute(1.0)),
+    "numbers": attribute_spec("none-oporp", DIM, k=DIM, bounds=(-1, 1)),
+    "bits": attribute_spec("none-signrp", DIM, k=64, bounds=(-1, 1)),
     "symbols": dpi.Spec(
         "record-codebook",
         DIM,
@@ -32,9 +34,7 @@ def vectors(count):
 
 @pytest.fixture(params=SPECS)
 def index(request):
-    made = dpi.PrivateIndex(SPECS[request.param])
-    made.add(vectors(300))
-    return made
+    return filled_index(SPECS[request.param], vectors(300))
 
 
 def begun(call):
@@ -83,15 +83,6 @@ def test_a_search_does_not_wait_for_an_addition_that_takes_long(index):
     may_end.set()
     ended(adding)
     assert index.search(index.codes.take(slice(0, 1)), 400).ids.shape == (1, 350)
-
-
-def test_who_adds_finds_it_at_once(index):
-    for count in (1, 3, 1, 40):
-        before = len(index)
-        codes = index.codes.take(slice(0, count))
-        index.add_codes(codes)
-        found = index.search(codes, len(index)).ids
-        assert np.sort(found[0]).tolist() == list(range(before + count))
 
 
 @pytest.mark.slow

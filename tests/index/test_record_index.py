@@ -1,16 +1,11 @@
 """Indexes of the record level: saved, opened, tampered with, and made on the command line."""
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from helpers.refusals import refuses
-from typer.testing import CliRunner
+from helpers.releases import filled_index
 
 from dpindex import Codebook, PrivateIndex, Privatizer, Spec, codes_from_bytes, record
-from dpindex.cli import app
 from dpindex.mechanism.codes import SymbolFormat
 
 DIM = 24
@@ -37,8 +32,7 @@ METHODS = pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
 @METHODS
 @pytest.mark.parametrize("query", ["exact", "private"])
 def test_an_index_finds_and_opens_again(method, query, tmp_path, known_noise):
-    index = PrivateIndex(_spec(method))
-    index.add(_rows(600, 2))
+    index = filled_index(_spec(method), _rows(600, 2))
     index.save(tmp_path / "index")
     again = PrivateIndex.open(tmp_path / "index")
     assert again.spec == index.spec
@@ -62,8 +56,7 @@ def _codebook_file(folder):
 
 
 def test_a_codebook_that_was_changed_or_lost_is_noticed(tmp_path):
-    index = PrivateIndex(_spec("record-codebook"))
-    index.add(_rows(50, 2))
+    index = filled_index(_spec("record-codebook"), _rows(50, 2))
     path = tmp_path / "index"
     index.save(path)
     file = _codebook_file(path)
@@ -80,12 +73,6 @@ def test_a_codebook_that_was_changed_or_lost_is_noticed(tmp_path):
         PrivateIndex.open(path)
     file.write_bytes(whole)
     assert len(PrivateIndex.open(path)) == 50
-
-
-@METHODS
-def test_signs_and_symbols_have_no_index_types(method):
-    with refuses("signs and symbols are searched exactly"):
-        PrivateIndex(_spec(method), index_type="SQ8")
 
 
 def test_codes_of_other_codebooks_are_refused():
@@ -106,62 +93,6 @@ def test_without_its_codewords_a_spec_encodes_nothing():
     named = Spec.from_json(_spec("record-codebook").to_json())
     with refuses("is not here"):
         Privatizer(named).privatize(_rows(3, 2))
-
-
-@METHODS
-def test_specs_as_json(method):
-    spec = _spec(method)
-    assert Spec.from_json(spec.to_json()) == spec
-    assert json.loads(spec.to_json())["adjacency"] == {"kind": "record"}
-    assert "any two vectors" in str(spec.guarantee)
-    assert Spec.from_json(spec.to_json()).fingerprint == spec.fingerprint
-    assert spec.with_epsilon(8.0).fingerprint != spec.fingerprint
-
-
-def _run(folder, words, code=0):
-    done = CliRunner().invoke(app, [word.replace("@", f"{folder}/") for word in words.split()])
-    assert done.exit_code == code, (done.output, done.exception)
-    return done.output
-
-
-@pytest.mark.slow
-@METHODS
-def test_command_line(method, tmp_path):
-    np.save(tmp_path / "x.npy", _rows(300, 2))
-    np.save(tmp_path / "q.npy", _rows(4, 3))
-    np.save(tmp_path / "public.npy", PUBLIC.stated)
-    book = " --codebook @public.npy" if method == "record-codebook" else ""
-    _run(tmp_path, f"build @x.npy @index --record --method {method} --epsilon 12{book}")
-    assert "any two vectors" in _run(tmp_path, "info @index")
-    _run(tmp_path, "query @index @q.npy")
-    report = _run(tmp_path, "audit --exact @index")
-    assert "holds" in report
-    assert "any two vectors" in report
-    (tmp_path / "spec.json").write_text(_spec(method).to_json())
-    _run(tmp_path, f"privatize @x.npy @x.codes --spec @spec.json{book}")
-    assert len(codes_from_bytes((tmp_path / "x.codes").read_bytes())) == 300
-    _run(tmp_path, f"audit --exact @spec.json{book}")
-    if book:
-        np.save(tmp_path / "other.npy", _rows(80, 8))
-        words = "privatize @x.npy @y.codes --spec @spec.json --codebook @other.npy"
-        done = CliRunner().invoke(app, words.replace("@", f"{tmp_path}/").split())
-        assert done.exit_code != 0
-
-
-@pytest.mark.slow
-@METHODS
-def test_a_searcher_never_loads_the_secret_stream(method, tmp_path):
-    index = PrivateIndex(_spec(method))
-    index.add(_rows(50, 2))
-    index.save(tmp_path / "index")
-    program = (
-        "import sys, numpy as np\n"
-        "from dpindex import PrivateIndex\n"
-        f"PrivateIndex.open({str(tmp_path / 'index')!r}).search(np.ones((2, {DIM})), k=3)\n"
-        "assert 'dpindex.mechanism.secret_random' not in sys.modules\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 @METHODS

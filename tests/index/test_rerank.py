@@ -1,12 +1,13 @@
 """Reranking: whoever has the original vectors orders the candidates that the codes found."""
 
 import tracemalloc
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
 from helpers.refusals import refuses
-from helpers.specs import codebook
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec, codebook
 from scipy import sparse
 
 import dpindex as dpi
@@ -30,8 +31,8 @@ NAMES = [f"n{i}" for i in range(N)]
 METRICS = ("cosine", "ip", "l2")
 
 SPECS = {
-    "numbers": dpi.Spec("dp-oporp-staircase", DIM, k=24, epsilon=8.0, adjacency=dpi.attribute(1.0)),
-    "signs": dpi.Spec("dp-signrp-rr", DIM, k=64, epsilon=8.0, adjacency=dpi.attribute(1.0)),
+    "numbers": attribute_spec("dp-oporp-staircase", DIM, k=24, epsilon=8.0),
+    "signs": attribute_spec("dp-signrp-rr", DIM, k=64, epsilon=8.0),
     "symbols": dpi.Spec(
         "record-codebook", DIM, epsilon=8.0, adjacency=dpi.record(), codebook=codebook(DIM)
     ),
@@ -39,11 +40,10 @@ SPECS = {
 CASES = [("numbers", metric) for metric in METRICS] + [("signs", "cosine"), ("symbols", "cosine")]
 
 
-def _index(name="numbers", metric="cosine", ids=None, *, learns=True):
-    index = dpi.PrivateIndex(SPECS[name], metric=metric)
-    index.learns_similarities = learns
-    index.add(X, ids)
-    return index
+@cache
+def _index(name="numbers", metric="cosine"):
+    """One index for all tests, none of which changes it."""
+    return filled_index(SPECS[name], X, metric=metric)
 
 
 def _truth(metric, queries=Q, base=X):
@@ -101,14 +101,10 @@ def files(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "file", ["x.npy", "column_order.npy", "x.npz", "x.npz:a", "sparse.npz", "x.csv"]
-)
+@pytest.mark.parametrize("file", ["x.npy", "column_order.npy", "x.npz:a", "sparse.npz", "x.csv"])
 def test_files_of_vectors(file, files):
-    index = _index()
-    _check(index.search(Q, K, candidates=N, rerank=str(files / file)), "cosine")
-    if ":" not in file:
-        _check(index.search(Q, K, candidates=N, rerank=files / file), "cosine")
+    for path in (files / file, str(files / file)):
+        _check(_index().search(Q, K, candidates=N, rerank=path), "cosine")
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -136,7 +132,7 @@ def test_every_kind_of_originals(metric, files, monkeypatch):
 
 
 def test_rows_follow_the_order_of_adding_and_ids_name_them():
-    index = _index(ids=NAMES)
+    index = filled_index(SPECS["numbers"], X, NAMES)
     _check(index.search(Q, K, candidates=N, rerank=X), "cosine", NAMES)
     backwards = dpi.Originals(X[::-1], ids=NAMES[::-1])
     _check(index.search(Q, K, candidates=N, rerank=backwards), "cosine", NAMES)
@@ -192,11 +188,8 @@ def test_ties_keep_the_order_of_the_codes():
 
 def test_data_units_become_those_of_the_spec():
     for metric in METRICS:
-        spec = dpi.Spec(
-            "dp-oporp-staircase", DIM, k=24, epsilon=8.0, scale=50.0, adjacency=dpi.attribute(1.0)
-        )
-        index = dpi.PrivateIndex(spec, metric=metric)
-        index.add(50 * X)
+        spec = attribute_spec("dp-oporp-staircase", DIM, k=24, epsilon=8.0, scale=50.0)
+        index = filled_index(spec, 50 * X, metric=metric)
         _check(index.search(50 * Q, K, candidates=N, rerank=50 * X), metric)
 
 
@@ -223,8 +216,7 @@ def test_filters_denoisers_and_payload():
     pytest.importorskip("pyarrow")
     rng = np.random.default_rng(1)
     low_rank = rng.normal(size=(N, 4)) @ rng.normal(size=(4, DIM)) / 10
-    index = dpi.PrivateIndex(SPECS["numbers"])
-    index.add(low_rank.clip(-1, 1), payload={"year": np.arange(N)})
+    index = filled_index(SPECS["numbers"], low_rank.clip(-1, 1), payload={"year": np.arange(N)})
     index.fit_denoiser("linear")
     hits = index.search(Q, K, filter="year >= 200", candidates=60, rerank=low_rank)
     assert (hits.ids >= 200).all()
@@ -332,7 +324,7 @@ def test_only_parts_of_candidates_are_read():
 )
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 def test_wrong_input_is_one_sentence(changes, sentence):
-    index = _index(learns=False)
+    index = _index()
     asked = {"Q": Q, "k": K, **changes}
     with refuses(sentence) as error:
         index.search(**asked)

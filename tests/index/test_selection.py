@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 from helpers.streams import seed_noise
 
 import dpindex as dpi
@@ -14,10 +16,8 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 4)) @ RNG.normal(size=(4, DIM))
 X /= np.linalg.norm(X, axis=1)[:, None]
 Q = X[::40]
-NUMBERS = dpi.Spec("dp-oporp-staircase", DIM, k=8, epsilon=20.0, adjacency=dpi.attribute(1.0))
-SIGNS = dpi.Spec(
-    "dp-signoporp-geometric", DIM, k=12, epsilon=20.0, norm=1.0, adjacency=dpi.attribute(1.0)
-)
+NUMBERS = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=20.0)
+SIGNS = attribute_spec("dp-signoporp-geometric", DIM, k=12, epsilon=20.0, norm=1.0)
 SYMBOLS = dpi.Spec(
     "record-codebook", DIM, epsilon=4.0, adjacency=dpi.record(), codebook=dpi.Codebook(X[:64] * 0.9)
 )
@@ -116,8 +116,7 @@ def test_subsets_that_do_not_fit_into_memory(index, monkeypatch):
 @pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_range_search(metric):
-    index = dpi.PrivateIndex(NUMBERS, metric=metric)
-    index.add(X, payload={"n": np.arange(N)})
+    index = filled_index(NUMBERS, X, metric=metric, payload={"n": np.arange(N)})
     mask = np.arange(N) % 3 == 0
     for one, all_ in zip(
         index.range_search(Q[:5], 0.5, filter=mask),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.releases import filled_index
 
 import dpindex as dpi
 from dpindex.decode.crowding import crowding
@@ -28,8 +29,7 @@ def spec(**terms):
 def test_neighbours_are_found_and_similarities_are_true(query, record):
     base = kind(3000, 2)
     asked = kind(100, 3)
-    index = dpi.PrivateIndex(spec(record_epsilon=record))
-    index.add(base)
+    index = filled_index(spec(record_epsilon=record), base)
     hits = index.search(asked, k=50, query=query)
     true = np.take_along_axis(asked @ base.T, hits.ids, axis=1)
     usual = float((asked @ base.T).mean())
@@ -46,8 +46,7 @@ def test_sparse_queries_and_scaled_bytes_are_the_same_vectors():
     from scipy import sparse
 
     base = kind(500, 2)
-    index = dpi.PrivateIndex(spec())
-    index.add(sparse.csr_matrix(base))
+    index = filled_index(spec(), sparse.csr_matrix(base))
     dense = index.search(base[:5], k=5)
     assert np.array_equal(dense.ids, index.search(sparse.csr_matrix(base[:5]), k=5).ids)
 
@@ -86,7 +85,7 @@ def test_from_files_to_hits(tmp_path, prints):
     assert "epsilon = 8" in out
     assert "any two vectors" in out
     assert "scores of all codewords" in out
-    index = dpi.PrivateIndex.open(tmp_path / "index")
+    index = dpi.open(tmp_path / "index")
     assert index.spec.record_epsilon == 8.0
     assert index.spec.guarantee.also[0].epsilon == 8.0
     prints("query index asked.npy --query private -k 3")

@@ -9,16 +9,6 @@ import dpindex as dpi
 from dpindex.integrations.langchain import PrivateVectorStore
 
 
-class TestBaseline(VectorStoreIntegrationTests):  # type: ignore[misc]
-    """The interface, with codes that hide nothing."""
-
-    @pytest.fixture
-    def vectorstore(self) -> PrivateVectorStore:
-        embedding = self.get_embeddings()
-        spec = dpi.Spec("none-oporp", dim=6, k=6, bounds=(-9.0, 9.0), adjacency=dpi.attribute(1.0))
-        return PrivateVectorStore(embedding, spec, allow_rerelease=True)
-
-
 class TestPrivate(VectorStoreIntegrationTests):  # type: ignore[misc]
     """Private codes choose candidates, so that even tests of exact orders pass."""
 

@@ -3,16 +3,17 @@
 import json
 import logging
 import os
-import re
 import socket
-import subprocess
-import sys
 import tracemalloc
 
 import numpy as np
 import pytest
 from helpers.documents import section
+from helpers.made_datasets import uniform
+from helpers.processes import typed
 from helpers.refusals import refuses
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.data import Ranges
@@ -31,9 +32,9 @@ SEARCH = 32 * "b"
 RERANK = 32 * "c"
 REACHES = 32 * "d"
 JSON = {"content-type": "application/json"}
-X = np.random.default_rng(0).uniform(-1, 1, (N, DIM))
+X = uniform(N, DIM)
 NAMES = [f"n {i}" for i in range(N)]
-SPEC = dpi.Spec("dp-signoporp-rr", dim=DIM, k=DIM, epsilon=4.0, adjacency=dpi.attribute(1.0))
+SPEC = attribute_spec("dp-signoporp-rr", DIM, k=DIM, epsilon=4.0)
 UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
@@ -43,8 +44,7 @@ def bearer(token):
 
 @pytest.fixture
 def server(tmp_path):
-    index = dpi.PrivateIndex(SPEC, query_epsilon=6.0)
-    index.add(X, NAMES)
+    index = filled_index(SPEC, X, NAMES, query_epsilon=6.0)
     tokens = Tokens(f"search {SEARCH}\nrerank {RERANK}\nreaches {REACHES}")
     owner = dpi.Originals(X, NAMES)
     comparisons = Comparisons(owner, SPEC, index.metric, per_minute=100, clock=lambda: 0.0)
@@ -63,10 +63,14 @@ def test_similarities_are_those_of_columns_within_their_ranges():
     names = tuple(f"c{i}" for i in range(DIM))
     lows = np.full(DIM, -1.0)
     highs = np.arange(1.0, DIM + 1)
-    spec = dpi.Spec(
-        "raw-staircase", DIM, epsilon=4.0, bounds=(0.0, 1.0), clip=True,
-        adjacency=dpi.attribute(1.0), ranges=Ranges(names, lows, highs),
-    )  # fmt: skip
+    spec = attribute_spec(
+        "raw-staircase",
+        DIM,
+        epsilon=4.0,
+        bounds=(0.0, 1.0),
+        clip=True,
+        ranges=Ranges(names, lows, highs),
+    )
     comparisons = Comparisons(dpi.Originals(X, NAMES), spec, "l2")
     body = json.dumps({"query": X[0].tolist(), "ids": NAMES}).encode()
     inside = (X - lows) / (highs - lows)
@@ -87,7 +91,7 @@ def test_it_answers_exact_similarities(server, caplog):
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_a_threshold_is_answered_without_the_similarity(metric, tmp_path):
-    spec = dpi.Spec("dp-oporp-staircase", DIM, k=8, epsilon=4.0, adjacency=dpi.attribute(1.0))
+    spec = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=4.0)
     index = dpi.PrivateIndex(spec, metric=metric)
     tokens = Tokens(f"rerank {RERANK}\nreaches {REACHES}")
     comparisons = Comparisons(dpi.Originals(X, NAMES), spec, metric)
@@ -207,8 +211,7 @@ def test_low_an_id_with_a_zero_is_no_other_id(id_, server):
 
 
 def test_originals_must_fit_before_anything_is_served():
-    index = dpi.PrivateIndex(SPEC)
-    index.add(X, NAMES)
+    index = filled_index(SPEC, X, NAMES)
     for holder, said in (
         ((X[:, 1:], None, 60), "15 columns where the index has 16"),
         ((X[1:], None, 60), "60 ids for 59 vectors"),
@@ -269,16 +272,7 @@ def test_the_page_runs_as_it_is_typed(tmp_path):
         port = free.getsockname()[1]
     page = page.replace("dpindex serve my-index", f"dpindex serve my-index --port {port}")
     page = page.replace("http://127.0.0.1:8000", f"http://127.0.0.1:{port}")
-    page = page.replace("python -c", f"'{sys.executable}' -c")
-    dpindex = f"'{sys.executable}' -m dpindex "
-    said = []
-    for kind, block in re.findall(r"^```(sh|py)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
-        text = re.sub("^dpindex ", dpindex, block, flags=re.MULTILINE)
-        command = ["sh", "-ec", text] if kind == "sh" else [sys.executable, "-c", text]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        said.append(done.stdout)
-    _, _, at_home, same_at_home, _, by_holder, log, by_devices = said
+    _, _, at_home, same_at_home, _, by_holder, log, by_devices = typed(page, tmp_path)
     assert at_home.count(" exact") == 15
     assert same_at_home.endswith("] True\n")
     assert by_holder.endswith("] True\n")

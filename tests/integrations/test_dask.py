@@ -4,21 +4,22 @@ import os
 import platform
 import random
 import signal
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 from helpers.made_datasets import DIM, FolderView, vectors, watched, write_dataset
+from helpers.processes import python
 from helpers.refusals import refuses
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.integrations import dask as on_dask
 from dpindex.storage.release import CodeCheck, Terms
 from dpindex.storage.targets import IndexOptions, build_index
 
-SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))
-KILLS = 5
+SPEC = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=3.0)
+KILLS = 3
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def built(dataset, target, client, **options):
 @pytest.mark.slow
 @pytest.mark.extra
 def test_workers_are_killed(cluster, client, tmp_path):
-    """One of two workers, at five random moments: every id once, and no other code was seen."""
+    """One of two workers, at three random moments: every id once, and no other code was seen."""
     rows = 3200
     files = 32
     data = write_dataset(tmp_path / "data", rows, files, group=100)
@@ -86,7 +87,7 @@ def test_workers_are_killed(cluster, client, tmp_path):
             progress=kill,
         )
     assert len(killed) == KILLS
-    index = dpi.PrivateIndex.open(tmp_path / "index")
+    index = dpi.open(tmp_path / "index")
     assert sorted(index.ids) == sorted(f"n{row}" for row in range(rows))
     assert made <= rows  # results of killed workers were lost; their codes were not
     assert [(total.ids, total.releases) for total in ledger.totals()] == [(rows, 1)]
@@ -103,14 +104,14 @@ def test_files_with_a_payload_and_a_denoiser(client, tmp_path):
     dataset = dpi.open_dataset(data, id_column="id", payload_columns=["row"])
     options = IndexOptions(denoise="linear")
     assert built(dataset, tmp_path / "index", client, options=options) == rows
-    index = dpi.PrivateIndex.open(tmp_path / "index")
+    index = dpi.open(tmp_path / "index")
     assert [f"n{row}" for row in index.payload["row"].to_pylist()] == index.ids.tolist()
     assert index.denoiser is not None
     assert index.denoiser.rows == rows
     np.save(tmp_path / "x.npy", vectors(rows))
     labelled = dpi.open_dataset(tmp_path / "x.npy").with_labels(np.arange(rows)[::-1])
     assert built(labelled, tmp_path / "other", client) == rows
-    ids = dpi.PrivateIndex.open(tmp_path / "other").ids
+    ids = dpi.open(tmp_path / "other").ids
     assert ids.tolist() == list(range(rows))[::-1]
 
 
@@ -118,10 +119,7 @@ def test_files_with_a_payload_and_a_denoiser(client, tmp_path):
 @pytest.mark.extra
 def test_there_is_no_scheduler():
     pytest.importorskip("distributed")
-    with (
-        refuses("there is no Dask scheduler at"),
-        on_dask.connected("nonsense://x:1"),
-    ):
+    with refuses("there is no Dask scheduler at"), on_dask.connected("nonsense://x:1"):
         pass
 
 
@@ -143,10 +141,7 @@ print(*counts)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's malloc")
 def test_freed_memory_is_kept():
     """Under what Dask sets for its workers every array of 1 MB is faulted in anew."""
-    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}
-    command = [sys.executable, "-c", FAULTS]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    before, after = map(int, run.stdout.split())
+    before, after = map(int, python("-c", FAULTS, MALLOC_TRIM_THRESHOLD_="65536").split())
     assert before > 20 * 100
     assert after < before / 4
 

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 from helpers.lite import LITE, PLACES, address
+from helpers.made_datasets import uniform
 from helpers.refusals import refuses
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 from helpers.toy_database import MADE, Toy
 
 import dpindex as dpi
@@ -37,9 +40,9 @@ class TestToy(DatabaseContract):
 
 
 def test_a_new_database_is_a_file_and_a_row(toy):
-    spec = dpi.Spec("dp-oporp-staircase", 16, k=8, epsilon=8.0, adjacency=dpi.attribute(1.0))
+    spec = attribute_spec("dp-oporp-staircase", 16, k=8, epsilon=8.0)
     index = dpi.PrivateIndex(spec)
-    x = np.random.default_rng(0).uniform(-1, 1, (60, 16))
+    x = uniform(60, 16)
     index.add(x, payload={"year": list(range(60))})
     dpi.publish(index, toy, "books")
     served = dpi.open(toy, "books")
@@ -51,21 +54,19 @@ def test_a_new_database_is_a_file_and_a_row(toy):
 
 BOOK = dpi.Codebook(np.random.default_rng(1).normal(size=(40, 16)))
 SYMBOLS = dpi.Spec("record-codebook", 16, epsilon=6.0, codebook=BOOK, adjacency=dpi.record())
-SIGNS = dpi.Spec("dp-signoporp-rr", 16, k=16, epsilon=4.0, adjacency=dpi.attribute(1.0))
-VECTORS = np.random.default_rng(0).uniform(-1, 1, (60, 16))
+SIGNS = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=4.0)
+VECTORS = uniform(60, 16)
 
 
 def _published(toy, spec, **options):
-    index = dpi.PrivateIndex(spec, query_epsilon=5.0)
-    index.add(VECTORS)
+    index = filled_index(spec, VECTORS, query_epsilon=5.0)
     dpi.publish(index, toy, "books", **options)
     return dpi.open(toy, "books")
 
 
 def test_exact_codes_are_published_only_if_that_is_said(toy):
-    spec = dpi.Spec("none-oporp", 16, k=8, adjacency=dpi.attribute(1.0))
-    index = dpi.PrivateIndex(spec)
-    index.add(VECTORS)
+    spec = attribute_spec("none-oporp", 16, k=8)
+    index = filled_index(spec, VECTORS)
     with refuses("publish it"):
         dpi.publish(index, toy, "books")
     assert not MADE

@@ -1,19 +1,17 @@
 """A device: one vector in, bytes out, and nothing imported that this does not need."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+from helpers.processes import python
 from helpers.refusals import refuses
-from helpers.specs import designed, example
+from helpers.specs import attribute_spec, designed, example
 
 import dpindex as dpi
 from dpindex.device import privatize
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.projections import Projection
 
-SPEC = dpi.Spec("dp-oporp-staircase", dim=12, k=6, epsilon=2.0, adjacency=dpi.attribute(1.0))
+SPEC = attribute_spec("dp-oporp-staircase", 12, k=6, epsilon=2.0)
 
 ABSENT = """
 import sys
@@ -47,7 +45,7 @@ def test_no_more_is_spent_than_the_owner_accepts():
 
 
 def test_a_delta_that_promises_nothing_is_refused():
-    loud = dpi.Spec("dp-oporp", 12, k=4, epsilon=1.0, delta=0.5, adjacency=dpi.attribute(1.0))
+    loud = attribute_spec("dp-oporp", 12, k=4, epsilon=1.0, delta=0.5)
     with refuses(r"a delta of at most 0\.0001 is accepted"):
         privatize(np.zeros(12), loud, max_epsilon=2.0)
 
@@ -93,8 +91,7 @@ def test_windows_are_read_from_the_public_file(method, tmp_path):
 @pytest.mark.slow
 def test_nothing_else_needs_to_be_installed(tmp_path):
     (tmp_path / "spec.json").write_text(SPEC.to_json())
-    command = [sys.executable, "-c", ABSENT.format(gone=GONE)]
-    subprocess.run([*command, tmp_path / "spec.json", tmp_path / "me.codes"], check=True)
+    python("-c", ABSENT.format(gone=GONE), "spec.json", "me.codes", cwd=tmp_path)
     assert len(dpi.codes_from_bytes((tmp_path / "me.codes").read_bytes())) == 1
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers.lite import LITE, PLACES, address
+from helpers.made_datasets import uniform
 from helpers.refusals import refuses
 
 import dpindex as dpi
@@ -18,7 +19,7 @@ def _signs(epsilon, rows):
     spec = dpi.Spec("dp-signoporp-rr", dim=64, k=64, epsilon=epsilon, adjacency=adjacency)
     privatizer = dpi.Privatizer(spec)
     index = dpi.PrivateIndex(spec)
-    vectors = np.random.default_rng(0).uniform(-1, 1, (rows, 64))
+    vectors = uniform(rows, 64)
     index.add_codes(privatizer.privatize(vectors))
     return index
 
@@ -34,7 +35,7 @@ def test_a_graph_finds_as_many_neighbours_as_it_states(tmp_path, place):
     assert scan.index_recall is None
     assert (graph.index_recall or 0) > 0.9
     assert len(graph) == 3000
-    queries = np.random.default_rng(1).uniform(-1, 1, (20, 64))
+    queries = uniform(20, 64, seed=1)
     exact = graph.search(queries, 10, query="exact")
     np.testing.assert_array_equal(exact.ids, scan.search(queries, 10, query="exact").ids)
     asked = index.codes.take(np.arange(0, 3000, 60)).stored

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 from helpers.lite import LITE
+from helpers.made_datasets import uniform
 from helpers.refusals import refuses
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.base.files import pack, unpack
@@ -20,40 +23,6 @@ pytestmark = [*LITE, pytest.mark.extra]
 @pytest.fixture
 def database(tmp_path):
     return Lance(str(tmp_path / "x.lance"), "books")
-
-
-def test_conditions_are_those_of_sql(database):
-    table = pa.table(
-        {
-            "small": pa.array([-5, 7, None], "int8"),
-            "big": pa.array([2**64 - 1, 0, None], "uint64"),
-            "half": pa.array([0.5, -3.0, None], "float32"),
-            "two words": ["it's", "", None],
-        }
-    )
-    database.create(Layout(False, 2, 3, "ip", table.schema))
-    database.insert(rows_of(database, [1, 2, 3], table))
-    for where, count in {
-        "small < 7": 1,
-        "big > 0": 1,
-        "half < 1e300": 2,
-        "not (half < 0)": 1,
-        "id >= 1": 3,
-        "`two words` = 'it''s'": 1,
-        "small is null": 1,
-    }.items():
-        assert database.count(where) == count, where
-
-
-@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
-def test_products_of_any_size_lose_nothing(database, size):
-    database.create(Layout(False, 2, 3, "ip"))
-    rows = rows_of(database, range(9), size=size)
-    database.insert(rows)
-    query = np.array([[0.3, -0.2, 0.1]], np.float32)
-    ((ids, scores),) = database.search(query, 9, None)
-    expected = (np.array(rows["vector"].to_pylist()) @ query[0])[ids]
-    np.testing.assert_allclose(scores, expected, atol=3e-7 * np.abs(expected).max())
 
 
 def test_small_files_are_joined(database):
@@ -107,43 +76,37 @@ FOREIGN_DOCUMENTS = (
     *(b"", b"\xff", b"[]", b"1", b"null", b'"x"', b"{}", b"[" * 100_000, b'{"format": 1}'),
     b'{"format": [1]}',
 )
-FOREIGN_FIELDS = (
-    *({"effort": 7}, {"effort": True}, {"recall": 1.5}, {"recall": -0.5}),
-    *({"dtype": 1}, {"dtype": "O"}, {"dtype": "nonsense"}, {"rows": "9"}, {"rows": -1}),
-    *({"text_ids": 1}, {"settings": 1}, {"settings": {}}, {"settings": []}, {"rows": True}),
-)
-FOREIGN_SETTINGS = (
-    *(
-        {"metric": "dot"},
-        {"metric": 1},
-        {"metric": []},
-        {"query_epsilon": []},
-        {"query_epsilon": -1.0},
-        {"index_type": "HNSW32"},
-        {"index_type": []},
-    ),
-    *(
-        {"spec": None},
-        {"spec": {}},
-        {"spec": []},
-        {"spec": {"method": "x"}},
-        {"query_epsilon": "much"},
-    ),
-)
+FOREIGN_FIELDS = {
+    "effort": [7, True],
+    "recall": [1.5, -0.5],
+    "dtype": [1, "O", "nonsense"],
+    "rows": ["9", -1, True],
+    "text_ids": [1],
+    "settings": [1, {}, []],
+}
+FOREIGN_SETTINGS = {
+    "metric": ["dot", 1, []],
+    "query_epsilon": [[], -1.0, "much"],
+    "index_type": ["HNSW32", []],
+    "spec": [None, {}, [], {"method": "x"}],
+}
+
+
+def each_of(fields):
+    """One of these values at a time."""
+    return [{name: value} for name, values in fields.items() for value in values]
 
 
 def test_low_foreign_documents_end_in_one_sentence(tmp_path):
     place = str(tmp_path / "x.lance")
-    index = dpi.PrivateIndex(
-        dpi.Spec("dp-oporp-staircase", dim=6, k=4, epsilon=8.0, adjacency=dpi.attribute(1.0))
-    )
-    index.add(np.random.default_rng(0).uniform(-1, 1, (9, 6)))
+    index = filled_index(attribute_spec("dp-oporp-staircase", 6, k=4, epsilon=8.0), uniform(9, 6))
     dpi.publish(index, place, "books")
     documents = _documents(place)
     whole = documents.read(WHOLE)
     assert whole is not None
     known, arrays = unpack(whole, WHOLE)
-    fields = [*FOREIGN_FIELDS, *({"settings": known["settings"] | s} for s in FOREIGN_SETTINGS)]
+    settings = [{"settings": known["settings"] | one} for one in each_of(FOREIGN_SETTINGS)]
+    fields = [*each_of(FOREIGN_FIELDS), *settings]
     changed = [pack(WHOLE, {**known, **field}, arrays) for field in fields]
     lacking = [pack(WHOLE, {k: known[k] for k in known if k != name}, arrays) for name in known]
     parts = [_with_part(whole, part, b"AAAA") for part in ("denoiser", "calibration")]
@@ -166,10 +129,7 @@ def test_low_foreign_documents_end_in_one_sentence(tmp_path):
 
 def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path):
     place = str(tmp_path / "x.lance")
-    index = dpi.PrivateIndex(
-        dpi.Spec("dp-oporp-staircase", dim=6, k=4, epsilon=8.0, adjacency=dpi.attribute(1.0))
-    )
-    index.add(np.random.default_rng(0).uniform(-1, 1, (9, 6)))
+    index = filled_index(attribute_spec("dp-oporp-staircase", 6, k=4, epsilon=8.0), uniform(9, 6))
     dpi.publish(index, place, "books")
     documents = _documents(place)
     schema = pa.schema([("year\n\x1b[2Jepsilon = 0.1", "string")]).serialize().to_pybytes()

@@ -2,13 +2,12 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.processes import python
 from helpers.refusals import refuses
 
 import dpindex as dpi
@@ -45,22 +44,15 @@ def contents(documents):
 
 @pytest.mark.slow
 @pytest.mark.extra
-def test_langchains_own_tests():
+def test_langchains_own_tests(monkeypatch):
     """In a process of their own, as they bring plugins of pytest that the others do without."""
     pytest.importorskip("langchain_tests", reason="needs pip install langchain-tests")
     file = Path(__file__).with_name("langchain_standard.py")
     changed = ("addopts=", "filterwarnings=", "asyncio_mode=auto")
     options = ["-q", "-p", "no:cacheprovider", *(f"--override-ini={one}" for one in changed)]
-    plain = {key: value for key, value in os.environ.items() if "PYTEST" not in key}
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(file)],
-        env=plain,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout
-    assert "passed" in run.stdout
+    for name in [name for name in os.environ if "PYTEST" in name]:
+        monkeypatch.delenv(name)
+    assert "passed" in python("-m", "pytest", *options, file)
 
 
 def test_answers_are_ordered_by_the_applications_vectors():
@@ -136,7 +128,7 @@ def test_texts_and_vectors_stay_with_the_application(tmp_path):
     assert b"text 7" not in published
     assert b"topic" not in published
     assert not store.index.payload_columns  # nor is anything computed from the vectors published
-    opened = dpi.PrivateIndex.open(tmp_path / "index")
+    opened = dpi.open(tmp_path / "index")
     again = PrivateVectorStore(EMBEDDING, opened, documents=documents, vectors=vectors)
     assert contents(again.similarity_search("text 7", 1)) == ["text 7"]
     again.delete(["7"])
@@ -168,7 +160,7 @@ def test_a_filter_that_is_a_dict_is_refused_in_words():
 
 def test_an_opened_index_needs_the_stores_that_were_filled_with_it(tmp_path):
     filled().index.save(tmp_path / "index")
-    opened = PrivateVectorStore(EMBEDDING, dpi.PrivateIndex.open(tmp_path / "index"))
+    opened = PrivateVectorStore(EMBEDDING, dpi.open(tmp_path / "index"))
     with refuses(r"of 40 codes that were found.*: give the documents="):
         opened.similarity_search("text 7", 1)
 

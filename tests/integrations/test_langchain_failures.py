@@ -43,7 +43,7 @@ class Application:
         """Begin again with what outlives a process."""
         self.store = PrivateVectorStore(
             EMBEDDING,
-            dpi.PrivateIndex.open(self.folder / "index"),
+            dpi.open(self.folder / "index"),
             documents=self.documents,
             vectors=self.vectors,
             ledger=self.ledger,
@@ -57,49 +57,9 @@ class Application:
         return sum(total.releases for total in self.ledger.totals([id]))
 
 
-@pytest.fixture
-def application(tmp_path):
-    return Application(tmp_path)
-
-
 def found(store, text):
     (document,) = store.similarity_search(text, 1)
     return document.page_content
-
-
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("which", ["documents", "vectors"])
-def test_an_addition_that_failed_is_repeated_at_no_cost(application, which, stage):
-    application.store.add_texts(["a", "b"], ids=["1", "2"])
-    for calls in range(1, 4):
-        new = [f"text {calls}", f"other {calls}"]
-        ids = [f"{calls}x", f"{calls}y"]
-        failing = getattr(application, which)
-        failing.fail(calls, stage)
-        try:
-            application.store.add_texts(new, ids=ids)
-        except ConnectionError:
-            assert found(application.store, "b") == "b"
-            if calls % 2:
-                application.restart()
-            application.store.add_texts(new, ids=ids)
-        failing.fail(0)  # where there are fewer calls
-        assert [found(application.store, text) for text in new] == new
-        assert [application.releases(id) for id in ids] == [1, 1]
-    assert application.store.repair() == ([], [], [])
-
-
-def test_a_change_that_failed_never_leaves_the_code_of_another_text(tmp_path):
-    application = Application(tmp_path, allow_rerelease=True)
-    application.store.add_texts(["a"], ids=["1"])
-    for step, calls in enumerate((1, 2, 3), 1):
-        application.documents.fail(calls, "after")
-        with pytest.raises(ConnectionError):
-            application.store.add_texts([f"changed {step}"], ids=["1"])
-        application.restart()
-        application.store.add_texts([f"changed {step}"], ids=["1"])
-        assert found(application.store, f"changed {step}") == f"changed {step}"
-        assert application.releases("1") == 1 + step
 
 
 def test_a_search_warns_of_what_a_store_forgot_and_answers_with_the_rest():

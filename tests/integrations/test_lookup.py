@@ -1,7 +1,5 @@
 """A look-up finds the candidates of the index: in DuckDB, Spark and PostgreSQL, and as a stream."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np
@@ -9,6 +7,8 @@ import pytest
 from helpers.lite import LITE, PLACES, address
 from helpers.postgres_server import new_database, programs
 from helpers.refusals import refuses
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.index.lookup import Lookup
@@ -35,9 +35,7 @@ CANDIDATES = [300, "5%"]
 def index(request):
     book = dpi.fit_codebook(PUBLIC, 30) if request.param == "guided" else dpi.Codebook(PUBLIC[:50])
     spec = dpi.Spec("record-codebook", 12, epsilon=8.0, adjacency=dpi.record(), codebook=book)
-    made = dpi.PrivateIndex(spec, query_epsilon=6.0)
-    made.add(X, payload=PAYLOAD)
-    return made
+    return filled_index(spec, X, query_epsilon=6.0, payload=PAYLOAD)
 
 
 def asked(index):
@@ -173,9 +171,8 @@ def test_what_no_lookup_is_of(index):
     ):
         with refuses(said):
             index.to_lookup(query, **options)
-    spec = dpi.Spec("dp-signoporp-rr", 12, k=12, epsilon=4.0, adjacency=dpi.attribute(1.0))
-    signs = dpi.PrivateIndex(spec)
-    signs.add(X[:9].clip(-1, 1))
+    spec = attribute_spec("dp-signoporp-rr", 12, k=12, epsilon=4.0)
+    signs = filled_index(spec, X[:9].clip(-1, 1))
     with refuses("are no symbols"):
         signs.to_lookup(Q[:1].clip(-1, 1))
     with refuses("dialects are duckdb"):

@@ -3,8 +3,9 @@
 import asyncio
 import json
 
-import numpy as np
 import pytest
+from helpers.made_datasets import uniform
+from helpers.releases import filled_index
 
 import dpindex as dpi
 
@@ -15,10 +16,9 @@ mcp = pytest.importorskip("mcp", reason="needs pip install mcp", exc_type=Import
 def test_an_agent_searches_and_reads_what_is_protected(monkeypatch):
     from mcp_server import make_server
 
-    vectors = np.random.default_rng(0).uniform(-1, 1, (50, 16))
+    vectors = uniform(50, 16)
     spec = dpi.Spec("dp-oporp-staircase", dim=16, k=16, epsilon=64.0, adjacency=dpi.attribute(0.1))
-    index = dpi.PrivateIndex(spec)
-    index.add(vectors, ids=[f"row {i}" for i in range(50)])
+    index = filled_index(spec, vectors, ids=[f"row {i}" for i in range(50)])
     asked = []
     search = index.search
 

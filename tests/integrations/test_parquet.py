@@ -1,16 +1,15 @@
 """A Parquet table: what lies in the file, that no byte of it can be changed, and its parts."""
 
-from __future__ import annotations
-
 import shutil
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.faulty_s3 import moto_server
 from helpers.lite import LITE
 from helpers.refusals import refuses
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.data import as_source, open_dataset
@@ -28,16 +27,14 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3000, 16))
 BOOK = dpi.Codebook(RNG.normal(size=(50, 16)))
 SYMBOLS = dpi.Spec("record-codebook", 16, epsilon=8.0, adjacency=dpi.record(), codebook=BOOK)
-NUMBERS = dpi.Spec("dp-oporp-staircase", 16, k=8, epsilon=8.0, adjacency=dpi.attribute(1.0))
-SIGNS = dpi.Spec("dp-signoporp-rr", 16, k=16, epsilon=8.0, adjacency=dpi.attribute(1.0))
+NUMBERS = attribute_spec("dp-oporp-staircase", 16, k=8, epsilon=8.0)
+SIGNS = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=8.0)
 YEARS = {"year": [1990 + i % 30 for i in range(len(X))]}
 
 
 @pytest.fixture(scope="module")
 def index():
-    made = dpi.PrivateIndex(SYMBOLS)
-    made.add(X, payload=YEARS)
-    return made
+    return filled_index(SYMBOLS, X, payload=YEARS)
 
 
 @pytest.fixture
@@ -65,8 +62,7 @@ def test_anyone_reads_the_file(index, tmp_path):
 
 
 def test_codes_are_not_taken_for_vectors(tmp_path):
-    index = dpi.PrivateIndex(NUMBERS)
-    index.add(np.clip(X[:20], -1, 1))
+    index = filled_index(NUMBERS, np.clip(X[:20], -1, 1))
     place = tmp_path / "codes.parquet"
     dpi.publish(index, str(place))
     with refuses("name the file of vectors"):
@@ -86,19 +82,6 @@ def test_the_footer_states_the_promise_and_lets_engines_skip(index, tmp_path):
     assert codes.has_column_index
     assert codes.has_offset_index
     assert codes.statistics.max - codes.statistics.min < 10
-
-
-@pytest.mark.parametrize("spec", [NUMBERS, SIGNS])
-def test_numbers_and_bits_keep_their_order(spec, tmp_path):
-    index = dpi.PrivateIndex(spec)
-    index.add(X.clip(-1, 1))
-    place = str(tmp_path / "codes.parquet")
-    dpi.publish(index, place)
-    table = pq.read_table(place)
-    assert table["id"].to_pylist() == list(range(len(X)))
-    assert pa.types.is_fixed_size_binary(table.schema.field("code").type)
-    assert pa.types.is_fixed_size_list(table.schema.field("vector").type)
-    assert np.array_equal(dpi.open(place)[7].stored, index[7].stored)
 
 
 def test_a_changed_byte_anywhere_is_found_before_a_search(index, tmp_path):
@@ -152,28 +135,6 @@ def test_parts_are_ranges_of_the_code_and_belong_together(index, tmp_path):
     parts[2].unlink()
     with refuses("refuses"):
         dpi.open(place)
-
-
-@pytest.mark.parametrize("end", ["", "/"])
-@pytest.mark.usefixtures("small_groups")
-def test_rows_come_and_go(index, tmp_path, end):
-    place = f"{tmp_path}/codes.parquet{end}"
-    dpi.publish(index, place)
-    served = dpi.open(place)
-    another = dpi.open(place)
-    before = set(Path(place).glob("part*"))
-    assert served.remove([3, 5]) == 2
-    assert len(another) == len(X) - 2
-    assert len(before & set(Path(place).glob("part*"))) >= len(before) - 2
-    served.add_codes(index.codes.take(np.array([3])), [3], payload={"year": [1990]})
-    assert 3 in another
-    for opened in (another, dpi.open(place)):
-        found = opened.search(X[:5], len(X), "exact", filter="year < 2000").ids
-        expected = [i for i in range(len(X)) if YEARS["year"][i] < 2000 and i != 5]
-        assert sorted(found[0].tolist()) == expected
-    served.close()
-    another.close()
-    assert not list(tmp_path.glob("*.new"))
 
 
 @pytest.mark.usefixtures("small_groups")
@@ -268,21 +229,6 @@ def test_what_no_table_keeps_is_refused_before_anything_is_drawn(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with refuses(r"as a prefix: say s3://lake/x\.parquet/"):
         dpi.build(named, "s3://lake/x.parquet", SYMBOLS, private=tmp_path / "private")
-
-
-def test_nothing_is_left_of_what_was_cut_off(index, tmp_path, monkeypatch):
-    place = tmp_path / "codes.parquet"
-
-    def fail(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("os.replace", fail)
-        with pytest.raises(KeyboardInterrupt):
-            dpi.publish(index, place)
-    assert list(tmp_path.iterdir()) == []
-    dpi.publish(index, place)
-    assert len(dpi.open(place)) == len(X)
 
 
 def test_another_file_of_that_name_is_none(index, tmp_path):

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from helpers.documents import section
 from helpers.lite import LITE
+from helpers.made_datasets import uniform
 from helpers.postgres_server import new_database, programs
 from helpers.refusals import refuses
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex import InputError
@@ -70,11 +73,8 @@ def test_without_pgvector_signs_and_symbols_are_searched(uri, monkeypatch):
         return False
 
     monkeypatch.setattr(Postgres, "has_vectors", missing)
-    x = np.random.default_rng(0).uniform(-1, 1, (50, 16))
-    index = dpi.PrivateIndex(
-        dpi.Spec("dp-signoporp-rr", 16, k=16, epsilon=8.0, adjacency=dpi.attribute(1.0))
-    )
-    index.add(x)
+    x = uniform(50, 16)
+    index = filled_index(attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=8.0), x)
     dpi.publish(index, uri, "signs", exact_queries=False)
     code = dpi.Privatizer(index.spec).privatize(x[:2])
     served = dpi.open(uri, "signs")

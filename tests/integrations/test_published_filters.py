@@ -5,6 +5,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 from helpers.lite import LITE, PLACES, address
+from helpers.releases import filled_index
 
 import dpindex as dpi
 from dpindex.integrations.publication import publish
@@ -38,8 +39,7 @@ CONDITIONS = [
 @pytest.mark.parametrize("place", PLACES)
 def test_a_filter_means_the_same_where_it_is_published(place, tmp_path):
     spec = dpi.Spec("dp-oporp-staircase", 4, epsilon=60.0, adjacency=dpi.attribute(0.001))
-    index = dpi.PrivateIndex(spec)
-    index.add(np.eye(4), payload=pa.table(COLUMNS))
+    index = filled_index(spec, np.eye(4), payload=pa.table(COLUMNS))
     uri = address(tmp_path, place)
     publish(index, uri, "t")
     served = dpi.open(uri, "t")

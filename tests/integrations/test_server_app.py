@@ -5,6 +5,9 @@ import logging
 
 import numpy as np
 import pytest
+from helpers.made_datasets import uniform
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.integrations.collector import Collector
@@ -17,13 +20,13 @@ testclient = pytest.importorskip("starlette.testclient")
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 ESTIMATES = ("similarity", "stderr", "unbiased", "unbiased_stderr")
-SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0, adjacency=dpi.attribute(1.0))
-OTHER = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=5.0, adjacency=dpi.attribute(1.0))
+SPEC = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=4.0)
+OTHER = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=5.0)
 SUBMIT = 32 * "a"
 SEARCH = 32 * "b"
 METRICS = 32 * "m"
 CODES = {"content-type": "application/octet-stream"}
-VECTORS = np.random.default_rng(0).uniform(-1, 1, (40, 16))
+VECTORS = uniform(40, 16)
 
 
 def bearer(token):
@@ -40,8 +43,7 @@ def as_submitter(ids, **more):
 
 @pytest.fixture
 def index(tmp_path):
-    made = dpi.PrivateIndex(SPEC, query_epsilon=6.0)
-    made.add(VECTORS[20:], ids=[f"old {i}" for i in range(20)])
+    made = filled_index(SPEC, VECTORS[20:], query_epsilon=6.0, ids=[f"old {i}" for i in range(20)])
     made.save(tmp_path / "index")
     return made
 
@@ -50,7 +52,6 @@ def index(tmp_path):
 def make(index):
     """Makes a client of the collector; the index is as it was saved when the test ends."""
     path = index.path
-    assert path is not None
     with Collector(index, path / ".accepted", lambda: index.save(path)) as collector:
 
         def client(tokens=True, **options):
@@ -167,7 +168,7 @@ def _wrong_bodies():
         "damaged": (good[:-1] + bytes([good[-1] ^ 1]), {}, 422),
         "foreign": (codes(spec=OTHER), {}, 422),
         "another form": (
-            codes(spec=dpi.Spec("dp-oporp-staircase", 16, 8, 2.0, adjacency=dpi.attribute(1.0))),
+            codes(spec=attribute_spec("dp-oporp-staircase", 16, k=8, epsilon=2.0)),
             {},
             422,
         ),
@@ -186,7 +187,7 @@ def _wrong_bodies():
 
 def _lying():
     """Codes of another form under the right fingerprint."""
-    spec = dpi.Spec("dp-signoporp-rr", dim=16, k=8, epsilon=4.0, adjacency=dpi.attribute(1.0))
+    spec = attribute_spec("dp-signoporp-rr", 16, k=8, epsilon=4.0)
     made = dpi.Privatizer(spec).privatize(VECTORS[0])
     form = type(made.format)(8, SPEC.fingerprint)
     return form.codes(made.stored).to_bytes()

@@ -7,6 +7,7 @@ from inspect import signature
 
 import numpy as np
 import pytest
+from helpers.made_datasets import uniform
 from helpers.refusals import refuses
 from helpers.specs import needed
 from scipy import sparse
@@ -96,7 +97,7 @@ def test_a_search_has_every_parameter():
     others = {"allow_unprotected", "skip_leak_check"}
     named = set(signature(PrivateProjection).parameters) - others
     assert named == {field.name for field in fields(dpi.Spec)} - {"dim"}
-    x = np.random.default_rng(3).uniform(-1, 1, (60, 4))
+    x = uniform(60, 4, seed=3)
     model = make_pipeline(PrivateProjection(adjacency=ONE), LogisticRegression())
     grid = {"privateprojection__epsilon": [1.0, 2.0], "privateprojection__k": [2, 4]}
     search = GridSearchCV(model, grid, cv=3).fit(x, np.arange(60) % 2)

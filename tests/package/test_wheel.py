@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 import zipfile
 from email import message_from_bytes
@@ -14,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from helpers.processes import python
 
 pytest.importorskip("hatchling", reason="needs pip install hatchling")
 pytest.importorskip("hatch_fancy_pypi_readme", reason="needs pip install hatch-fancy-pypi-readme")
@@ -30,13 +28,8 @@ def _wheel(folder):
             shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, folder / name)
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--target", "wheel"],
-        cwd=folder,
-        env={**os.environ, "SOURCE_DATE_EPOCH": "1767225600"},
-        check=True,
-        capture_output=True,
-    )
+    build = ("-m", "hatchling", "build", "--target", "wheel")
+    python(*build, cwd=folder, SOURCE_DATE_EPOCH="1767225600")
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel
 
@@ -76,21 +69,14 @@ def test_a_wheel_works_without_the_checkout(wheel, tmp_path):
     program = """
 import pathlib, dpindex as dpi, numpy as np
 assert pathlib.Path(dpi.__file__).is_relative_to(pathlib.Path("site").resolve())
-vectors = np.random.default_rng(0).uniform(-1, 1, (50, 16))
+vectors = uniform(50, 16)
 np.save("vectors.npy", vectors)
 """
-    path = {**os.environ, "PYTHONPATH": str(site)}
-    for arguments in (
-        ["-c", program],
-        ["-m", "dpindex", "build", "vectors.npy", "index", "--method", "dp-oporp-staircase",
-         "--epsilon", "3", "--beta", "1"],
-        ["-m", "dpindex", "query", "index", "vectors.npy", "-k", "1"],
-        ["-m", "dpindex", "audit", "--self-test"],
-    ):  # fmt: skip
-        done = subprocess.run(
-            [sys.executable, *arguments], cwd=tmp_path, env=path, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
+    build = "-m dpindex build vectors.npy index --method dp-oporp-staircase --epsilon 3 --beta 1"
+    query = "-m dpindex query index vectors.npy -k 1"
+    audit = "-m dpindex audit --self-test"
+    for arguments in (["-c", program], build.split(), query.split(), audit.split()):
+        python(*arguments, cwd=tmp_path, PYTHONPATH=str(site))
 
 
 class Addresses(HTMLParser):
@@ -128,15 +114,10 @@ def test_the_page_on_the_registry_has_no_relative_link(wheel):
 def test_the_registry_accepts_what_is_built_and_tests_run_from_the_sdist(wheel, tmp_path):
     """What git ignores is left out, and whatever tests read is there."""
     pytest.importorskip("twine")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", tmp_path],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
+    build = ("-m", "hatchling", "build", "--target", "sdist")
+    python(*build, "--directory", tmp_path, cwd=ROOT)
     (sdist,) = tmp_path.glob("*.tar.gz")
-    command = [sys.executable, "-m", "twine", "check", "--strict", sdist, wheel]
-    subprocess.run(command, check=True, capture_output=True)
+    python("-m", "twine", "check", "--strict", sdist, wheel)
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"README.md", "mkdocs.yml", "requirements/ci.in", ".ci/run", "CITATION.cff"} <= names

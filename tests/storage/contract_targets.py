@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers.refusals import refuses
 from helpers.release_faults import ReleaseFaults
-from helpers.releases import dataset_of
+from helpers.releases import dataset_of, filled_index
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -121,8 +121,7 @@ class Grown(Case):
     ends_with = (0,)
 
     def prepare(self) -> None:
-        index = dpi.PrivateIndex(SPEC)
-        index.add(VECTORS[:3], ["x", "y", "z"])
+        index = filled_index(SPEC, VECTORS[:3], ["x", "y", "z"])
         index.save(self.place)
         shutil.copytree(self.place, self.folder / "before")
 
@@ -166,8 +165,7 @@ class GrownAlone(Grown):
             index.save(self.place)
 
     def prepare(self) -> None:
-        index = dpi.PrivateIndex(SPEC)
-        index.add(-VECTORS[:3])
+        index = filled_index(SPEC, -VECTORS[:3])
         index.save(self.place)
         shutil.copytree(self.place, self.folder / "before")
 
@@ -178,8 +176,7 @@ class Saved(Case):
     counts = False
 
     def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
-        index = dpi.PrivateIndex(SPEC)
-        index.add(vectors, IDS)
+        index = filled_index(SPEC, vectors, IDS)
         index.save(self.place)
 
     def published(self) -> bytes | None:

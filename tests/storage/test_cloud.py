@@ -9,6 +9,7 @@ import typer.testing
 from helpers.faulty_s3 import FAULTS, KEYS, BucketView, moto_server, proxied
 from helpers.made_datasets import DIM, tables, vectors, watched
 from helpers.refusals import refuses
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.cli import app
@@ -21,7 +22,7 @@ from dpindex.storage.release import CodeCheck, Terms
 from dpindex.storage.targets import IndexOptions, build_index
 
 pytestmark = [pytest.mark.slow, pytest.mark.extra]
-SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))
+SPEC = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=3.0)
 ROWS = 240
 
 

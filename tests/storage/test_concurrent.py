@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.commands import STAIRCASE, fails
-from helpers.made_datasets import low_rank
-from helpers.releases import write_codes
+from helpers.commands import fails
+from helpers.made_datasets import low_rank, uniform
+from helpers.specs import attribute_spec
 
-from dpindex import Ledger, PrivateIndex, Privatizer, Spec, attribute
+from dpindex import Ledger, PrivateIndex, Privatizer
 from dpindex.index import private_index
 from dpindex.storage import targets
 from dpindex.storage.directory import IndexDirectory
 
 COMMAND = (sys.executable, "-c", "from dpindex.cli import main; main()")
-SPEC = Spec("dp-oporp-staircase", dim=8, epsilon=20.0, adjacency=attribute(1.0))
-X = np.random.default_rng(0).uniform(-1, 1, (10, 8))
+SPEC = attribute_spec("dp-oporp-staircase", 8, epsilon=20.0)
+X = uniform(10, 8)
 
 
 @pytest.fixture
@@ -47,30 +47,20 @@ def releases(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "ledger"), [(4, True), (2, False)])
-def test_processes_add_at_once(index, tmp_path, count, ledger):
+def test_processes_add_at_once(index, tmp_path):
     """All are under way, and wait, before the first may write."""
     with IndexDirectory(index).held():
-        adding = []
-        for part in range(count):
-            files = f"x.npy --ids ids{part}.txt --ledger ledger"
-            if not ledger:  # the same vectors would be known again
-                files = f"x{part}.npy"
-                np.save(tmp_path / files, X / (1 + part))
-            adding.append(started(tmp_path, f"add ix {files}"))
+        lines = (f"add ix x.npy --ids ids{part}.txt --ledger ledger" for part in range(4))
+        adding = [started(tmp_path, line) for line in lines]
         for process in adding:
-            assert process.stderr is not None
             assert process.stderr.readline() == "waiting for another process that writes ix …\n"
     for process in adding:
         out, err = process.communicate()
         assert (process.returncode, err) == (0, ""), out
     ids = PrivateIndex.open(index).ids.tolist()
-    if ledger:
-        assert sorted(ids) == [f"{part}-{row}" for part in range(4) for row in range(10)]
-        assert releases(tmp_path / "ledger") == [(40, 1)]
-        assert not list(tmp_path.glob("*.unpublished"))
-    else:
-        assert ids == list(range(10 * count))
+    assert sorted(ids) == [f"{part}-{row}" for part in range(4) for row in range(10)]
+    assert releases(tmp_path / "ledger") == [(40, 1)]
+    assert not list(tmp_path.glob("*.unpublished"))
 
 
 @pytest.mark.slow
@@ -78,39 +68,11 @@ def test_of_two_that_add_the_same_at_once_one_is_refused(index, tmp_path):
     with IndexDirectory(index).held():
         adding = [started(tmp_path, "add ix x.npy") for _ in range(2)]
         for process in adding:
-            assert process.stderr is not None
             assert process.stderr.readline() == "waiting for another process that writes ix …\n"
     errors = [process.communicate()[1] for process in adding]
     assert sorted(process.returncode for process in adding) == [0, 2]
     assert "10 of these 10 vectors were released into this index before" in "".join(errors)
     assert len(PrivateIndex.open(index)) == 10
-
-
-@pytest.mark.slow
-def test_a_second_build_into_a_directory_is_refused_before_it_is_booked(
-    index,
-    tmp_path,
-    prints,
-    monkeypatch,
-):
-    """It is started, with ids of its own, when the first has booked and has drawn no code yet."""
-    build = f"build x.npy new {STAIRCASE} --ledger ledger"
-    plain = Privatizer.privatize
-    others = list[str]()
-
-    def privatize(self, *arguments, **options):
-        other = started(tmp_path, f"{build} --ids ids1.txt")
-        others.append(other.communicate()[1])
-        assert other.returncode == 2
-        return plain(self, *arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Privatizer, "privatize", privatize)
-        prints(f"{build} --ids ids0.txt")
-    assert len(others) == 1
-    assert "is being written by another process" in others[0]
-    assert releases(tmp_path / "ledger") == [(10, 1)]
-    assert len(PrivateIndex.open(tmp_path / "new")) == 10
 
 
 # Where an add stops: (module or class, name of what is called there).
@@ -123,19 +85,6 @@ STOPS = {
 }
 
 
-def stopping(patch, stop, end):
-    """Let the next call of that name end, where it is made after the ids were booked."""
-    owner, name = STOPS[stop]
-    plain = getattr(owner, name)
-
-    def called(*arguments, **options):
-        if Path("ledger").exists():
-            end()
-        return plain(*arguments, **options)
-
-    patch.setattr(owner, name, called)
-
-
 def _interrupted():
     raise KeyboardInterrupt
 
@@ -145,47 +94,26 @@ ADD = "add ix x.npy --ids ids0.txt --ledger ledger"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", STOPS)
-def test_an_add_that_was_interrupted_is_done_again(
-    index,
-    tmp_path,
-    run,
-    monkeypatch,
-    stop,
-):
-    with monkeypatch.context() as patch:
-        stopping(patch, stop, _interrupted)
-        assert run(ADD)[0] == 130
-    check_done_again(run, index, tmp_path)
-
-
-def check_done_again(run, index, folder):
+def test_an_add_that_was_interrupted_is_done_again(index, tmp_path, run, monkeypatch, stop):
     """The same command adds the ids, or says that they are there; each is booked once."""
-    assert releases(folder / "ledger") == [(10, 1)]
+    owner, name = STOPS[stop]
+    plain = getattr(owner, name)
+
+    def interrupted(*arguments, **options):
+        if Path("ledger").exists():  # the ids are booked
+            raise KeyboardInterrupt
+        return plain(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, interrupted)
+        assert run(ADD)[0] == 130
+    assert releases(tmp_path / "ledger") == [(10, 1)]
     code, _, error = run(ADD)
     assert code == 0 or "already in the index" in error, error
-    assert releases(folder / "ledger") == [(10, 1)]
+    assert releases(tmp_path / "ledger") == [(10, 1)]
     assert PrivateIndex.open(index).ids.tolist() == [f"0-{row}" for row in range(10)]
-    assert not list(folder.glob("*.unpublished"))
+    assert not list(tmp_path.glob("*.unpublished"))
     fails(run(ADD), "already in the index")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stop", ["booked, no code yet", "codes staged", "sealed, nothing visible"])
-def test_an_add_that_was_killed_is_done_again(
-    index,
-    tmp_path,
-    run,
-    stop,
-):
-    script = (
-        f"import os, sys; sys.path[:0] = {[str(path) for path in Path(__file__).parents[:2]]!r}\n"
-        "import pytest, test_concurrent as t, dpindex.cli\n"
-        f"t.stopping(pytest.MonkeyPatch(), {stop!r}, lambda: os._exit(9))\n"
-        f"sys.argv = ['dpindex', *{ADD!r}.split()]; dpindex.cli.main()"
-    )
-    killed = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False)
-    assert killed.returncode == 9
-    check_done_again(run, index, tmp_path)
 
 
 def test_what_was_added_and_removed_is_booked_again(
@@ -202,24 +130,6 @@ def test_what_was_added_and_removed_is_booked_again(
     fails(run(ADD), "was released before")
     prints(f"{ADD} --allow-rerelease")
     assert releases(tmp_path / "ledger") == [(10, 2)]
-
-
-def test_codes_that_were_booked_and_not_written_are_made_again(tmp_path, monkeypatch):
-    ledger = Ledger(tmp_path / "ledger")
-    ids = np.arange(10)
-
-    def made():
-        write_codes(tmp_path / "codes", SPEC, X, ids=ids, ledger=ledger)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Privatizer, "privatize", lambda *_, **__: _interrupted())
-        with pytest.raises(KeyboardInterrupt):
-            made()
-    made()
-    assert releases(tmp_path / "ledger") == [(10, 1)]
-    (tmp_path / "codes").unlink()  # or taken elsewhere: that cannot be known
-    with pytest.raises(ValueError, match="was released before"):
-        made()
 
 
 class TestDenoise:

@@ -11,18 +11,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers.refusals import refuses
+from helpers.specs import attribute_spec
 from independent.by_hand import write_index_by_hand
 
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import attribute
 from dpindex.storage.code_store import rows_per_segment
 from dpindex.storage.directory import IndexDirectory, IndexFiles
 from dpindex.storage.manifest import Manifest, Settings
 
-SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0, adjacency=attribute(1.0))
+SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=2.0)
 
 
 def _codes(n=4, spec=SPEC):
@@ -61,8 +61,8 @@ def test_only_what_belongs_is_there(saved):
         "ids/000000.ids",
         "ids/000001.ids",
         "manifest.json",
-        "segments 000000.codes",
-        "segments 000001.codes",
+        "segments/000000.codes",
+        "segments/000001.codes",
     ]
     manifest = json.loads((saved / "manifest.json").read_text())
     assert manifest["count"] == 8
@@ -111,7 +111,7 @@ def test_swapped_missing_and_renamed_files_are_noticed(saved, kind):
 
 
 def test_links_pipes_and_folders_are_not_read(saved, tmp_path):
-    for name in ("segments 000000.codes", "ids/000001.ids", "manifest.json"):
+    for name in ("segments/000000.codes", "ids/000001.ids", "manifest.json"):
         file = saved / name
         aside = tmp_path / "aside"
         file.rename(aside)
@@ -253,7 +253,7 @@ def test_saving_follows_no_link_out_of_the_directory(saved, tmp_path):
     (precious / "000009.codes").write_text("mine")
     (precious / "letter").write_text("mine")
     index = PrivateIndex.open(saved)
-    for name in ("manifest.json.tmp", "segments 000002.codes.tmp", "ids/000002.ids.tmp"):
+    for name in ("manifest.json.tmp", "segments/000002.codes.tmp", "ids/000002.ids.tmp"):
         (saved / name).symlink_to(precious / "letter")
     index.add_codes(_codes(1), ids=["new"])
     index.save(saved)
@@ -297,7 +297,7 @@ def test_settings_come_back():
 
 
 def test_segments_stay_small():
-    wide = Spec(method="raw-staircase", dim=50_000, epsilon=1.0, adjacency=attribute(1.0))
+    wide = attribute_spec("raw-staircase", 50_000, epsilon=1.0)
     assert rows_per_segment(wide) * 4 * wide.code_length <= 1 << 25
     assert rows_per_segment(SPEC) == 65536
 

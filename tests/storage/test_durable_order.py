@@ -10,9 +10,10 @@ import os
 import sqlite3
 from typing import Any
 
-import numpy as np
 import pytest
-from helpers.releases import build, write_codes
+from helpers.made_datasets import uniform
+from helpers.releases import build, filled_index, write_codes
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.storage.directory import IndexDirectory
@@ -23,9 +24,9 @@ from dpindex.storage.targets import IndexTarget
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="looks at calls of POSIX systems")
 
-SPEC = dpi.Spec("dp-oporp-staircase", dim=8, k=8, epsilon=2.0, adjacency=dpi.attribute(1.0))
+SPEC = attribute_spec("dp-oporp-staircase", 8, k=8, epsilon=2.0)
 INDEX = Settings(SPEC, "ip")
-VECTORS = np.random.default_rng(0).uniform(-1, 1, (24, 8))
+VECTORS = uniform(24, 8)
 IDS = [f"person-{row}" for row in range(24)]
 
 
@@ -133,8 +134,7 @@ def test_what_was_released_is_known_before_its_codes_are_seen(tmp_path, monkeypa
     def stopped(*_):
         raise KeyboardInterrupt
 
-    index = dpi.PrivateIndex(SPEC, metric="ip")
-    index.add(VECTORS)
+    index = filled_index(SPEC, VECTORS, metric="ip")
     with monkeypatch.context() as patch:
         patch.setattr(IndexTarget, "publish_files", stopped)
         patch.setattr(PrivateFolder, "publish", stopped)
@@ -146,7 +146,7 @@ def test_what_was_released_is_known_before_its_codes_are_seen(tmp_path, monkeypa
         assert not (tmp_path / name).exists()
         assert len(History.read(tmp_path / name).rows) == 24
     build(tmp_path / "built", INDEX, VECTORS)
-    index = dpi.PrivateIndex.open(tmp_path / "built")
+    index = dpi.open(tmp_path / "built")
     index.add(-VECTORS)
     monkeypatch.setattr(IndexDirectory, "publish_staged", stopped)
     with pytest.raises(KeyboardInterrupt):

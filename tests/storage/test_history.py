@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import scipy
 from helpers.commands import fails
+from helpers.made_datasets import uniform
 from helpers.refusals import refuses
-from helpers.releases import build
+from helpers.releases import build, filled_index
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.data import open_dataset
@@ -18,14 +20,12 @@ from dpindex.storage.history import History, released_path
 from dpindex.storage.manifest import Settings
 
 DIM = 8
-SPEC = dpi.Spec(
-    "dp-oporp-staircase", DIM, k=8, epsilon=3.0, bounds=(-1, 1), adjacency=dpi.attribute(1.0)
-)
+SPEC = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=3.0, bounds=(-1, 1))
 INDEX = Settings(SPEC, "ip")
 """Nothing is learned for inner products, so these tests are fast."""
 
-VECTORS = np.random.default_rng(0).uniform(-1, 1, (600, DIM)).astype(np.float32)
-OTHERS = np.random.default_rng(1).uniform(-1, 1, (600, DIM)).astype(np.float32)
+VECTORS = uniform(600, DIM).astype(np.float32)
+OTHERS = uniform(600, DIM, seed=1).astype(np.float32)
 AGAIN = "were released into this index before"
 METHOD = "--method dp-oporp-staircase --epsilon 3 --beta 1 --bounds -1 1 --metric ip"
 
@@ -52,12 +52,12 @@ def test_one_command_run_twice_releases_once(run, prints, tmp_path):
     prints("add ix w.npy")
     fails(run("add ix w.npy"), AGAIN, "(--allow-rerelease, --ids, --ledger)")
     fails(run("add ix w.npy --allow-rerelease"), "name the ledger")
-    assert len(dpi.PrivateIndex.open("ix")) == 1200
+    assert len(dpi.open("ix")) == 1200
     Path("ids.txt").write_text("\n".join(str(row) for row in range(2000, 2600)))
     counted = "--allow-rerelease --ledger book --ids ids.txt"
     prints(f"add ix w.npy {counted}")
     fails(run("add ix v.npy"), "counted in the ledger", "(--ledger)")
-    assert len(dpi.PrivateIndex.open("ix")) == 1800
+    assert len(dpi.open("ix")) == 1800
 
 
 FORMS = {
@@ -79,23 +79,12 @@ FORMS = {
 def test_the_same_vectors_are_known_in_any_form(index, form):
     with refuses(AGAIN):
         added(index, FORMS[form](VECTORS))
-    assert len(dpi.PrivateIndex.open(index)) == 600
+    assert len(dpi.open(index)) == 600
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".parquet"])
-def test_the_same_vectors_are_known_from_any_file(index, tmp_path, suffix):
-    place = tmp_path / f"vectors{suffix}"
-    if suffix == ".npy":
-        np.save(place, VECTORS)
-    elif suffix == ".npz":
-        np.savez(place, x=VECTORS)
-    elif suffix == ".csv":
-        np.savetxt(place, VECTORS, delimiter=",", fmt="%.9g")
-    else:
-        pa = pytest.importorskip("pyarrow")
-        from pyarrow import parquet
-
-        parquet.write_table(pa.table({"v": list(VECTORS)}), place)
+def test_the_same_vectors_are_known_from_a_file(index, tmp_path):
+    place = tmp_path / "vectors.csv"
+    np.savetxt(place, VECTORS, delimiter=",", fmt="%.9g")
     with open_dataset(place) as dataset, refuses(AGAIN):
         added(index, dataset)
 
@@ -103,11 +92,10 @@ def test_the_same_vectors_are_known_from_any_file(index, tmp_path, suffix):
 def test_it_is_known_whoever_added_it_first(tmp_path):
     """From memory, from a dataset, after a removal, into a copy that was saved elsewhere."""
     place = tmp_path / "ix"
-    index = dpi.PrivateIndex(SPEC, metric="ip")
-    index.add(VECTORS)
+    index = filled_index(SPEC, VECTORS, metric="ip")
     index.save(place)
     added(place, OTHERS)
-    index = dpi.PrivateIndex.open(place)
+    index = dpi.open(place)
     index.remove(index.ids)
     index.save(place)
     index.save(tmp_path / "copy")
@@ -115,10 +103,10 @@ def test_it_is_known_whoever_added_it_first(tmp_path):
         for vectors in (VECTORS, OTHERS):
             with refuses(AGAIN):
                 added(path, vectors)
-    opened = dpi.PrivateIndex.open(place)
+    opened = dpi.open(place)
     with refuses(AGAIN):
         opened.add(VECTORS)
-    fresh = np.random.default_rng(2).uniform(-1, 1, (50, DIM))
+    fresh = uniform(50, DIM, seed=2)
     opened.add(fresh)
     with refuses(AGAIN):  # not saved yet
         opened.add(fresh)
@@ -129,7 +117,7 @@ def test_others_are_added_without_a_word(index):
     moved = VECTORS.copy()
     moved[:, 0] = -moved[:, 0]
     assert added(index, moved) == 1800
-    few = np.vstack([VECTORS[:5], np.random.default_rng(3).uniform(-1, 1, (200, DIM))])
+    few = np.vstack([VECTORS[:5], uniform(200, DIM, seed=3)])
     assert added(index, few) == 2005  # some people are equal
 
 
@@ -248,12 +236,12 @@ def test_what_is_lost_or_damaged_is_not_known(index, tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="uses permissions of POSIX systems")
 def test_who_may_not_read_it_searches_and_saves_but_does_not_add(index, tmp_path):
     released_path(index).chmod(0o640)
-    opened = dpi.PrivateIndex.open(index)
+    opened = dpi.open(index)
     for _ in range(2):
         with refuses("run chmod 600"):
             opened.add(OTHERS)
     opened.save(tmp_path / "copy")
-    assert len(dpi.PrivateIndex.open(tmp_path / "copy")) == 600
+    assert len(dpi.open(tmp_path / "copy")) == 600
 
 
 def test_a_place_that_was_cleared_begins_anew(index):
@@ -271,7 +259,7 @@ def test_what_ctrl_c_leaves_in_an_index_is_known_again(index, monkeypatch, when)
             append(*arguments)
         raise KeyboardInterrupt
 
-    opened = dpi.PrivateIndex.open(index)
+    opened = dpi.open(index)
     with monkeypatch.context() as patch:
         patch.setattr(CodeStore, "append", cut)
         with pytest.raises(KeyboardInterrupt):

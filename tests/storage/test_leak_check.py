@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from helpers.commands import fails
 from helpers.refusals import refuses
-from helpers.releases import write_codes
+from helpers.releases import filled_index, write_codes
+from helpers.specs import attribute_spec
 from scipy import sparse
 
 from dpindex import Codebook, PrivateIndex, Spec, attribute, design, record
@@ -194,10 +195,9 @@ LIKE = (WHOLE + np.random.default_rng(6).integers(0, 60, (900, 40))).astype(np.f
 
 def _designed(public, **terms):
     made = design(public, epsilon=2.0, code_length=4, scale=255.0, **terms)
-    return Spec(
-        "dp-designed-laplace", 40, epsilon=2.0, adjacency=attribute(1.0), scale=255.0,
-        bounds=(0.0, 1.3), design=made,
-    )  # fmt: skip
+    return attribute_spec(
+        "dp-designed-laplace", 40, epsilon=2.0, scale=255.0, bounds=(0.0, 1.3), design=made
+    )
 
 
 @pytest.mark.parametrize("private", [LIKE, LIKE[:300], LIKE[::-1].astype(np.float64)])
@@ -220,10 +220,13 @@ def test_a_design_of_others_is_accepted():
     PrivateIndex(_designed(LIKE[:400])).add(LIKE[400:])
     PrivateIndex(_designed(LIKE)).add(LIKE[:1])
     bits = (np.random.default_rng(7).random((800, 40)) < 0.2).astype(np.float32)
-    spec = Spec(
-        "dp-designed-laplace", 40, epsilon=2.0, adjacency=attribute(1.0), bounds=(0.0, 1.0),
+    spec = attribute_spec(
+        "dp-designed-laplace",
+        40,
+        epsilon=2.0,
+        bounds=(0.0, 1.0),
         design=design(bits[:400], epsilon=2.0, code_length=8),
-    )  # fmt: skip
+    )
     PrivateIndex(spec).add(bits[400:])
 
 
@@ -239,7 +242,6 @@ def test_sparse_rows_of_millions_of_attributes_are_compared_with_a_design():
     rows.sum_duplicates()
     made = design(rows[:100], epsilon=1.0, code_length=8, window=0.7)
     terms = {"epsilon": 1.0, "adjacency": attribute(1.0), "bounds": (0.0, 9.0)}
-    index = PrivateIndex(Spec("dp-designed-laplace", 2_000_000, design=made, **terms))
-    index.add(rows[100:])
+    index = filled_index(Spec("dp-designed-laplace", 2_000_000, design=made, **terms), rows[100:])
     with refuses("public vectors are private vectors too"):
         index.add(rows)

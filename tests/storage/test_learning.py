@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.made_datasets import bucket_at
-from helpers.releases import dataset_of
+from helpers.made_datasets import bucket_at, uniform
+from helpers.releases import dataset_of, filled_index
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.decode.learning import learned
@@ -19,8 +20,8 @@ from dpindex.storage.targets import IndexOptions, IndexTarget, build_index
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 DIM = 24
-SPEC = dpi.Spec("dp-oporp-staircase", DIM, epsilon=6.0, bounds=(-1, 1), adjacency=dpi.attribute(1))
-CENTRES = np.random.default_rng(0).uniform(-1, 1, (12, DIM))
+SPEC = attribute_spec("dp-oporp-staircase", DIM, epsilon=6.0, bounds=(-1, 1))
+CENTRES = uniform(12, DIM)
 IDS = [f"id-{row}" for row in range(600)]
 
 
@@ -30,9 +31,7 @@ def vectors(rows=600, seed=1):
 
 
 def in_memory(folder, monkeypatch):
-    index = dpi.PrivateIndex(SPEC)
-    index.add(vectors())
-    return index
+    return filled_index(SPEC, vectors())
 
 
 def in_a_folder(folder, monkeypatch):

@@ -2,17 +2,19 @@
 
 import numpy as np
 import pytest
+from helpers.made_datasets import uniform
 from helpers.refusals import refuses
-from helpers.releases import build, write_codes
+from helpers.releases import filled_index, write_codes
+from helpers.specs import attribute_spec
 
-from dpindex import PrivateIndex, Spec, attribute
+from dpindex import PrivateIndex
 from dpindex.base.errors import InputError
 from dpindex.storage.code_store import Payload, payload_from_bytes, payload_to_bytes
 
 pa = pytest.importorskip("pyarrow")
 
-SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0, adjacency=attribute(1.0))
-VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))
+SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=2.0)
+VECTORS = uniform(12, 6)
 
 
 def titles(first, stop):
@@ -70,8 +72,7 @@ def test_what_cannot(values, match):
 
 def test_rows_stay_aligned(tmp_path):
     """Through adding with and without, removing, replacing, saving and opening."""
-    index = PrivateIndex(SPEC)
-    index.add(VECTORS[:3])
+    index = filled_index(SPEC, VECTORS[:3])
     index.save(tmp_path / "i")
     index.add(VECTORS[:4], payload=titles(3, 7))
     index.add(VECTORS[:2])
@@ -101,8 +102,7 @@ def test_rows_stay_aligned(tmp_path):
 
 
 def test_an_index_without_a_payload_has_no_trace_of_one(tmp_path):
-    index = PrivateIndex(SPEC)
-    index.add(VECTORS)
+    index = filled_index(SPEC, VECTORS)
     index.save(tmp_path / "i")
     assert not (tmp_path / "i" / "payload").exists()
     assert "payload" not in (tmp_path / "i" / "manifest.json").read_text()
@@ -113,8 +113,9 @@ def test_an_index_without_a_payload_has_no_trace_of_one(tmp_path):
 def test_a_file_holds_nothing_of_what_was_removed_or_masked(tmp_path):
     """Arrow keeps values under nulls, and pads slices with what lies beside them."""
     secret = pa.array(np.arange(777000, 777012), mask=np.arange(12) % 2 == 0)
-    index = PrivateIndex(SPEC)
-    index.add(VECTORS, payload={"word": [f"secret{i};" for i in range(12)], "n": secret})
+    index = filled_index(
+        SPEC, VECTORS, payload={"word": [f"secret{i};" for i in range(12)], "n": secret}
+    )
     index.remove([1, 2, 3, 5])
     index.save(tmp_path / "i")
     data = b"".join(f.read_bytes() for f in (tmp_path / "i" / "payload").iterdir())
@@ -155,8 +156,7 @@ def test_damaged_and_foreign_bytes_are_refused():
 
 
 def test_a_changed_payload_file_is_noticed(tmp_path):
-    index = PrivateIndex(SPEC)
-    index.add(VECTORS, payload=titles(0, 12))
+    index = filled_index(SPEC, VECTORS, payload=titles(0, 12))
     index.save(tmp_path / "i")
     (file,) = (tmp_path / "i" / "payload").iterdir()
     data = file.read_bytes()
@@ -166,25 +166,6 @@ def test_a_changed_payload_file_is_noticed(tmp_path):
     file.unlink()
     with refuses():
         PrivateIndex.open(tmp_path / "i")
-
-
-def test_a_build_resumes_with_the_same_payload_only(tmp_path):
-    path = tmp_path / "i"
-    calls = iter(range(100))
-
-    def stop(done, total, stage):
-        if stage == "privatizing" and next(calls) == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        build(path, SPEC, VECTORS, payload=titles(0, 12), rows=4, progress=stop)
-    assert not path.exists()
-    for other in (titles(1, 13), None):
-        with refuses("ids or payload differ"):
-            build(path, SPEC, VECTORS, payload=other, rows=4)
-    assert build(path, SPEC, VECTORS, payload=titles(0, 12), rows=4) == 8
-    _aligned(PrivateIndex.open(path))
-    assert len(list((path / "payload").iterdir())) == 3
 
 
 def test_codes_files_have_none(tmp_path):

@@ -4,11 +4,12 @@ import os
 import shutil
 import subprocess
 
-import numpy as np
 import pytest
+from helpers.made_datasets import uniform
 from helpers.refusals import refuses
 from helpers.release_faults import name_folder
 from helpers.releases import build
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.base.files import pack, unpack
@@ -16,9 +17,9 @@ from dpindex.storage.journal import RELEASE_MARK, identity
 
 ROWS = 24
 DIM = 8
-VECTORS = np.random.default_rng(0).uniform(-1, 1, (ROWS, DIM))
+VECTORS = uniform(ROWS, DIM)
 IDS = [f"person-{row}" for row in range(ROWS)]
-SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=8, epsilon=2.0, adjacency=dpi.attribute(1.0))
+SPEC = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=2.0)
 
 
 def stop(done, total, step):
@@ -79,7 +80,7 @@ def test_a_copy_that_is_put_back_is_refused_whatever_its_inode(tmp_path, copy):
         with refuses("copied, restored or moved here"):
             whole(tmp_path)
         assert not (tmp_path / "index").exists()
-    assert len(dpi.PrivateIndex.open(served)) == ROWS
+    assert len(dpi.open(served)) == ROWS
 
 
 def test_a_copy_that_is_moved_over_the_original_is_refused(tmp_path):

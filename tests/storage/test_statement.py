@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 from helpers.refusals import refuses
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
@@ -121,8 +123,7 @@ def test_one_vector_a_person_depends_on_that_person_alone():
 
 def test_a_statement_says_what_registries_ask(tmp_path):
     spec = Spec("dp-oporp-staircase", dim=4, k=4, epsilon=2.0, adjacency=attribute(0.5))
-    index = PrivateIndex(spec)
-    index.add(np.zeros((3, 4)))
+    index = filled_index(spec, np.zeros((3, 4)))
     index.save(tmp_path / "index")
     statement = statement_of(summarize(tmp_path / "index"))
     assert statement["epsilon"] == 2.0
@@ -139,7 +140,7 @@ def test_a_statement_says_what_registries_ask(tmp_path):
 
 
 def test_a_statement_never_calls_idp_dp(tmp_path):
-    spec = Spec("idp-signoporp-rr", dim=4, k=4, epsilon=2.0, adjacency=attribute(1.0))
+    spec = attribute_spec("idp-signoporp-rr", 4, k=4, epsilon=2.0)
     PrivateIndex(spec).save(tmp_path / "index")
     definition = statement_of(summarize(tmp_path / "index"))["definition"]
     assert definition == (
