@@ -249,11 +249,9 @@ class SpecsToTry:
             low, high = bounds
             public = public.clipped(low * terms["scale"], high * terms["scale"])
         delta = terms["delta"] if method.needs_delta else 0.0
-        signs = method.calibration.format.are_signs
         beta = self._goal.adjacency.largest_change(bounds)
-        noise = noise_variance(
-            epsilon, delta, signs=False
-        )  # best for signs too, within a hundredth
+        # The window of numbers recovers within a hundredth of the most that signs can, too.
+        noise = noise_variance(epsilon, delta, signs=False)
         if noise not in self._window_of:
             length = usual_length(epsilon, self._goal.dim)
             self._window_of[noise] = best_window(public, terms["scale"], beta, length, noise)
@@ -263,7 +261,7 @@ class SpecsToTry:
             beta=beta,
             code_length=k,
             delta=delta,
-            signs=signs,
+            signs=method.calibration.format.are_signs,
             scale=terms["scale"],
             window=self._window_of[noise],
             steps=MAX_STEPS if whole else _TRIED_STEPS,

@@ -417,12 +417,11 @@ def _retrieval(
     candidates: Sequence[int],
 ) -> dict[str, float]:
     """Return the quality and the speed of a search, by measure."""
-    count = min(_FOUND, len(trial.index))
     trial.nearest(queries[:1], 1, mode)  # the first search builds the search structure
-    is_deep = candidates[-1] > count
+    is_deep = candidates[-1] > _FOUND
     timed = queries[:BATCH_QUERIES] if is_deep else queries
     start = time.perf_counter()
-    found = trial.nearest(timed, count, mode)
+    found = trial.nearest(timed, _FOUND, mode)
     rate = len(found) / max(time.perf_counter() - start, 1e-9)
     if is_deep:  # one noise for all: more candidates find more
         found = trial.nearest(queries, candidates[-1], mode)
@@ -436,6 +435,5 @@ def _retrieval(
     for level in candidates:
         # The holder orders the first R answers exactly: the true ten among them come first.
         shares[recall_within(level)] = recall_of(nearest[:, :level], 10)
-    values = {name: float(share.mean()) for name, share in shares.items()}
-    values["rankings_per_second"] = rate
-    return values
+    means = {name: float(share.mean()) for name, share in shares.items()}
+    return {"rankings_per_second": rate, **means}

@@ -252,8 +252,8 @@ def best_odds(likelihoods: CodeLikelihoods, codes: Codes) -> Doubles:
     best = []
     for block in row_blocks(len(codes), _CODES):
         logs = likelihoods.logs(codes.take(block))
-        odds = log_odds(logs, len(logs) - 1)  # the last row is of no known vector
-        best.append(odds.max(axis=1))
+        # The last row is of no known vector.
+        best.append(log_odds(logs, len(logs) - 1).max(axis=1))
     return np.asarray(np.max(best, axis=0))
 
 

@@ -270,9 +270,8 @@ class _Planner:
         value = self._goal.value
         rows = self._screened_at(epsilon)
         self._progress(0, len(rows), "the best of them, in more detail")
-        leaders = self._near_best(rows)
         denoisable = self._denoisable(rows)
-        leaders = [row for row in leaders if row not in denoisable]
+        leaders = [row for row in self._near_best(rows) if row not in denoisable]
         rest = [row for row in rows if row not in (*denoisable, *leaders)]
         leaders = [
             *in_threads(partial(self.refined, kind="auto", stage=0), denoisable, self._workers),
@@ -280,7 +279,6 @@ class _Planner:
         ]
         near = self._near_best(leaders, _REFINEMENTS[0][0])[:_COMPARED]
         rest += [row for row in leaders if row not in near]
-        leaders = near
         self._sample.forget()
 
         def is_for_last(row: Row) -> bool:
@@ -290,11 +288,11 @@ class _Planner:
             return self.refined(row, "auto" if is_for_last(row) else None)
 
         if len(near) > 1 or is_for_last(near[0]):
-            leaders = [*in_threads(with_denoiser, near, self._workers)]
-        highest = max(map(value, leaders))
-        even = [row for row in leaders if value(row) >= (1 - _EVEN) * highest]
+            near = [*in_threads(with_denoiser, near, self._workers)]
+        highest = max(map(value, near))
+        even = [row for row in near if value(row) >= (1 - _EVEN) * highest]
         best = min(even, key=lambda row: (row.bytes_per_vector, -value(row)))
-        rest += [row for row in leaders if row is not best]
+        rest += [row for row in near if row is not best]
         self._sample.forget()
         # The best of many predictions is too high: it is promised what further queries find.
         return (self.promised(best), *self._goal.ranked(rest))
@@ -449,12 +447,11 @@ class _Planner:
         spec = row.spec
         population = self.promised_of(row)
         rounds = _rounds(spec, population, row.denoiser)
-        ladder = self._goal.ladder
         queries: int = population.queries.shape[0]
         if row.denoiser == "auto":
             queries = min(queries, QUERIES)
         (promised,) = predicted_rows(
-            spec, population, rounds, ladder, row.noise, row.denoiser,
+            spec, population, rounds, self._goal.ladder, row.noise, row.denoiser,
             queries=queries, plain=False, on_average=self._goal.on_average,
         )  # fmt: skip
         return replace(promised, centroids=row.centroids, test=self._self_test(spec, queries))
@@ -554,7 +551,7 @@ def _rounds(
     length = spec.code_length
     codes = min(max(_FITTED_CODES, _FITTED_PER_COORDINATE * length), _FITTED_NUMBERS // length)
     vectors: int = population.vectors.shape[0]
-    return max(1, round(share * codes) // vectors)
+    return round(share * codes) // vectors
 
 
 def _first_of_each(items: Iterable[_Item], kind: Callable[[_Item], object]) -> list[_Item]:

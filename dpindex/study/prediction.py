@@ -198,7 +198,7 @@ class Prediction:
         rows = population.vectors.shape[0]
         stored = 2 * population.vectors.size // rows  # a near rank has the entries of two vectors
         of_near = population.near.shape[1] * max(stored, self._spec.code_length)
-        return int(max(1, _MAX_NUMBERS // max(of_near, self._rounds * rows)))
+        return int(_MAX_NUMBERS // max(of_near, self._rounds * rows))
 
     def _queries(self, asked: Integers) -> tuple[Queries, Queries]:
         """Return private and exact queries; a private one is one code of its vector."""

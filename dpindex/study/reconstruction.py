@@ -479,8 +479,9 @@ def reconstructor_of(
 
     Its denoiser is the strongest: :func:`attackers_denoiser`.
     """
-    strongest = attackers_denoiser(spec, codes.take(slice(FITTED)), denoiser)
-    return Reconstructor(spec, public, strongest)
+    return Reconstructor(
+        spec, public, attackers_denoiser(spec, codes.take(slice(FITTED)), denoiser)
+    )
 
 
 def cosines(estimates: Floats, originals: Floats) -> Doubles:

@@ -155,9 +155,8 @@ class Trial:
 
         The attacker knows some other vectors of the base too.
         """
-        spec = self.index.spec
         others = public_rows(len(self.index), self._width, self.known)
-        crowd_size = decoder_of(spec).likelihoods.crowd_size
+        crowd_size = decoder_of(self.index.spec).likelihoods.crowd_size
         crowd = others[spaced(len(others), crowd_size)]
         codes = self.index.codes
         return measure_linkage(
@@ -263,15 +262,12 @@ def measure_linkage(
     count = known.shape[0]
     everyone = known if crowd is None else stacked([known, crowd])
     likelihoods = decoder_of(projector.spec).likelihoods(projector, everyone)
-    of_own = log_odds(likelihoods.logs(own), count)
-    own_odds = np.diagonal(of_own)[:, None]
+    own_odds = np.diagonal(log_odds(likelihoods.logs(own), count))[:, None]
     margin = _TIE * np.maximum(np.abs(own_odds), 1.0)
-    least = own_odds - margin
-    better = np.zeros(count, dtype=np.int64)
-    tied = np.zeros(count, dtype=np.int64)
-    for block in row_blocks(len(codes), max(1, MAX_SCORES // everyone.shape[0])):
+    better, tied = np.zeros((2, count), dtype=np.int64)
+    for block in row_blocks(len(codes), MAX_SCORES // everyone.shape[0]):
         logs = likelihoods.logs(codes.take(block))
-        lead = log_odds(logs, count, least) - own_odds
+        lead = log_odds(logs, count, own_odds - margin) - own_odds
         better += (lead > margin).sum(axis=1)
         tied += (np.abs(lead) <= margin).sum(axis=1)
     return Linkage(better, tied)
@@ -306,13 +302,13 @@ def log_odds(logs: Floats, rows: int, least: Doubles | float = -np.inf) -> Doubl
     odds: Doubles = logs[:rows] - np.logaddexp(first, others)
     # Of the likeliest row they are known to full precision: 1 − p would lose it.
     columns = np.flatnonzero(likeliest < rows)
-    likeliest = likeliest[columns]
-    odds[likeliest, columns] = -np.inf
+    known = likeliest[columns], columns
+    odds[known] = -np.inf
     # So far shares: of those below a third, odds are higher by less than a half.
     counts = odds >= np.minimum(least - 0.5, -1.1)
     shares = odds[counts]
     odds[counts] = shares - np.log1p(-np.exp(shares))
-    odds[likeliest, columns] = (first - others)[columns]
+    odds[known] = (first - others)[columns]
     return odds
 
 

@@ -73,7 +73,7 @@ class GroundTruth:
         largest = max(self.ids.max(), found.max(initial=0))
         columns = 2 + int(largest)
         relevant = np.empty(found.shape, dtype=np.bool_)
-        for block in row_blocks(len(self.ids), max(1, _MARKS // columns)):
+        for block in row_blocks(len(self.ids), _MARKS // columns):
             ids = self.ids[block]
             marks = np.zeros((len(ids), columns), dtype=np.bool_)
             np.put_along_axis(marks, ids, true[block], axis=1)
