@@ -531,21 +531,22 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         rows = whole_number(facts["rows"], "rows", 0, 2**63)
         count = whole_number(facts["iterations"], "iterations", 0, len(arrays))
         linear = _read_filter(arrays, "linear.", spec)
-        iterations: list[EPIteration] = []
+        parts: list[tuple[MixtureFilter, CalibrationBins]] = []
         components = 0
-        if count:
-            max_variance = finite_number(facts["max_variance"], "max_variance", above=0.0)
-            table = ScoreTable(Channel(spec).likelihood, max_variance)
         for number in range(count):
             filter_ = _read_filter(arrays, f"{number}.filter.", spec)
             sizes = {"2": 2, "B": CalibrationBins.BINS}
-            bins = _read(arrays, f"{number}.bins.", CalibrationBins, sizes)
-            iterations.append(EPIteration(filter_, bins, table))
+            parts.append((filter_, _read(arrays, f"{number}.bins.", CalibrationBins, sizes)))
             components = filter_.prior.components
         error_variance = checked_array(arrays.pop("error_variance"), "f8", "E", {})
         fits = len(error_variance) in (0, components)
         if arrays or not fits or (error_variance < 0).any():
             raise ValueError("error_variance")
+        iterations = []
+        if count:  # a table takes longer than all the rest: of what is sound alone
+            max_variance = finite_number(facts["max_variance"], "max_variance", above=0.0)
+            table = ScoreTable(Channel(spec).likelihood, max_variance)
+            iterations = [EPIteration(filter_, bins, table) for filter_, bins in parts]
         return Denoiser(spec, error, rows, linear, tuple(iterations), error_variance)
     except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError):
         sentence = "these bytes are not a denoiser of this index; learn it again."
