@@ -909,7 +909,7 @@ def unclipped(numpy: Any) -> Any:
 CONVOLUTION = ("test_codes_are_the_convolution_of_cells_and_dither",)
 PATHS_STAIRCASE = ("test_what_ships_passes[dp-oporp-staircase]",)
 PATHS_CAP = ("test_what_ships_passes[record-cap]",)
-LARGE = ("test_several_tasks_chunks_and_files_pass[dp-oporp-staircase0]",)
+LARGE = ("test_several_tasks_chunks_and_files_pass[dp-oporp-staircase]",)
 LARGE_CAP = ("test_several_tasks_chunks_and_files_pass[record-cap]",)
 LARGE_SOFTMAX = ("test_several_tasks_chunks_and_files_pass[codebook-softmax]",)
 ORACLE = ("test_codes_are_those_of_the_oracle",)

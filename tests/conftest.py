@@ -153,6 +153,18 @@ def known_noise(monkeypatch):
     seed_noise(monkeypatch)
 
 
+@pytest.fixture(scope="module")
+def one_stream_check():
+    """The exact audit looks at the secret stream once for a file of tests, as it forks for that."""
+    from dpindex.audit import exact
+    from dpindex.mechanism.secret_random import secret_stream
+
+    check = exact.stream_check(secret_stream)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "stream_check", lambda _: check)
+        yield
+
+
 @pytest.fixture
 def few_queries(monkeypatch):
     """Plans predict with 200 queries, not 1000: for tests of what they say and advise."""

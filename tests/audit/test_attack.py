@@ -4,8 +4,6 @@ Every run on an honest mechanism is made at confidence 1 − 1e-6, so that it ca
 with probability at most 1e-6.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from fractions import Fraction
@@ -13,17 +11,19 @@ from itertools import count
 
 import numpy as np
 import pytest
+from helpers.refusals import refuses
+from helpers.releases import codes_of
+from helpers.specs import attribute_spec
+from numpy.random import default_rng
 from scipy import stats
 from typer.testing import CliRunner
 
 from dpindex import (
     Codebook,
     Dense,
-    InputError,
     Privatizer,
     Repeated,
     Spec,
-    attribute,
     l2,
     record,
 )
@@ -37,20 +37,16 @@ from dpindex.audit.pairs import worst_pairs
 from dpindex.cli import app
 
 SURE = 1 - 1e-6
-BOOK = Codebook(np.random.default_rng(1).normal(size=(60, 24)))
-STAIRCASE = Spec("dp-oporp-staircase", dim=48, k=16, epsilon=1.0, adjacency=attribute(1.0))
+BOOK = Codebook(default_rng(1).normal(size=(60, 24)))
+STAIRCASE = attribute_spec("dp-oporp-staircase", dim=48, k=16, epsilon=1.0)
 HONEST = {
     "staircase": STAIRCASE,
-    "laplace": Spec("dp-oporp-laplace", dim=48, k=16, epsilon=1.0, adjacency=attribute(1.0)),
-    "square wave": Spec(
-        "raw-square-wave", dim=16, epsilon=1.0, bounds=(0, 1), adjacency=attribute(1.0)
-    ),
-    "response": Spec("dp-signoporp-rr", dim=48, k=16, epsilon=1.0, adjacency=attribute(1.0)),
-    "geometric": Spec(
-        "dp-signoporp-geometric", dim=48, k=16, epsilon=1.0, adjacency=attribute(1.0)
-    ),
-    "smooth": Spec("dp-signoporp-rr-smooth", dim=48, k=16, epsilon=1.0, adjacency=attribute(1.0)),
-    "gaussian": Spec("dp-oporp", dim=48, k=16, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0)),
+    "laplace": attribute_spec("dp-oporp-laplace", dim=48, k=16, epsilon=1.0),
+    "square wave": attribute_spec("raw-square-wave", dim=16, epsilon=1.0, bounds=(0, 1)),
+    "response": attribute_spec("dp-signoporp-rr", dim=48, k=16, epsilon=1.0),
+    "geometric": attribute_spec("dp-signoporp-geometric", dim=48, k=16, epsilon=1.0),
+    "smooth": attribute_spec("dp-signoporp-rr-smooth", dim=48, k=16, epsilon=1.0),
+    "gaussian": attribute_spec("dp-oporp", dim=48, k=16, epsilon=1.0, delta=1e-6),
 }
 RECORD = {
     "cap": Spec("record-cap", dim=24, k=64, epsilon=1.0, adjacency=record()),
@@ -71,10 +67,10 @@ def test_h6_a_declared_norm_does_not_stop_the_attack(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECORD)
 def test_records_are_told_apart_by_nearly_one(name):
-    # Repeated runs are expected 5 standard deviations or more above 0.95. That five percent more
-    # are seen is held by test_mutations.py.
-    report = attack(RECORD[name], trials=600_000, confidence=SURE)
-    assert 0.95 <= report.lower_bound <= 1.0, str(report)
+    # Found 0.95 ± 0.003 and 0.96: ten deviations above what is asked. That five percent more are
+    # seen is held by test_mutations.py.
+    report = attack(RECORD[name], trials=100_000, confidence=SURE)
+    assert 0.92 <= report.lower_bound <= 1.0, str(report)
     assert not report.violated
 
 
@@ -83,7 +79,7 @@ def test_a_record_and_its_opposite_have_nothing_in_common():
         (pair,) = worst_pairs(spec)
         one, other = pair.rows
         np.testing.assert_array_equal(one, -other)
-        codes = Privatizer(replace(spec, epsilon=64.0)).privatize(np.stack(pair.rows))
+        codes = codes_of(replace(spec, epsilon=64.0), np.stack(pair.rows))
         first, second = pair.observe(codes)[:, 0]
         assert first < 0 < second
 
@@ -101,25 +97,21 @@ def test_claimed_one_is_seen_as_nearly_one(name):
 
 @pytest.mark.parametrize("epsilon", [0.1, 4.0])
 def test_other_budgets(epsilon):
-    spec = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=epsilon, adjacency=attribute(1.0))
+    spec = attribute_spec("dp-oporp-staircase", dim=24, k=8, epsilon=epsilon)
     # Found 0.091 ± 0.001 and 3.95 ± 0.01: 13 standard deviations above what is asked.
     report = attack(spec, trials=250_000, confidence=SURE)
     assert 0.8 * epsilon <= report.lower_bound <= epsilon, str(report)
 
 
 def test_repetitions_are_read_together():
-    spec = Spec(
-        "dp-signoporp-rr", dim=24, k=16, epsilon=1.0, variant=Repeated(4), adjacency=attribute(1.0)
-    )
+    spec = attribute_spec("dp-signoporp-rr", dim=24, k=16, epsilon=1.0, variant=Repeated(4))
     report = attack(spec, trials=60_000, confidence=SURE)
     assert 0.7 <= report.lower_bound <= 1.0, str(report)
 
 
 @pytest.mark.parametrize("entries", ["gaussian", "rademacher", "uniform", "very-sparse"])
 def test_every_kind_of_map_can_be_attacked(entries):
-    spec = Spec(
-        "dp-rp-l", dim=24, k=8, epsilon=1.0, variant=Dense(entries), adjacency=attribute(1.0)
-    )
+    spec = attribute_spec("dp-rp-l", dim=24, k=8, epsilon=1.0, variant=Dense(entries))
     for pair in worst_pairs(spec):
         assert (np.abs(pair.rows[1] - pair.rows[0]) <= 1).all()
     report = attack(spec, trials=4000, confidence=SURE)
@@ -127,7 +119,7 @@ def test_every_kind_of_map_can_be_attacked(entries):
 
 
 def test_idp_is_shown_not_to_be_dp_and_not_called_violated():
-    spec = Spec("idp-signoporp-rr", dim=48, k=16, epsilon=1.0, adjacency=attribute(1.0))
+    spec = attribute_spec("idp-signoporp-rr", dim=48, k=16, epsilon=1.0)
     report = attack(spec, trials=4000, confidence=SURE)
     assert report.lower_bound > 3.0
     assert not report.violated
@@ -136,17 +128,16 @@ def test_idp_is_shown_not_to_be_dp_and_not_called_violated():
 
 def test_what_has_no_attack_is_refused():
     whole = Spec("row-oporp-g", dim=8, k=4, epsilon=1.0, delta=1e-6, adjacency=l2(2.0))
-    long = Spec(
+    long = attribute_spec(
         "dp-signrp-rr",
         dim=8,
         k=4,
         epsilon=1.0,
         delta=1e-6,
         variant=Dense("gaussian", min_norm=4.0),
-        adjacency=attribute(1.0),
     )
     for spec in (whole, long):
-        with pytest.raises(InputError, match="there is no attack"):
+        with refuses("there is no attack"):
             attack(spec, trials=1000)
 
 
@@ -176,7 +167,6 @@ def test_pairs_are_neighbours_attribute_by_attribute(name):
             ).tolist()
         assert len(set(moved)) == len(moved) >= len(pair.group)
         assert np.count_nonzero(one != other) == len(pair.group)
-        assert pair.single is not None
         assert np.count_nonzero(pair.single.rows[0] != pair.single.rows[1]) == 1
 
 
@@ -190,7 +180,7 @@ def test_clopper_pearson_agrees_with_scipy():
 
 def test_the_bound_is_wrong_no_more_often_than_said():
     """P = ½ against ½/e, alpha = 10 %: 4000 fair runs; more than 460 false alarms is 1e-6."""
-    rng = np.random.default_rng(5)
+    rng = default_rng(5)
     hits = rng.binomial(2000, [[0.5], [0.5 / np.e]], (2, 4000))
     bounds = epsilon_lower_bound(hits, (2000, 2000), 0.0, 0.1)
     assert np.count_nonzero(bounds > 1.0) <= 400 + 3 * 20
@@ -213,13 +203,13 @@ def test_gaussian_epsilon_at_reference_values():
     ],
 )
 def test_bad_input_is_refused(changes, message):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         attack(STAIRCASE, **changes)
 
 
 def test_baselines_have_no_claim():
-    with pytest.raises(InputError, match="promises nothing"):
-        attack(Spec("none-oporp", dim=4, adjacency=attribute(1.0)))
+    with refuses("promises nothing"):
+        attack(attribute_spec("none-oporp", dim=4))
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.projections import Sensitivity
 from dpindex.mechanism.projections.dense import Designed
 
+pytestmark = pytest.mark.usefixtures("one_stream_check")
 METHODS = ["dp-designed-laplace", "dp-designed-gaussian", "dp-signdesigned-geometric"]
 
 
@@ -65,7 +66,6 @@ def test_levels_as_wide_as_one_entry_are_for_bins_alone(monkeypatch):
 def test_a_heavy_design_is_refused_whatever_was_checked_before(spec, monkeypatch):
     """Its law is told of the 5 %, and still: a design states that its columns cost one beta."""
     design = spec.design
-    assert design is not None
     heavy = altered(design, np.trunc(1.05 * design.entries))
     with pytest.raises(dpi.NoGuaranteeError):
         dpi.Design.from_bytes(heavy)
@@ -78,7 +78,6 @@ def test_a_heavy_design_is_refused_whatever_was_checked_before(spec, monkeypatch
 def test_another_matrix_than_the_one_that_is_named(spec):
     """The applied map is that of another design, a permutation of columns, as heavy as this one."""
     design = spec.design
-    assert design is not None
     other = Designed(dpi.Design.from_bytes(altered(design, design.entries[:, ::-1])))
     vars(spec)["projection"] = other
     assert "design: columns of the matrix, and the centre on the grid" in verify(spec).failed
@@ -87,6 +86,5 @@ def test_another_matrix_than_the_one_that_is_named(spec):
 
 @pytest.mark.parametrize("change", [0.05, np.nan, 1e9], ids=["between steps", "none", "far out"])
 def test_a_centre_that_is_not_on_the_grid(spec, change):
-    assert spec.offset is not None
     vars(spec)["offset"] = spec.offset + change
     assert "design: columns of the matrix, and the centre on the grid" in verify(spec).failed

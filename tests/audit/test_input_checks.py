@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.refusals import refuses
 from self_test.second_reading import refuted
 from typer.testing import CliRunner
 
@@ -12,6 +13,7 @@ from dpindex.base.errors import InputError
 from dpindex.cli import app
 from dpindex.race import SRP, PairedSRP, PStable, RaceSketch, SketchSpec
 
+pytestmark = pytest.mark.usefixtures("one_stream_check")
 PURE = SketchSpec(3, 20, 16, PStable(1.0, 2), 1.0)
 
 
@@ -51,7 +53,7 @@ def test_on_the_command_line(tmp_path):
     a, b = (RaceSketch(PURE).fit(x).release() for _ in range(2))
     a.save(path)
     assert read_claim(path) == (PURE, None)
-    with pytest.raises(InputError, match="no attack on a sketch"):
+    with refuses("no attack on a sketch"):
         attack(PURE)
     shown = CliRunner().invoke(app, ["audit", str(path), "--exact"])
     assert shown.exit_code == 0, shown.output
@@ -66,5 +68,5 @@ def test_on_the_command_line(tmp_path):
     assert isinstance(attacked.exception, InputError)
     assert "--exact" in str(attacked.exception)
     a.merge(b).save(merged)
-    with pytest.raises(InputError, match="verify each of them"):
+    with refuses("verify each of them"):
         read_claim(merged)

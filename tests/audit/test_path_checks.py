@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.specs import codebook
+from helpers.specs import attribute_spec, codebook
 from helpers.streams import Seeded
 from self_test import check_paths
 from self_test.probes import exact_integers, probe_rows
@@ -29,30 +29,44 @@ from dpindex.mechanism.spec import Projector
 from dpindex.race import PStable, SketchSpec
 from dpindex.storage.release import ReleaseRun
 
-STAIRCASE = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0, adjacency=attribute(1.0))
+STAIRCASE = attribute_spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0)
 CAP = Spec("record-cap", dim=24, k=64, epsilon=1.0, adjacency=record())
-WAVE = Spec("raw-square-wave", dim=8, epsilon=1.0, bounds=(0.0, 1.0), adjacency=attribute(1.0))
+WAVE = attribute_spec("raw-square-wave", dim=8, epsilon=1.0, bounds=(0.0, 1.0))
 WHOLE = {"dim": 24, "epsilon": 1.0}
-WIDE = Spec("dp-oporp-laplace", 24, 8, 0.3, bounds=(-3000.0, 3000.0), adjacency=attribute(1.0))
+WIDE = attribute_spec("dp-oporp-laplace", 24, 8, 0.3, bounds=(-3000.0, 3000.0))
 PLAIN = {**WHOLE, "adjacency": attribute(1.0)}
+SKETCH = SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0)
+BOOKS = [
+    Spec("record-codebook", adjacency=record(), codebook=codebook(24), **WHOLE),
+    Spec("codebook-softmax", codebook=codebook(24), record_epsilon=4.0, **PLAIN),
+]
 ONE_OF_EACH = [
     STAIRCASE,
     WAVE,
     WIDE,
     Spec("dp-rp-g-opt", k=8, delta=1e-6, **PLAIN),
     Spec("row-oporp-g", k=8, delta=1e-6, adjacency=l2(2.0), **WHOLE),
-    Spec("dp-rp-l", k=8, dim=24, epsilon=0.1, adjacency=attribute(1.0)),
+    attribute_spec("dp-rp-l", k=8, dim=24, epsilon=0.1),
     Spec("dp-signoporp-rr-smooth", k=8, variant=Repeated(2), **PLAIN),
     Spec("dp-signrp-geometric", k=8, variant=Dense("uniform"), **PLAIN),
     Spec("dp-signrp-rr", k=4, delta=1e-6, variant=Dense("gaussian", min_norm=4.0), **PLAIN),
     Spec("idp-signrp-rr", k=9, **PLAIN),
     Spec("idp-signoporp-g", k=8, delta=1e-6, **PLAIN),
-    Spec("record-cap", k=64, adjacency=record(), **WHOLE),
-    Spec("record-codebook", adjacency=record(), codebook=codebook(24), **WHOLE),
-    Spec("codebook-softmax", codebook=codebook(24), record_epsilon=4.0, **PLAIN),
-    SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0),
-    SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0, 1e-6),
+    CAP,
+    *BOOKS,
+    SKETCH,
+    replace(SKETCH, delta=1e-6),
 ]
+OPTIONS = {
+    "norm": attribute_spec("raw-gaussian", 12, epsilon=1.0, delta=1e-6, norm=1.0),
+    "clip": attribute_spec("dp-oporp-staircase", 24, 8, 1.0, bounds=(-0.3, 0.6), clip=True),
+    "scale": attribute_spec("dp-signoporp-geometric", 24, 9, 1.0, scale=255.0),
+}
+
+
+def name(spec):
+    return getattr(spec, "method", "sketch")
+
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* were clipped to them")
 
@@ -62,49 +76,19 @@ def test_every_law_is_here():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", ONE_OF_EACH, ids=lambda s: getattr(s, "method", "sketch"))
+@pytest.mark.parametrize("spec", ONE_OF_EACH, ids=name)
 def test_what_ships_passes(spec):
     assert check_paths(spec, large=False).failed == ()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", [STAIRCASE, CAP], ids=lambda spec: spec.method)
-def test_a_check_that_runs_alone_passes(spec):
-    checks = check_paths(spec, large=False).checks[:-3]  # the last are of all streams
-    for check in checks:
-        (alone,) = check_paths(spec, large=False, only=check.name).checks
-        assert (alone.name, alone.passed) == (check.name, True)
+@pytest.mark.parametrize("option", OPTIONS)
+def test_what_a_spec_may_state_besides_passes(option):
+    assert check_paths(OPTIONS[option], large=False).failed == ()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "spec",
-    [
-        STAIRCASE,
-        Spec("raw-gaussian", dim=12, epsilon=1.0, delta=1e-6, norm=1.0, adjacency=attribute(1.0)),
-        Spec(
-            "dp-oporp-staircase",
-            dim=24,
-            k=8,
-            epsilon=1.0,
-            bounds=(-0.3, 0.6),
-            clip=True,
-            adjacency=attribute(1.0),
-        ),
-        Spec(
-            "dp-signoporp-geometric",
-            dim=24,
-            k=9,
-            epsilon=1.0,
-            scale=255.0,
-            adjacency=attribute(1.0),
-        ),
-        CAP,
-        *(spec for spec in ONE_OF_EACH if getattr(spec, "codebook", None) is not None),
-        SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0),
-    ],
-    ids=lambda spec: getattr(spec, "method", "sketch"),
-)
+@pytest.mark.parametrize("spec", [STAIRCASE, CAP, *BOOKS, SKETCH], ids=name)
 def test_several_tasks_chunks_and_files_pass(spec):
     assert check_paths(spec).failed == ()
 
@@ -113,7 +97,7 @@ def test_several_tasks_chunks_and_files_pass(spec):
 @pytest.mark.parametrize("method", ["raw-laplace", "raw-staircase"])
 def test_a_second_decoder_draws_the_same(method, epsilon):
     """By counting boundaries below a number, not by looking up buckets."""
-    source = Spec(method, dim=4, epsilon=epsilon, adjacency=attribute(1.0)).law.source
+    source = attribute_spec(method, dim=4, epsilon=epsilon).law.source
     stream = Recorder(Seeded(3))
     drawn = source.sample(300_000, stream)
     words = Replay(stream.reads)
@@ -192,7 +176,7 @@ def test_a_ledger_that_is_told_too_late_is_named(monkeypatch):
 
 
 def test_low_a_guarantee_in_other_units_is_named(monkeypatch):
-    spec = Spec("dp-oporp-staircase", dim=8, k=4, epsilon=1.0, scale=0.01, adjacency=attribute(1.0))
+    spec = attribute_spec("dp-oporp-staircase", dim=8, k=4, epsilon=1.0, scale=0.01)
     assert verify(spec).passed
     wrong = replace(spec.guarantee, adjacency=spec.adjacency)
     monkeypatch.setattr(Spec, "guarantee", wrong)
@@ -201,13 +185,12 @@ def test_low_a_guarantee_in_other_units_is_named(monkeypatch):
 
 def test_low_levels_by_a_reciprocal(monkeypatch):
     """Rounding in single precision shows only where the sampler runs in single precision."""
-    spec = Spec(
+    spec = attribute_spec(
         "dp-signrp-geometric",
         dim=24,
         k=8,
         epsilon=8.0,
         variant=Dense("uniform"),
-        adjacency=attribute(1.0),
     )
 
     def perturb(law, x, stream):
@@ -222,7 +205,7 @@ def test_low_levels_by_a_reciprocal(monkeypatch):
 
 @pytest.mark.parametrize("clip", [False, True])
 def test_low_min_norm_is_that_after_clipping(clip, monkeypatch):
-    spec = Spec(
+    spec = attribute_spec(
         "dp-signrp-rr",
         dim=24,
         k=4,
@@ -230,7 +213,6 @@ def test_low_min_norm_is_that_after_clipping(clip, monkeypatch):
         delta=1e-6,
         variant=Dense("gaussian", min_norm=2.0),
         clip=clip,
-        adjacency=attribute(1.0),
     )
     original = Projector.norms
 

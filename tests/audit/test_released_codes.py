@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from helpers.releases import codes_of, filled_index
 from helpers.streams import Seeded
 from typer.testing import CliRunner
 
-from dpindex import PrivateIndex, Privatizer, Spec, attribute, l2
+from dpindex import PrivateIndex, Spec, attribute, l2
 from dpindex.audit import examine
 from dpindex.audit.input_checks import code_checks
 from dpindex.audit.law_verifiers import law_verifier
@@ -57,14 +58,14 @@ def test_codes_without_noise_are_refuted(spec):
 def test_codes_with_the_claimed_noise_are_not(spec, known_noise):
     x = clusters(spec)
     for vectors in (x, np.repeat(x[:1], len(x), axis=0), x[:1], x[:7]):
-        report = examine(Privatizer(spec).privatize(vectors), spec)
+        report = examine(codes_of(spec, vectors), spec)
         assert report.passed, str(report)
 
 
 @pytest.mark.slow
 def test_too_little_noise_on_equal_vectors_is_refuted(known_noise):
     """Equal vectors show the noise itself."""
-    weaker = Privatizer(STAIRCASE.with_epsilon(2.0)).privatize(np.zeros((20_000, 48)))
+    weaker = codes_of(STAIRCASE.with_epsilon(2.0), np.zeros((20_000, 48)))
     scale = STAIRCASE.law.scale / STAIRCASE.with_epsilon(2.0).law.scale
     stored = np.rint(weaker.stored / scale).astype(np.int32)
     assert not examine(STAIRCASE.format.codes(stored), STAIRCASE).passed
@@ -77,7 +78,6 @@ def test_the_characteristic_function_is_that_of_the_draws(spec):
     source = spec.law.source
     cells = source.sample(1_000_000, Seeded(5)).astype(np.int64) >> source.cell_bits
     spread = verifier.spread()
-    assert spread is not None
     times = np.array([0.3, 1.0, 2.0]) / spread
     found = [abs(np.exp(1j * t * cells).mean()) for t in times]
     np.testing.assert_allclose(verifier.characteristic(times), found, atol=6e-3)
@@ -108,8 +108,7 @@ def test_an_index_of_noiseless_codes_does_not_pass_in_silence(tmp_path):
 
 
 def test_an_index_with_noise_passes_with_the_caveat(tmp_path):
-    index = PrivateIndex(STAIRCASE)
-    index.add(clusters(STAIRCASE, 200))
+    index = filled_index(STAIRCASE, clusters(STAIRCASE, 200))
     index.save(tmp_path / "index")
     done = CliRunner().invoke(app, ["audit", str(tmp_path / "index"), "--exact"])
     assert "these codes: not refuted" in done.output

@@ -7,14 +7,16 @@ import pytest
 from self_test.second_reading import REPLAY, refuted
 
 import dpindex as dpi
+from dpindex import Codebook, Guarantee, Spec, attribute, l2
 from dpindex.audit.attack import attack
 from dpindex.audit.exact import verify
 from dpindex.mechanism.noise.symbols import SoftmaxResponse, falling_weights
 from dpindex.mechanism.projections.dense import codeword_scores
 
+pytestmark = pytest.mark.usefixtures("one_stream_check")
 DIM = 12
-BOOK = dpi.Codebook(np.random.default_rng(3).normal(size=(30, DIM)).clip(-1, 1))
-BETA = dpi.attribute(0.5)
+BOOK = Codebook(np.random.default_rng(3).normal(size=(30, DIM)).clip(-1, 1))
+BETA = attribute(0.5)
 
 
 @pytest.fixture(autouse=True)
@@ -25,10 +27,10 @@ def _new_maps():
 
 def spec(**terms):
     ordinary = {"epsilon": 2.0, "adjacency": BETA, "record_epsilon": 6.0}
-    return dpi.Spec("codebook-softmax", DIM, codebook=BOOK, **{**ordinary, **terms})
+    return Spec("codebook-softmax", DIM, codebook=BOOK, **{**ordinary, **terms})
 
 
-ADJACENCIES = (BETA, dpi.l2(0.5), dpi.l2(2.0))
+ADJACENCIES = (BETA, l2(0.5), l2(2.0))
 RECORDS = (None, 0.5, 8.0)
 
 
@@ -86,10 +88,6 @@ def vast_offsets(made):
     made.law.offsets = made.law.offsets + np.float32(2**23)
 
 
-def test_what_is_weakened_below_is_proved():
-    assert refuted(spec()) == ()
-
-
 @pytest.mark.parametrize(
     ("weaken", "check"),
     [
@@ -113,7 +111,7 @@ def test_weaker_integers_are_refused(weaken, check):
 
 
 def test_a_ball_is_proved_by_the_distance_of_the_weights_that_are_used():
-    made = spec(adjacency=dpi.l2(0.5))
+    made = spec(adjacency=l2(0.5))
     assert verify(made).passed
     made.projection.single[:, 3] *= 3.0
     assert any("steps of the table" in name for name in verify(made).failed)
@@ -150,9 +148,9 @@ def test_samplers_that_draw_otherwise_are_caught(draw, monkeypatch):
 
 def test_a_promise_beside_the_proved_ones_is_refused(monkeypatch):
     made = spec()
-    more = dpi.Guarantee(1.0, 0.0, "DP", dpi.record())
-    promise = dpi.Guarantee(2.0, 0.0, "DP", BETA, also=(more,))
-    monkeypatch.setattr(dpi.Spec, "guarantee", property(lambda self: promise))
+    more = Guarantee(1.0, 0.0, "DP", dpi.record())
+    promise = Guarantee(2.0, 0.0, "DP", BETA, also=(more,))
+    monkeypatch.setattr(Spec, "guarantee", property(lambda self: promise))
     assert verify(made).failed == ("definition",)
 
 

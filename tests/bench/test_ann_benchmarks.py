@@ -10,6 +10,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 import dpindex as dpi
 
@@ -47,8 +48,6 @@ def module(monkeypatch):
     monkeypatch.setitem(sys.modules, base.__name__, base)
     name = f"{PACKAGE}.dpindex.module"
     spec = importlib.util.spec_from_file_location(name, FOLDER / "module.py")
-    assert spec is not None
-    assert spec.loader is not None
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     return loaded
@@ -68,7 +67,7 @@ def groups(metric):
 
 def data(n=300, dim=24):
     """float32, as the harness stores it, in the range of bytes."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     x = rng.uniform(0, 255, (n, dim)).astype(np.float32)
     return x, x[:20] + rng.normal(0, 2, (20, dim)).astype(np.float32)
 
@@ -118,7 +117,7 @@ def test_one_run_of_the_harness(module, metric):
 
 @pytest.mark.slow
 def test_denoised(module):
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     x = np.tanh(rng.normal(size=(3000, 3)) @ rng.normal(size=(3, 24)))
     options = {"bounds": [-1, 1], "denoise": "linear"}
     algorithm = module.DPIndex("euclidean", "raw-staircase", 2.0, options)

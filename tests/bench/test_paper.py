@@ -7,6 +7,7 @@ from pathlib import Path
 
 import mpmath
 import pytest
+from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.mechanism.papers.signs import change_probability, quantile_count
@@ -19,8 +20,6 @@ def loaded(name, monkeypatch):
     """One script as a module, with its neighbours to import from."""
     monkeypatch.syspath_prepend(str(FOLDER))
     place = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert place is not None
-    assert place.loader is not None
     module = importlib.util.module_from_spec(place)
     place.loader.exec_module(module)
     for other in SCRIPTS:  # names that other folders of scripts have too
@@ -51,14 +50,13 @@ def test_published_flips_share_epsilon_over_the_chernoff_count(
     monkeypatch,
 ):
     published = loaded("published", monkeypatch)
-    spec = dpi.Spec(
+    spec = attribute_spec(
         "dp-signrp-rr",
         100,
         k=256,
         epsilon=3.0,
         delta=1e-6,
         variant=dpi.Dense("gaussian", min_norm=8.0),
-        adjacency=dpi.attribute(1.0),
     )
     flip = published.published_flips(spec).thresholds[0] / 2.0**64
     count = published.chernoff_count(256, change_probability(100, 1 / 8), 1e-6)

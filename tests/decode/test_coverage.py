@@ -2,27 +2,30 @@
 
 import numpy as np
 import pytest
+from helpers.made_datasets import true_cosines, unit
+from helpers.releases import codes_of
+from numpy.random import default_rng
 
-import dpindex as dpi
+from dpindex import Codebook, PrivateIndex, Privatizer, Spec, record
 from dpindex.decode.crowding import crowding
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 DIM = 16
-CENTRES = np.random.default_rng(0).normal(size=(40, DIM))
+CENTRES = default_rng(0).normal(size=(40, DIM))
 
 
 def topics(rows, seed, first=0, last=40):
     """Vectors about some of forty centres."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     x = CENTRES[rng.integers(first, last, rows)] + 0.4 * rng.normal(size=(rows, DIM))
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    return (unit(x)).astype(np.float32)
 
 
 def spec(epsilon, subset, words):
-    book = dpi.Codebook(words)
-    return dpi.Spec(
-        "record-codebook", DIM, epsilon=epsilon, adjacency=dpi.record(), codebook=book,
+    book = Codebook(words)
+    return Spec(
+        "record-codebook", DIM, epsilon=epsilon, adjacency=record(), codebook=book,
         subset=subset,
     )  # fmt: skip
 
@@ -30,7 +33,7 @@ def spec(epsilon, subset, words):
 @pytest.mark.parametrize(("epsilon", "subset"), [(6.0, 10), (9.0, 3), (14.0, 1)])
 def test_what_resembles_the_codebook_does_not_crowd(epsilon, subset):
     made = spec(epsilon, subset, topics(800, 1))
-    privatizer = dpi.Privatizer(made)
+    privatizer = Privatizer(made)
     assert crowding(privatizer.privatize(topics(4000, 2)), made.law) < 1.0
     others = privatizer.privatize(topics(4000, 3, last=12))
     assert crowding(others, made.law) > 1.3
@@ -40,7 +43,7 @@ def test_few_codewords_tell_own_topics_from_others():
     """A plan recommends some hundred centroids, and their halves hold few pairs to compare with."""
     for seed in range(8):
         made = spec(8.0, 2, topics(150, 100 + seed))
-        privatizer = dpi.Privatizer(made)
+        privatizer = Privatizer(made)
         own = privatizer.privatize(topics(4000, 200 + seed))
         others = privatizer.privatize(topics(4000, 300 + seed, last=20))
         assert crowding(own, made.law) < 1.0
@@ -54,9 +57,7 @@ def test_the_noise_is_taken_out():
     vectors = topics(200_000, 2, last=10)
     loud = spec(5.0, 3, words)
     silent = spec(40.0, 3, words)
-    estimates = [
-        crowding(dpi.Privatizer(each).privatize(vectors), each.law) for each in (loud, silent)
-    ]
+    estimates = [crowding(codes_of(each, vectors), each.law) for each in (loud, silent)]
     assert estimates[0] == pytest.approx(estimates[1], rel=0.1)
     assert loud.law.chance_inside < 0.5
 
@@ -66,20 +67,19 @@ def test_errors_hold_for_what_is_unlike_the_codebook(kind):
     """Few similarities lie outside of two of their errors."""
     own = {"last": 20}
     foreign = {"first": 10}
-    index = dpi.PrivateIndex(spec(10.0, 2, topics(500, 1, **own)))
+    index = PrivateIndex(spec(10.0, 2, topics(500, 1, **own)))
     base = topics(4000, 2, **(foreign if kind == "foreign collection" else own))
     queries = topics(300, 3, **(foreign if kind == "foreign queries" else own))
     index.add(base)
     for mode in ("exact", "private"):
         hits = index.search(queries, k=10, query=mode)
-        truth = np.einsum("qd,qkd->qk", queries, base[hits.ids])
         stated = np.isfinite(hits.stderr)
         assert stated.all() or "errors would be above 0.15" in hits.unstated
         if mode == "private" or kind == "foreign collection":  # nobody knows how far they are
             assert not stated.any()
             continue
         assert stated.mean() > (0.8 if kind == "own" else 0.3)
-        error = np.abs(hits.similarity - truth)[stated]
+        error = np.abs(hits.similarity - true_cosines(hits, base, queries))[stated]
         assert (error <= 2 * hits.stderr[stated]).mean() > 0.85
         if kind == "own":
             wanted = hits.unbiased_stderr[stated]

@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+from helpers.made_datasets import true_cosines
+from helpers.releases import codes_of, projected
+from helpers.specs import attribute_spec
+from numpy.random import default_rng
 
-from dpindex import PrivateIndex, Privatizer, Spec, attribute
+from dpindex import PrivateIndex
 from dpindex.decode.base import ExactQueries, PrivateQueries
 from dpindex.decode.denoised import DenoisedPosterior
 
@@ -14,16 +18,14 @@ DIM = 24
 
 def _rows(count, seed):
     """Non-negative combinations of four parts, in [0, 1]."""
-    parts = np.random.default_rng(0).random((4, DIM)) ** 4
-    weights = np.random.default_rng(seed).random((count, 4)) ** 2
+    parts = default_rng(0).random((4, DIM)) ** 4
+    weights = default_rng(seed).random((count, 4)) ** 2
     return np.clip(weights @ parts, 0, 1)
 
 
 def _index(epsilon, rows, **facts):
     index = PrivateIndex(
-        Spec(
-            "raw-staircase", dim=DIM, epsilon=epsilon, bounds=(0.0, 1.0), adjacency=attribute(1.0)
-        ),
+        attribute_spec("raw-staircase", dim=DIM, epsilon=epsilon, bounds=(0.0, 1.0)),
         **facts,
     )
     index.learns_similarities = False  # only once it is denoised
@@ -31,11 +33,6 @@ def _index(epsilon, rows, **facts):
     index.learns_similarities = True
     index.fit_denoiser()
     return index
-
-
-def _truth(base, asked, ids):
-    sizes = np.linalg.norm(base[ids], axis=2) * np.linalg.norm(asked, axis=1)[:, None]
-    return np.einsum("qkd,qd->qk", base[ids], asked) / sizes
 
 
 @pytest.mark.slow
@@ -50,10 +47,9 @@ def test_the_ten_best_are_stated_as_they_are(epsilon, modes, query_epsilon, leas
     asked = _rows(200, 2)
     for mode in modes:
         hits = index.search(asked, k=10, query=mode)
-        truth = _truth(base, asked, hits.ids)
         stated = np.isfinite(hits.stderr)
         assert stated.mean() > least
-        off = (hits.similarity - truth)[stated]
+        off = (hits.similarity - true_cosines(hits, base, asked))[stated]
         assert abs(off.mean()) < 0.05
         assert np.mean(np.abs(off) <= 1.96 * hits.stderr[stated]) >= 0.9
 
@@ -65,9 +61,9 @@ def test_found_or_all_the_same_is_stated():
     learned = DenoisedPosterior(index.denoiser, index.calibration)
     spec = index.spec
     asked = _rows(3, 2)
-    codes = Privatizer(spec).privatize(asked)
+    codes = codes_of(spec, asked)
     for queries in (
-        ExactQueries(Privatizer(spec).project(asked), spec),
+        ExactQueries(projected(spec, asked), spec),
         PrivateQueries(codes, spec),
     ):
         everything = learned.estimates(index.codes, queries, 1)

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from helpers.releases import filled_index
 from helpers.streams import seed_noise
+from numpy.testing import assert_allclose
 from scipy import sparse
 
 import dpindex as dpi
+from dpindex import DamagedError, PrivateIndex, Spec, attribute
 from dpindex.decode.base import exact_similarities
 from dpindex.decode.designed import decoded, exact_coordinates
 
@@ -28,13 +31,11 @@ def index_of(method, epsilon, metric="cosine"):
     signs = "signdesigned" in method
     design = dpi.design(PUBLIC, epsilon=epsilon, code_length=24, signs=signs)
     terms = {
-        "adjacency": dpi.attribute(1.0),
+        "adjacency": attribute(1.0),
         "bounds": (-9.0, 9.0),
         "design": design,
     }
-    index = dpi.PrivateIndex(dpi.Spec(method, DIM, epsilon=epsilon, **terms), metric=metric)
-    index.add(BASE)
-    return index
+    return filled_index(Spec(method, DIM, epsilon=epsilon, **terms), BASE, metric=metric)
 
 
 @pytest.mark.parametrize("method", ["dp-designed-laplace", "dp-signdesigned-geometric"])
@@ -42,16 +43,13 @@ def test_estimates_are_as_near_as_the_decoder_says(method):
     """Mean squared error within B, against the energy that posterior means lack."""
     index = index_of(method, 3.0)
     truth = exact_coordinates(BASE, index.spec)
-    assert truth is not None
     estimates = decoded(index.codes, index.spec)
     error = estimates - truth[:, :-1]
     claimed = float((truth[:, :-1] ** 2).sum(axis=1).mean() - (estimates**2).sum(axis=1).mean())
     assert float((error**2).sum(axis=1).mean()) == pytest.approx(claimed, rel=0.25)
     assert float((truth[:, :-1] ** 2).sum(axis=1).mean()) > 3 * claimed
-    np.testing.assert_allclose(
-        exact_coordinates(sparse.csr_matrix(BASE), index.spec), truth, atol=1e-9
-    )
-    np.testing.assert_allclose((truth**2).sum(axis=1), (BASE**2).sum(axis=1), rtol=1e-5)
+    assert_allclose(exact_coordinates(sparse.csr_matrix(BASE), index.spec), truth, atol=1e-9)
+    assert_allclose((truth**2).sum(axis=1), (BASE**2).sum(axis=1), rtol=1e-5)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
@@ -77,10 +75,9 @@ def test_it_finds_twice_what_oporp_finds(monkeypatch):
         ids = index.search(QUERIES, 50, query="exact").ids
         return float(np.mean([len({*i} & {*n}) / 50 for i, n in zip(ids, near, strict=True)]))
 
-    terms = {"adjacency": dpi.attribute(1.0), "bounds": (-9.0, 9.0)}
-    plain = dpi.Spec("dp-oporp-staircase", DIM, epsilon=1.0, **terms)
-    oporp = dpi.PrivateIndex(plain)
-    oporp.add(BASE)
+    terms = {"adjacency": attribute(1.0), "bounds": (-9.0, 9.0)}
+    plain = Spec("dp-oporp-staircase", DIM, epsilon=1.0, **terms)
+    oporp = filled_index(plain, BASE)
     assert found(index_of("dp-designed-laplace", 1.0)) > 2 * found(oporp)
 
 
@@ -88,7 +85,7 @@ def test_an_index_keeps_its_design(tmp_path):
     index = index_of("dp-designed-laplace", 3.0)
     index.fit_denoiser()
     index.save(tmp_path / "index")
-    again = dpi.PrivateIndex.open(tmp_path / "index")
+    again = PrivateIndex.open(tmp_path / "index")
     assert again.spec == index.spec
     assert (again.search(QUERIES, 5).ids == index.search(QUERIES, 5).ids).all()
     one, two = (each.search(QUERIES, 5, query="exact") for each in (index, again))
@@ -97,5 +94,5 @@ def test_an_index_keeps_its_design(tmp_path):
     again.save(tmp_path / "index")
     (path,) = (tmp_path / "index" / "design").iterdir()
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(dpi.DamagedError):
-        dpi.PrivateIndex.open(tmp_path / "index")
+    with pytest.raises(DamagedError):
+        PrivateIndex.open(tmp_path / "index")

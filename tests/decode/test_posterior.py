@@ -5,8 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.made_datasets import topics, true_cosines, unit
+from helpers.refusals import refuses
+from helpers.releases import codes_of, filled_index
+from helpers.specs import attribute_spec
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 
-import dpindex as dpi
+from dpindex import PrivateIndex, Privatizer, Spec, attribute
 from dpindex.decode.base import ExactQueries, PrivateQueries
 from dpindex.decode.calibration import (
     GRID,
@@ -40,7 +46,7 @@ def law(deviation):
 
 def truths(count, seed):
     """Most about 0.1, one in a hundred a near neighbour about 0.6."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     near = rng.random(count) < 0.01
     return np.where(near, rng.normal(0.6, 0.1, count), rng.normal(0.1, 0.1, count)).clip(-1, 1)
 
@@ -59,7 +65,7 @@ def fitted(z, law, rows):
 def test_the_prior_is_recovered():
     """Deconvolved: the share of near neighbours, and the width of the others."""
     truth = truths(400_000, 4)
-    z = truth + 0.15 * np.random.default_rng(5).normal(size=truth.shape)
+    z = truth + 0.15 * default_rng(5).normal(size=truth.shape)
     density = fitted(z, law(0.15), 10**6).density
     mean = density @ GRID
     assert mean == pytest.approx(truth.mean(), abs=0.005)
@@ -70,7 +76,7 @@ def test_the_prior_is_recovered():
 @pytest.mark.parametrize("deviation", [0.05, 0.15, 0.3])
 def test_the_best_of_many_are_stated_as_they_are(deviation):
     """The ten best of each of 100 times 5000: unbiased ones are far too high."""
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     z = truths(400_000, 2)
     z += deviation * rng.normal(size=z.shape)
     known = fitted(z, law(deviation), 5000)
@@ -87,7 +93,7 @@ def test_the_best_of_many_are_stated_as_they_are(deviation):
 
 
 def test_without_information_the_default_is_stated():
-    z = 30.0 * np.random.default_rng(6).normal(size=200_000)
+    z = 30.0 * default_rng(6).normal(size=200_000)
     known = fitted(z, law(30.0), 1000)
     mean, error = posterior_cosines(observed(np.array([[1.0]])), law(30.0), known)
     assert abs(mean[0, 0]) < 0.25
@@ -99,7 +105,7 @@ def test_without_noise_observations_are_the_truth():
     seen = truths(1000, 7)
     known = fitted(seen, law(1e-6), 1000)
     mean, error = posterior_cosines(observed(truth), law(1e-6), known)
-    np.testing.assert_allclose(mean, truth, atol=1e-8)
+    assert_allclose(mean, truth, atol=1e-8)
     assert error.max() < 1e-5
 
 
@@ -119,9 +125,9 @@ def test_posterior_cosines_are_a_quadrature(s, share):
     deviation = np.sqrt(weight @ fine**2 - mean**2)
     sure = replace(known, doubt=np.zeros_like(known.doubt))
     found = posterior_cosines(observed(z, s**2, share * s**2), some, sure, 0.25)
-    np.testing.assert_allclose(found[0], mean, atol=8e-3)
+    assert_allclose(found[0], mean, atol=8e-3)
     hedged = np.hypot(deviation, 0.25 * (mean - z))
-    np.testing.assert_allclose(found[1], hedged, atol=8e-3)
+    assert_allclose(found[1], hedged, atol=8e-3)
 
 
 def test_few_pairs_leave_doubt():
@@ -129,8 +135,8 @@ def test_few_pairs_leave_doubt():
     z = np.array([0.3, 0.5, 0.7])
     means = []
     doubts = []
-    for part in range(40):
-        seen = truths(2000, 100 + part) + 0.15 * np.random.default_rng(part).normal(size=2000)
+    for part in range(20):
+        seen = truths(2000, 100 + part) + 0.15 * default_rng(part).normal(size=2000)
         known = fitted(seen, law(0.15), 5000)
         mean, error = posterior_cosines(observed(z), law(0.15), known)
         sure = replace(known, doubt=np.zeros_like(known.doubt))
@@ -144,7 +150,7 @@ def test_few_pairs_leave_doubt():
 @pytest.mark.parametrize("deviation", [0.05, 0.8])
 def test_energies_are_recovered(deviation):
     """Lognormal energies, estimated with an error of half of the mean."""
-    rng = np.random.default_rng(3)
+    rng = default_rng(3)
     energy = rng.lognormal(0.0, deviation, 4000)
     seen = energy + 0.5 * rng.normal(size=4000)
     chances = fitted_energies(seen, 1.0, np.full(121, 0.25))
@@ -156,52 +162,47 @@ def test_energies_are_recovered(deviation):
 
 def clustered(count, seed):
     """Unit vectors about 60 centres: few are near each other."""
-    rng = np.random.default_rng(seed)
-    centres = np.random.default_rng(0).normal(size=(60, DIM))
-    x = centres[rng.integers(60, size=count)] + 0.8 * rng.normal(size=(count, DIM))
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+    return topics(count, DIM, seed, 60, 0.8)
 
 
 def spec_of(epsilon, **facts):
-    return dpi.Spec(dim=DIM, epsilon=epsilon, adjacency=dpi.attribute(0.5), **facts)
+    return Spec(dim=DIM, epsilon=epsilon, adjacency=attribute(0.5), **facts)
 
 
-def sides(spec, base, asked, kind):
-    codes = dpi.Privatizer(spec).privatize(base)
+def queries_of(spec, asked, kind):
     if kind == "exact":
-        return codes, ExactQueries(Projector(spec).project(asked), spec)
+        return ExactQueries(Projector(spec).project(asked), spec)
     other = spec if kind == "private" else spec.with_epsilon(3.0)
-    return codes, PrivateQueries(dpi.Privatizer(other).privatize(asked), other)
+    return PrivateQueries(codes_of(other, asked), other)
 
 
-@pytest.mark.parametrize("kind", ["exact", "private", "cheaper"])
 @pytest.mark.parametrize(
     ("facts", "shortest"), [(SIGNS, 1.0), (FLOATS, 1.0), (UNDECLARED, 1.0), (UNDECLARED, 0.5)]
 )
-def test_observations_follow_their_law(facts, shortest, kind):
+def test_observations_follow_their_law(facts, shortest):
     """300 000 pairs: standardised by their law they have mean 0, and at most a variance of 1."""
     base = clustered(3000, 1)
     asked = clustered(100, 2)
+    truth = asked @ base.T
     spec = spec_of(8.0, **facts)
-    lengths = np.random.default_rng(3).uniform(shortest, 1.0, (3000, 1))
-    codes, queries = sides(spec, lengths * base, asked * lengths[:100], kind)
-    kind = decoder_of(spec)
-    calibration = kind.learned(codes, 3000)
+    lengths = default_rng(3).uniform(shortest, 1.0, (3000, 1))
+    codes = codes_of(spec, lengths * base)
+    calibration = decoder_of(spec).learned(codes, 3000)
     assert calibration is not None
-    decoder = kind.posterior(calibration)
+    decoder = decoder_of(spec).posterior(calibration)
     assert isinstance(decoder, TablePosterior)
     x = decoder.decode(codes)
-    y = decoder.decode_queries(queries)
-    private = isinstance(queries, PrivateQueries)
-    expected, variance = decoder.law(queries.spec if private else None)
-    truth = asked @ base.T
-    column = Decoded(y.vectors, *(part[:, None] for part in y[1:]))
-    pairs = Observations.of(y.vectors @ x.vectors.T, x, column, 48)
-    off = pairs.z - np.interp(truth, GRID, expected)
-    own = pairs.noise - pairs.seen * truth**2 + truth**2 * pairs.norm_error
-    z = off / np.sqrt(np.interp(truth, GRID, variance) + own)
-    assert abs(z.mean()) < 0.1
-    assert 0.75 < z.std() < 1.08
+    for kind in ("exact", "private", "cheaper"):
+        queries = queries_of(spec, asked * lengths[:100], kind)
+        y = decoder.decode_queries(queries)
+        expected, variance = decoder.law(None if kind == "exact" else queries.spec)
+        column = Decoded(y.vectors, *(part[:, None] for part in y[1:]))
+        pairs = Observations.of(y.vectors @ x.vectors.T, x, column, 48)
+        off = pairs.z - np.interp(truth, GRID, expected)
+        own = pairs.noise - pairs.seen * truth**2 + truth**2 * pairs.norm_error
+        z = off / np.sqrt(np.interp(truth, GRID, variance) + own)
+        assert abs(z.mean()) < 0.1, kind
+        assert 0.75 < z.std() < 1.08, kind
 
 
 def holds(hits, truth, most_off=0.05, least=0.0):
@@ -222,11 +223,8 @@ def holds(hits, truth, most_off=0.05, least=0.0):
 @pytest.mark.parametrize(
     ("facts", "epsilon", "mode"),
     [
-        (SIGNS, 4.0, "exact"),
         (SIGNS, 8.0, "exact"),
         ({**SIGNS, "k": 64}, 4.0, "private"),
-        ({**SIGNS, "k": 64}, 8.0, "private"),
-        (FLOATS, 8.0, "exact"),
         (FLOATS, 8.0, "private"),
         (UNDECLARED, 8.0, "exact"),
     ],
@@ -234,10 +232,9 @@ def holds(hits, truth, most_off=0.05, least=0.0):
 def test_the_ten_best_are_covered(facts, epsilon, mode):
     base = clustered(8000, 1)
     asked = clustered(200, 2)
-    index = dpi.PrivateIndex(spec_of(epsilon, **facts))
-    index.add(base)
+    index = filled_index(spec_of(epsilon, **facts), base)
     hits = index.search(asked, k=10, query=mode)
-    truth = np.einsum("qkd,qd->qk", base[hits.ids], asked)
+    truth = true_cosines(hits, base, asked)
     assert hits.unbiased.mean() > truth.mean() + 0.03
     # By 32 signs an exact query is not known to follow the law of normal coordinates.
     holds(hits, truth, least=0.0 if facts is SIGNS else 0.3)
@@ -245,8 +242,8 @@ def test_the_ten_best_are_covered(facts, epsilon, mode):
 
 def active(count, seed):
     """Counts by people of lognormal activity."""
-    rng = np.random.default_rng(seed)
-    tastes = np.random.default_rng(0).dirichlet(np.full(100, 0.1), 12)
+    rng = default_rng(seed)
+    tastes = default_rng(0).dirichlet(np.full(100, 0.1), 12)
     mix = rng.dirichlet(np.full(12, 0.2), 2 * count)
     events = 30.0 * rng.lognormal(0.0, 1.0, 2 * count)
     x = np.minimum(rng.poisson(events[:, None] * (mix @ tastes)), 10)
@@ -256,30 +253,26 @@ def active(count, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "epsilon", "k"),
-    [("raw-square-wave", 5.0, None), ("dp-oporp-staircase", 8.0, 50), ("raw-staircase", 3.0, None)],
+    [("raw-square-wave", 5.0, None), ("dp-oporp-staircase", 8.0, 50)],
 )
 def test_errors_hold_where_norms_differ(method, epsilon, k):
     """The hostile reader's E2: 16 to 64 of 100 held where 95 were stated."""
     base = active(4000, 1)
     asked = active(200, 2)
-    spec = dpi.Spec(
+    spec = attribute_spec(
         method, 100, k=k, epsilon=epsilon, scale=10.0, bounds=(0.0, 1.0),
-        adjacency=dpi.attribute(1.0),
     )  # fmt: skip
-    index = dpi.PrivateIndex(spec)
-    index.add(base)
+    index = filled_index(spec, base)
     for mode in ("exact", "private"):
         hits = index.search(asked, k=10, query=mode)
-        sizes = np.linalg.norm(base[hits.ids], axis=2) * np.linalg.norm(asked, axis=1)[:, None]
-        truth = np.einsum("qkd,qd->qk", base[hits.ids], asked) / sizes
-        holds(hits, truth, 0.1)
+        holds(hits, true_cosines(hits, base, asked), 0.1)
 
 
 def texts(count, seed):
     """How often 200 words occur in texts of very different lengths."""
-    rng = np.random.default_rng(seed)
-    usual = np.random.default_rng(0).dirichlet(np.full(200, 0.6))
-    topics = np.random.default_rng(1).dirichlet(100 * usual, 15)
+    rng = default_rng(seed)
+    usual = default_rng(0).dirichlet(np.full(200, 0.6))
+    topics = default_rng(1).dirichlet(100 * usual, 15)
     lengths = rng.lognormal(6.3, 1.0, (count, 1)) + 4
     return np.minimum(rng.poisson(lengths * topics[rng.integers(15, size=count)]), 10) / 10
 
@@ -290,26 +283,18 @@ def test_what_texts_have_in_common_is_not_stated_as_nearness(method):
     """With one prior for all queries, short or long, .92 was stated for .88."""
     base = texts(3000, 2)
     asked = texts(200, 3)
-    index = dpi.PrivateIndex(
-        dpi.Spec(method, 200, epsilon=3.0, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0))
-    )
+    index = PrivateIndex(attribute_spec(method, 200, epsilon=3.0, bounds=(0.0, 1.0)))
     index.add(base)
     hits = index.search(asked, k=10, query="exact")
-    sizes = np.linalg.norm(base[hits.ids], axis=2) * np.linalg.norm(asked, axis=1)[:, None]
-    truth = np.einsum("qkd,qd->qk", base[hits.ids], asked) / sizes
-    holds(hits, truth, most_off=0.03, least=0.9)
-
-
-def normed(rows):
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    holds(hits, true_cosines(hits, base, asked), most_off=0.03, least=0.9)
 
 
 def alike_if_long(count, seed):
     """Long vectors lie along what all have in common, and short ones do or do not."""
-    rng = np.random.default_rng(seed)
-    common = normed(np.random.default_rng(9).normal(size=(1, 64)))
+    rng = default_rng(seed)
+    common = unit(default_rng(9).normal(size=(1, 64)))
     own = rng.normal(size=(count, 64))
-    own = normed(own - own @ common.T * common)
+    own = unit(own - own @ common.T * common)
     kind = np.arange(count) % 4
     location = np.choose(kind, [0.95, 0.9, 0.95, 0.0])[:, None]
     length = np.where(kind % 2, 1.5, 4.0)[:, None]
@@ -321,20 +306,17 @@ def test_short_queries_are_stated_as_they_are_where_long_ones_are_alike(epsilon)
     """By long ones alone, private queries were stated at .47 for .90, and at 1 for .30."""
     base = alike_if_long(1000, 2)
     asked = alike_if_long(80, 3)
-    index = dpi.PrivateIndex(
-        dpi.Spec("raw-staircase", 64, epsilon=epsilon, adjacency=dpi.attribute(1.0))
-    )
+    index = PrivateIndex(attribute_spec("raw-staircase", 64, epsilon=epsilon))
     index.add(base)
     hits = index.search(asked, k=10, query="private")
-    truth = np.einsum("qkd,qd->qk", normed(base)[hits.ids], normed(asked))
-    holds(hits, truth, least=0.9)
+    holds(hits, true_cosines(hits, base, asked), least=0.9)
 
 
 @pytest.mark.parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
 def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(facts, tmp_path):
     spec = spec_of(4.0, **facts)
-    codes = dpi.Privatizer(spec).privatize(clustered(700, 1))
-    index = dpi.PrivateIndex(spec)
+    codes = codes_of(spec, clustered(700, 1))
+    index = PrivateIndex(spec)
     index.add_codes(codes.take(slice(0, 600)))
     learned = index.calibration
     assert learned is not None
@@ -345,15 +327,12 @@ def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(facts, tmp_pat
     assert (learned.rows, len(index)) == (600, 700)
     for query in range(3):
         _, first, second = np.intersect1d(before.ids[query], after.ids[query], return_indices=True)
-        np.testing.assert_allclose(
-            before.similarity[query, first], after.similarity[query, second], rtol=1e-6
-        )
+        assert_allclose(before.similarity[query, first], after.similarity[query, second], rtol=1e-6)
     index.save(tmp_path / "index")
-    opened = dpi.PrivateIndex.open(tmp_path / "index")
-    assert opened.calibration is not None
+    opened = PrivateIndex.open(tmp_path / "index")
     assert opened.calibration.to_bytes() == learned.to_bytes()
     again = opened.search(clustered(3, 2), k=700)
-    np.testing.assert_array_equal(again.similarity, after.similarity)
+    assert_array_equal(again.similarity, after.similarity)
     assert (tmp_path / "index" / "calibration").is_dir()
 
 
@@ -380,93 +359,88 @@ def test_foreign_bytes_are_no_calibration():
         SimilarityCalibration(5, energy=1.0, energies=np.full(121, 1e308)),
         SimilarityCalibration(5, density=np.full(128, 1.0)),
     ):
-        with pytest.raises(dpi.InputError, match="not a calibration"):
+        with refuses("not a calibration"):
             calibration_from_bytes(wrong.to_bytes())
 
 
 def test_a_calibration_of_other_codes_is_named():
     """It ended in an IndexError, from an index of a stranger."""
-    index = dpi.PrivateIndex(spec_of(8.0, **UNDECLARED))
-    index.add(clustered(600, 1))
+    index = filled_index(spec_of(8.0, **UNDECLARED), clustered(600, 1))
     denoiser = index.fit_denoiser("linear")
     foreign = SimilarityCalibration(600, denoised_energy=2.0)
-    with pytest.raises(dpi.InputError, match="of other codes; calibrate"):
+    with refuses("of other codes; calibrate"):
         DenoisedPosterior(denoiser, foreign)
     for middle, chances in ((0.0, np.full(121, 1 / 121)), (1.0, np.empty(0))):
-        with pytest.raises(dpi.InputError, match="of other codes; calibrate"):
+        with refuses("of other codes; calibrate"):
             energies_given(np.ones(3), middle, np.ones(121), chances)
     assert index.calibration is not None
     foreign = replace(index.calibration, mean=np.ones(7), locations=np.ones((3, 8)))
     stated = decoder_of(index.spec).posterior(foreign)
-    with pytest.raises(dpi.InputError, match="of other codes; calibrate"):
+    with refuses("of other codes; calibrate"):
         stated.estimates(index.codes, PrivateQueries(index.codes, index.spec), 600)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("k", [None, 192])
-def test_a_query_and_a_code_with_a_jump_in_one_place_are_not_stated_to_be_alike(
-    k,
-):
+def test_a_query_and_a_code_with_a_jump_in_one_place_are_not_stated_to_be_alike():
     """The noise of a large epsilon moves one coordinate in a hundred, by up to beta.
 
     The mean over the best was .66 for .55, within errors of .13 for the root of mean squares .33.
     """
-    spec = dpi.Spec(
-        "raw-staircase" if k is None else "dp-oporp-staircase",
-        384,
-        k=k,
-        epsilon=8.0,
-        adjacency=dpi.attribute(1.0),
-        bounds=(-0.5, 0.5),
-        clip=True,
-        norm=1.0,
-    )
-    rng = np.random.default_rng(3)
+    bounded = {"bounds": (-0.5, 0.5), "clip": True, "norm": 1.0}
+    spec = attribute_spec("raw-staircase", 384, epsilon=8.0, **bounded)
+    rng = default_rng(3)
     centres = rng.normal(size=(150, 384))
     x = centres[rng.integers(150, size=5000)] + 0.8 * rng.normal(size=(5000, 384))
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    index = dpi.PrivateIndex(spec)
-    index.add(x[200:])
+    x = unit(x)
+    index = filled_index(spec, x[200:])
     for query in ("exact", "private"):
         hits = index.search(x[:200], k=10, query=query)
-        true = (x[:200, None] * x[200:][hits.ids]).sum(axis=2)
-        off = hits.similarity - true
+        off = hits.similarity - true_cosines(hits, x[200:], x[:200])
         assert abs(off.mean()) < 0.05
         assert (np.abs(off) <= 1.96 * hits.stderr).mean() > 0.9
 
 
 def test_large_coordinates_of_vectors_are_no_jumps():
     """Most of the energy of counts lies in few coordinates, as far out as jumps are."""
-    rng = np.random.default_rng(4)
+    rng = default_rng(4)
     x = np.minimum(rng.poisson(rng.gamma(0.1, 10.0, (2000, 100))), 10)
-    spec = dpi.Spec(
-        "raw-staircase", 100, epsilon=8.0, scale=10.0, bounds=(0, 1), adjacency=dpi.attribute(1.0)
-    )
-    index = dpi.PrivateIndex(spec)
-    index.add(x)
-    assert index.calibration is not None
+    spec = attribute_spec("raw-staircase", 100, epsilon=8.0, scale=10.0, bounds=(0, 1))
+    index = filled_index(spec, x)
     large = np.quantile(x / 10, 0.95)
     assert index.calibration.limit == 0.0 or index.calibration.limit > large
 
 
+def test_a_private_answer_is_a_function_of_the_codes_of_its_query(monkeypatch):
+    """Errors, too: who sees them learns no more of the query."""
+    index = filled_index(spec_of(8.0, **FLOATS), clustered(700, 1))
+    sent = []
+    privatize = Privatizer.privatize
+    with monkeypatch.context() as patch:
+        patch.setattr(Privatizer, "privatize", lambda *x: sent.append(privatize(*x)) or sent[-1])
+        hits = index.search(clustered(9, 2), query="private")
+    assert np.isfinite(hits.stderr).any()
+    (codes,) = sent
+    for name, column in index.search(codes).columns.items():
+        assert_array_equal(hits.columns[name], column)
+
+
 @pytest.mark.parametrize("facts", [FLOATS, {"method": "raw-staircase", "norm": 1.0}])
 def test_codes_of_next_to_no_noise(facts):
-    index = dpi.PrivateIndex(spec_of(64.0, **facts))
+    index = PrivateIndex(spec_of(64.0, **facts))
     index.add(base := clustered(700, 1))
     hits = index.search(base[:20], k=1, query="exact")
-    np.testing.assert_array_equal(hits.ids[:, 0], np.arange(20))
+    assert_array_equal(hits.ids[:, 0], np.arange(20))
     assert (np.abs(1.0 - hits.similarity) <= 4 * hits.stderr + 0.05).all()
 
 
-@pytest.mark.parametrize("rows", [1, 2, 99, 100, 130])
+@pytest.mark.parametrize("rows", [1, 99, 100])
 @pytest.mark.parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
 def test_few_codes_state_no_similarity_and_say_how_many_would(rows, facts, tmp_path):
     """It stated 1.000 without an error where the truth was .05."""
-    index = dpi.PrivateIndex(spec_of(20.0, **facts))
-    index.add(clustered(rows, 1))
+    index = filled_index(spec_of(20.0, **facts), clustered(rows, 1))
     index.save(tmp_path / "index")
     asked = clustered(rows, 1)
-    for opened in (index, dpi.PrivateIndex.open(tmp_path / "index")):
+    for opened in (index, PrivateIndex.open(tmp_path / "index")):
         for mode in ("exact", "private"):
             hits = opened.search(asked, k=1, query=mode)
             if rows < 100:
@@ -475,7 +449,7 @@ def test_few_codes_state_no_similarity_and_say_how_many_would(rows, facts, tmp_p
                 assert "NaN" not in json.dumps(hits.to_list())
                 assert f"{rows} codes are too few" in hits.unstated
                 assert "100 are enough" in hits[0].unstated
-                with pytest.raises(dpi.InputError, match="too few"):
+                with refuses("too few"):
                     opened.range_search(asked, 0.5)
             else:
                 stated = np.isfinite(hits.stderr)
@@ -491,8 +465,7 @@ def test_what_no_calibration_holds_for_is_not_stated(metric):
     """Errors that counted the choice of the best held in 0 to 90 of 100 cases, for 95 stated."""
     base = clustered(1000, 1)
     asked = clustered(20, 2)
-    index = dpi.PrivateIndex(spec_of(8.0, **FLOATS), metric=metric)
-    index.add(base)
+    index = filled_index(spec_of(8.0, **FLOATS), base, metric=metric)
     assert index.calibrate() is None
     hits = index.search(asked, k=10)
     assert np.isnan([hits.similarity, hits.stderr]).all()
@@ -504,38 +477,34 @@ def test_what_no_calibration_holds_for_is_not_stated(metric):
 
 
 def test_signs_whose_flips_depend_on_norms_ask_for_one():
-    signs = dpi.PrivateIndex(spec_of(4.0, **{**SIGNS, "norm": None}))
-    signs.add(clustered(150, 1))
+    signs = filled_index(spec_of(4.0, **{**SIGNS, "norm": None}), clustered(150, 1))
     assert signs.calibrate() is None
     hits = signs.search(clustered(2, 2))
     assert np.isnan(hits.stderr).all()
     assert "--norm 1" in hits.unstated
 
 
-@pytest.mark.parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
-def test_an_index_that_grows_learns_again_by_itself(facts, tmp_path):
+def test_an_index_that_grows_learns_again_by_itself(tmp_path):
     """By vectors, codes and removals, and after it was opened."""
-    index = dpi.PrivateIndex(spec_of(8.0, **facts))
+    index = PrivateIndex(spec_of(8.0, **FLOATS))
     learned = []
     for step in range(12):
         index.add(clustered(50, step))
         learned.append(index.calibration.rows if index.calibration else 0)
     assert learned == [0, 100, 100, 200, 200, 200, 350, 350, 350, 350, 550, 550]
-    index.add_codes(dpi.Privatizer(index.spec).privatize(clustered(300, 20)))
-    assert index.calibration is not None
+    index.add_codes(codes_of(index.spec, clustered(300, 20)))
     assert index.calibration.rows == 900
     index.remove(index.ids[:500])
     assert index.calibration.rows == 400
     index.add(clustered(150, 30))
     index.save(tmp_path / "index")
-    again = dpi.PrivateIndex.open(tmp_path / "index")
+    again = PrivateIndex.open(tmp_path / "index")
     again.add(clustered(100, 31))
-    assert again.calibration is not None
     assert again.calibration.rows == 650
 
 
 def test_vectors_of_zeros_are_answered():
-    index = dpi.PrivateIndex(spec_of(4.0, **UNDECLARED))
+    index = PrivateIndex(spec_of(4.0, **UNDECLARED))
     index.add(np.zeros((140, DIM)))
     for mode in ("exact", "private"):
         hits = index.search(np.zeros((5, DIM)), query=mode)
@@ -546,57 +515,51 @@ def test_vectors_of_zeros_are_answered():
 @pytest.mark.parametrize("columns", [8, 16])
 def test_noise_that_hides_a_table_of_categories_is_no_prior(columns):
     """Few coordinates, of which noise is not quite normal: no near neighbours are read from it."""
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     tastes = rng.normal(size=(3100, 3)) @ rng.normal(size=(3, 4 * columns))
     tastes += rng.gumbel(size=tastes.shape)
     table = np.eye(4)[tastes.reshape(-1, columns, 4).argmax(axis=2)].reshape(3100, -1)
-    spec = dpi.Spec(
+    spec = attribute_spec(
         "raw-square-wave-narrow",
         4 * columns,
         epsilon=1.0,
-        adjacency=dpi.attribute(1.0),
         bounds=(0.0, 1.0),
     )
-    index = dpi.PrivateIndex(spec)
+    index = PrivateIndex(spec)
     index.add(base := table[100:])
     asked = table[:100]
     for mode in ("exact", "private"):
         hits = index.search(asked, k=10, query=mode)
-        truth = np.einsum("qkd,qd->qk", base[hits.ids], asked) / columns
-        holds(hits, truth)
+        holds(hits, true_cosines(hits, base, asked))
 
 
 @pytest.mark.parametrize("mode", ["exact", "private"])
 def test_signs_of_attributes_of_one_sign_are_told_from_codes(mode):
     """Bounds of both signs hid it: pictures as unit vectors were stated at .30 for .63."""
-    rng = np.random.default_rng(3)
+    rng = default_rng(3)
     kinds = rng.gamma(0.5, 1.0, (20, 128)) * (rng.random((20, 128)) < 0.3)
-    x = normed(rng.gamma(2.0, kinds[rng.integers(20, size=2200)]) + 1e-9)
-    facts = {"bounds": (-1.0, 1.0), "norm": 1.0, "adjacency": dpi.attribute(0.3)}
-    index = dpi.PrivateIndex(dpi.Spec("dp-signoporp-rr", 128, k=128, epsilon=8.0, **facts))
-    index.add(x[200:])
+    x = unit(rng.gamma(2.0, kinds[rng.integers(20, size=2200)]) + 1e-9)
+    facts = {"bounds": (-1.0, 1.0), "norm": 1.0, "adjacency": attribute(0.3)}
+    index = filled_index(Spec("dp-signoporp-rr", 128, k=128, epsilon=8.0, **facts), x[200:])
     hits = index.search(x[:200], k=10, query=mode)
     assert not np.isfinite(hits.stderr).any()
 
 
 def test_long_vectors_keep_what_few_jumps_resemble():
     """Their largest attributes were taken for noise: .93 was stated for 1.00."""
-    rng = np.random.default_rng(10)
+    rng = default_rng(10)
     x = rng.random((3200, 4)) @ rng.random((4, 24)) / 4
-    adjacency = dpi.attribute(1.0)
-    index = dpi.PrivateIndex(dpi.Spec("raw-staircase", 24, epsilon=8.0, adjacency=adjacency))
-    index.add(x[200:])
+    adjacency = attribute(1.0)
+    index = filled_index(Spec("raw-staircase", 24, epsilon=8.0, adjacency=adjacency), x[200:])
     hits = index.search(x[:200], k=10, query="exact")
-    truth = np.einsum("qkd,qd->qk", normed(x[200:])[hits.ids], normed(x[:200]))
-    holds(hits, truth, most_off=0.02, least=0.9)
+    holds(hits, true_cosines(hits, x[200:], x[:200]), most_off=0.02, least=0.9)
 
 
 @pytest.mark.parametrize(("facts", "k"), [(FLOATS, 48), (FLOATS, 96)])
 def test_errors_are_no_wider_than_what_they_hold(facts, k):
     """Of projected topics .998 lay within 1.96 errors, which were twice as large as they are."""
     base, asked = clustered(5000, 1), clustered(200, 2)
-    index = dpi.PrivateIndex(spec_of(8.0, **{**facts, "k": k}))
-    index.add(base)
+    index = filled_index(spec_of(8.0, **{**facts, "k": k}), base)
     hits = index.search(asked, k=10, query="exact")
-    off = hits.similarity - np.einsum("qkd,qd->qk", base[hits.ids], asked)
+    off = hits.similarity - true_cosines(hits, base, asked)
     assert hits.stderr.mean() < 1.5 * np.sqrt(np.square(off).mean())

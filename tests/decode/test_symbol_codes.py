@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from helpers.made_datasets import unit
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex import Codebook, Privatizer, Spec, record
 from dpindex.decode.base import ExactQueries, PrivateQueries
@@ -13,16 +16,16 @@ from dpindex.mechanism.spec import Projector
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 DIM = 32
-CENTRES = np.random.default_rng(0).normal(size=(40, DIM))
+CENTRES = default_rng(0).normal(size=(40, DIM))
 
 
 def _public(count, seed):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     return CENTRES[rng.integers(0, len(CENTRES), count)] + 0.6 * rng.normal(size=(count, DIM))
 
 
 def _unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+    return unit(x)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 5.0, 10.0])
@@ -45,8 +48,8 @@ def test_estimates_are_calibrated(epsilon, private):
     pairs = codes.take(slice(0, 300))
     found, spread = decoder_of(spec).estimates(pairs, queries, len(queries))
     assert found.shape == (300, 1)
-    np.testing.assert_allclose(found[:, 0], np.diag(estimates[:, :300]))
-    np.testing.assert_allclose(spread[:, 0], np.diag(errors[:, :300]))
+    assert_allclose(found[:, 0], np.diag(estimates[:, :300]))
+    assert_allclose(spread[:, 0], np.diag(errors[:, :300]))
     # What looks nearest is nearer than the rest, the more so the more epsilon allows.
     nearest = np.argsort(-estimates, axis=1)[:, :5]
     if epsilon > 4:
@@ -72,8 +75,8 @@ def test_the_curve_is_public_and_does_not_change():
     one = pair_curve(CodebookResponse(book, 3, 1 << 63))
     pair_curve.cache_clear()
     again = pair_curve(CodebookResponse(Codebook(_public(300, 5)), 3, 1 << 63))
-    np.testing.assert_array_equal(one.mean, again.mean)
-    np.testing.assert_array_equal(one.deviation, again.deviation)
+    assert_array_equal(one.mean, again.mean)
+    assert_array_equal(one.deviation, again.deviation)
 
 
 def test_what_is_reported_by_chance_says_little():

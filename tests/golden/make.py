@@ -6,16 +6,16 @@ Each format has a folder of its own, such as "format2". A file that changes woul
 noise in it is secret and cannot be drawn again. All of them must open for ever.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
 from pathlib import Path
 
 import numpy as np
+from helpers.made_datasets import unit
+from helpers.specs import attribute_spec
 
-from dpindex import Codebook, Dense, PrivateIndex, Privatizer, Spec, attribute, l2, record
+from dpindex import Codebook, Dense, PrivateIndex, Privatizer, Spec, l2, record
 from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
@@ -23,19 +23,16 @@ ROWS = 120
 DIM = 24
 CODEWORDS = 1 + np.sin(np.arange(30 * DIM).reshape(30, DIM) * 0.9)
 SPECS = {
-    "bits": Spec(
+    "bits": attribute_spec(
         method="dp-signoporp-geometric",
         dim=DIM,
         k=12,
         epsilon=8.0,
         norm=1.0,
         seed=1,
-        adjacency=attribute(1.0),
     ),
-    "numbers": Spec(
-        method="dp-oporp-staircase", dim=DIM, k=8, epsilon=6.0, seed=2, adjacency=attribute(1.0)
-    ),
-    "wide": Spec(
+    "numbers": attribute_spec(method="dp-oporp-staircase", dim=DIM, k=8, epsilon=6.0, seed=2),
+    "wide": attribute_spec(
         method="dp-rp-l",
         dim=DIM,
         k=6,
@@ -43,7 +40,6 @@ SPECS = {
         seed=3,
         variant=Dense("gaussian"),
         norm=1.0,
-        adjacency=attribute(1.0),
     ),
     "names": Spec(
         method="row-rp-g-opt", dim=DIM, k=8, epsilon=4.0, delta=1e-6, adjacency=l2(0.5), seed=4
@@ -68,7 +64,7 @@ def vectors() -> np.ndarray:
     """Unit vectors around six directions, without any random generator."""
     grid = np.sin(np.arange(ROWS * DIM).reshape(ROWS, DIM) * 0.7) * 0.3
     grid += np.cos(np.outer(np.arange(ROWS) % 6, np.arange(DIM)) + 1.0)
-    return grid / np.linalg.norm(grid, axis=1, keepdims=True)
+    return unit(grid)
 
 
 def digest(index: PrivateIndex) -> str:
@@ -87,7 +83,7 @@ def rankings(folder: Path) -> dict[str, dict[str, object]]:
     Only these came after the indexes: published codes rank as they do here, whatever ranks them.
     """
     exact = np.fromfile(folder / "queries.f4", "<f4").reshape(-1, DIM)
-    found: dict[str, dict[str, object]] = {}
+    found = {}
     for name in SPECS:
         index = PrivateIndex.open(folder / name)
         codes = codes_from_bytes((folder / f"{name}.codes").read_bytes()).take(slice(0, 3))
@@ -106,9 +102,7 @@ def denoised(folder: Path) -> None:
     rows = np.outer(np.cos(angle), np.cos(np.arange(16))) + np.outer(
         np.sin(1.3 * angle), np.sin(np.arange(16))
     )
-    spec = Spec(
-        method="dp-oporp-staircase", dim=16, k=8, epsilon=20.0, seed=6, adjacency=attribute(1.0)
-    )
+    spec = attribute_spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=20.0, seed=6)
     index = PrivateIndex(spec)
     index.add(rows / 2)
     denoiser = index.fit_denoiser("linear")
@@ -135,7 +129,7 @@ def sketch(path: Path) -> dict[str, object]:
 
 def main(folder: Path) -> None:
     x = vectors()
-    facts: dict[str, object] = {}
+    facts = {}
     for name, spec in SPECS.items():
         index = PrivateIndex(spec, **SETTINGS.get(name, {}))
         ids = [f"id-{i}-é" for i in range(ROWS)] if name == "names" else None

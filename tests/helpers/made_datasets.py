@@ -25,6 +25,28 @@ def uniform(rows: int, dim: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.f
     return np.random.default_rng(seed).uniform(-1, 1, (rows, dim))
 
 
+def unit(x: Any) -> Any:
+    """Rows at norm 1; those of zeros stay zero."""
+    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
+
+
+def directions(rows: int, dim: int, seed: int) -> Any:
+    """Uniform on the sphere."""
+    return unit(np.random.default_rng(seed).normal(size=(rows, dim)))
+
+
+def topics(rows: int, dim: int, seed: int, count: int, spread: float = 0.5) -> Any:
+    """Directions about so many centres, which are the same for every seed."""
+    centres = np.random.default_rng(0).normal(size=(count, dim))
+    rng = np.random.default_rng(seed)
+    return unit(centres[rng.integers(count, size=rows)] + spread * rng.normal(size=(rows, dim)))
+
+
+def true_cosines(hits: Any, base: Any, queries: Any) -> Any:
+    """Cosines of queries and of what they found, shape (queries, k)."""
+    return np.einsum("qkd,qd->qk", unit(base)[hits.ids], unit(queries))
+
+
 def low_rank(rows: int, seed: int = 0, dim: int = 24) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Vectors in [0, 1] that lie near a plane of three directions."""
     rng = np.random.default_rng(seed)

@@ -9,10 +9,22 @@ from dpindex.base.ids import id_array
 from dpindex.data import as_source
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.index.private_index import PrivateIndex
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import Payload
 from dpindex.storage.release import Terms, release
 from dpindex.storage.targets import CodesFile, IndexOptions, build_index
+
+
+def codes_of(spec: Spec, vectors: Any) -> Codes:
+    """Codes of these vectors, also by a method that protects nothing."""
+    return Privatizer(spec, allow_unprotected=True).privatize(vectors)
+
+
+def projected(spec: Spec, vectors: Any) -> Any:
+    """Exact projections of these vectors, in grid integers held in floats."""
+    return Privatizer(spec, allow_unprotected=True).project(vectors)
 
 
 def filled_index(spec: Spec, vectors: Any, ids: Any = None, **options: Any) -> PrivateIndex:

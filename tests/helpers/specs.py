@@ -58,6 +58,11 @@ FAMILIES = {
 """Every family of projections there is, by its name in the package."""
 
 
+def attribute_spec(method: str, dim: int, *size: Any, **fields: Any) -> Spec:
+    """A spec that hides a change of one attribute by 1; ``size`` is its code length and epsilon."""
+    return Spec(method, dim, *size, adjacency=attribute(1.0), **fields)
+
+
 @cache
 def codebook(dim: int) -> Codebook:
     """Fifty codewords."""
@@ -124,8 +129,3 @@ def length(row: Method, wanted: int) -> int | None:
 def small(row: Method) -> Spec:
     """The plain example, made once for all tests that only look at it."""
     return example(row)
-
-
-def attribute_spec(method: str, dim: int, **fields: Any) -> Spec:
-    """A spec that hides a change of one attribute by 1."""
-    return Spec(method, dim, adjacency=attribute(1.0), **fields)

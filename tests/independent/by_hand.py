@@ -1,24 +1,15 @@
 """Index directories written file by file, for what no dpindex writes."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
-from dpindex.mechanism.codes import Codes
 from dpindex.storage.ids import ids_to_bytes
-from dpindex.storage.manifest import MANIFEST, FileMark, Manifest, Settings, file_path
+from dpindex.storage.manifest import MANIFEST, FileMark, Manifest, file_path
 
 
-def write_index_by_hand(
-    path: Path, settings: Settings, segments: Iterable[tuple[Codes, Any]]
-) -> None:
+def write_index_by_hand(path, settings, segments):
     """Write codes and ids as they are given, whatever they are."""
-    marks: dict[str, FileMark] = {}
-    counts: dict[str, int] = {}
+    marks = {}
+    counts = {}
     for number, (codes, ids) in enumerate(segments):
         six_digits = f"{number:06d}"
         files = {

@@ -9,8 +9,6 @@ Numbers that are a root or a bound and not a formula (the optimal Gaussian devia
 norm) are stated to the oracle as floats, which it certifies in exact or high-precision arithmetic.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -18,21 +16,15 @@ import random
 import struct
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate, combinations, pairwise
 from statistics import NormalDist
-from typing import Any, Protocol
 
 from mpmath import MPContext
 
-Matrix = list[list[int]]
-Near = Callable[[random.Random, int], int]
-"""A critical value of the i-th word: at it and just below it the outcome differs."""
-
 MP = MPContext()
-MP.prec = 700
+MP.prec = 420
 ROOT_2 = MP.sqrt(2)
 
 
@@ -46,18 +38,19 @@ class DisagreementError(AssertionError):
 class Words:
     """Uniform words, chosen when they are asked for and kept in that order.
 
-    With ``edges`` most of them are critical values or next to one, all zeros or all ones.
+    With ``edges`` most of them are critical values or next to one, all zeros or all ones: ``near``
+    names a critical value of the i-th word, at and just below which the outcome differs.
     """
 
-    def __init__(self, seed: int, edges: bool = False) -> None:
+    def __init__(self, seed, edges=False):
         self._random = random.Random(seed)
         self._edges = edges
-        self.dealt: list[tuple[int, list[int]]] = []
-        self.chosen: list[int] = []
+        self.dealt = []
+        self.chosen = []
         """Words of the request that is being answered, so far."""
-        self.events: Counter[str] = Counter()
+        self.events = Counter()
 
-    def take(self, bits: int, count: int, near: Near | None = None) -> list[int]:
+    def take(self, bits, count, near=None):
         """``count`` words of so many bits."""
         self.chosen = words = []
         for i in range(count):
@@ -66,13 +59,13 @@ class Words:
             self.dealt.append((bits, words))
         return words
 
-    def number(self, size: int, near: Near) -> int:
+    def number(self, size, near):
         """``size`` bytes, the lowest first, as one number."""
         value = self._choose(8 * size, near, 0)
         self.dealt.append((8, list(value.to_bytes(size, "little"))))
         return value
 
-    def _choose(self, bits: int, near: Near | None, i: int) -> int:
+    def _choose(self, bits, near, i):
         kind = self._random.random() if self._edges else 1.0
         if kind < 0.05:
             return 0
@@ -87,11 +80,11 @@ class Words:
 class Replayed(Words):
     """Words that an encoder was dealt already; each request must be the one that it made."""
 
-    def __init__(self, dealt: Sequence[tuple[int, list[int]]]) -> None:
+    def __init__(self, dealt):
         super().__init__(0)
         self._left = list(reversed(dealt))
 
-    def take(self, bits: int, count: int, near: Near | None = None) -> list[int]:
+    def take(self, bits, count, near=None):
         if not count:
             return []
         found, words = self._left.pop() if self._left else (0, [])
@@ -101,11 +94,11 @@ class Replayed(Words):
             )
         return words
 
-    def number(self, size: int, near: Near) -> int:
+    def number(self, size, near):
         return int.from_bytes(bytes(self.take(8, size)), "little")
 
     @property
-    def spent(self) -> bool:
+    def spent(self):
         """Whether every word that was dealt has a use."""
         return not self._left
 
@@ -113,7 +106,7 @@ class Replayed(Words):
 # Floats, rounded correctly
 
 
-def rounded(x: Fraction, bits: int) -> Fraction:
+def rounded(x, bits):
     """The float of so many significant bits next to x, ties to even (IEEE 754)."""
     if not x:
         return x
@@ -125,7 +118,7 @@ def rounded(x: Fraction, bits: int) -> Fraction:
     return round(x / Fraction(2) ** exponent) * Fraction(2) ** exponent
 
 
-def ceil_log2(x: float) -> int:
+def ceil_log2(x):
     return math.ceil(math.log2(x))
 
 
@@ -140,12 +133,12 @@ class Grid:
 
     def __init__(
         self,
-        spec: dict[str, Any],
-        beta: float,
-        bits: int,
-        most_summed: int,
-        windows: Windows | None = None,
-    ) -> None:
+        spec,
+        beta,
+        bits,
+        most_summed,
+        windows=None,
+    ):
         self.step = beta / ((1 << bits) * (1 - 2.0**-16))
         low, high = spec["bounds"]
         reach = max(abs(low), abs(high))
@@ -162,9 +155,7 @@ class Grid:
         self.placed = [self._placed(beta, bits, spec["scale"], *both) for both in ends]
         self.unit_step = 2.0**-bits if self.placed else self.step
 
-    def _placed(
-        self, beta: float, bits: int, scale: float, low: float, high: float
-    ) -> tuple[Fraction, int, int]:
+    def _placed(self, beta, bits, scale, low, high):
         """Factor, low end and width of a window: 2^bits steps if it is no wider than beta."""
         width = high - low
         if width <= beta * 2.0**-20:
@@ -176,19 +167,19 @@ class Grid:
         start, across = (round(Fraction(end * float(factor * scale))) for end in (low, width))
         return factor, start, 1 << bits if narrow else across
 
-    def row(self, values: Sequence[Fraction]) -> list[int]:
+    def row(self, values):
         if not self.placed:
             return [self.integer(value) for value in values]
         windows = zip(values, self.placed, strict=True)
         return [self.in_window(value, *window) for value, window in windows]
 
-    def integer(self, value: Fraction) -> int:
+    def integer(self, value):
         """Grid integer of an attribute before division by scale; half steps go to the even one."""
         inside = min(max(value, self.limits[0]), self.limits[1])
         product = rounded(inside, self.precision) * self.factor
         return round(rounded(product, self.precision))
 
-    def in_window(self, value: Fraction, factor: Fraction, low: int, top: int) -> int:
+    def in_window(self, value, factor, low, top):
         """Steps above the low end of the window, at most ``top``."""
         steps = round(rounded(rounded(value, self.precision) * factor, self.precision))
         return min(max(steps - low, 0), top)
@@ -197,15 +188,13 @@ class Grid:
 class Windows:
     """Windows as integers in 2^-16 of a beta, from the bytes of a design or from codewords."""
 
-    def __init__(self, low: Sequence[int], width: Sequence[int], beta: float) -> None:
+    def __init__(self, low, width, beta):
         self.low = low
         self.width = width
         self.beta = beta
 
     @classmethod
-    def of_codewords(
-        cls, codewords: Sequence[Sequence[float]], half_width: float, beta: float, scale: float
-    ) -> Windows:
+    def of_codewords(cls, codewords, half_width, beta, scale):
         """So many deviations to either side of the median, within the codewords' values."""
         step = beta / (1 << 16)
         lows = []
@@ -225,7 +214,7 @@ class Windows:
             widths.append(width)
         return cls(lows, widths, beta)
 
-    def ends(self, bounds: tuple[float, float]) -> list[tuple[float, float]]:
+    def ends(self, bounds):
         """Both ends of every window, within the bounds."""
         step = self.beta / (1 << 16)
         found = []
@@ -238,7 +227,7 @@ class Windows:
 class LargestOne:
     """A vector in units of its largest magnitude, rounded to doubles and then to singles."""
 
-    def row(self, values: Sequence[Fraction]) -> list[Fraction]:
+    def row(self, values):
         largest = max(map(abs, values)) or Fraction(1)
         return [rounded(rounded(value / largest, 53), 24) for value in values]
 
@@ -246,7 +235,7 @@ class LargestOne:
 class Sphere:
     """Directions as integers of norm at most 4095: at 2^20 steps of the largest, then shortened."""
 
-    def row(self, values: Sequence[Fraction]) -> list[int]:
+    def row(self, values):
         largest = max(map(abs, values)) or Fraction(1)
         wide = [round(rounded(value / largest, 53) * (1 << 20)) for value in values]
         norm = math.sqrt(sum(w * w for w in wide))
@@ -259,11 +248,11 @@ class Sphere:
 class Public:
     """SHAKE-256 of ``dpindex/1|purpose|seed|block``, blocks of 1 MiB, little-endian words."""
 
-    def __init__(self, seed: int, purpose: str) -> None:
+    def __init__(self, seed, purpose):
         self._label = f"dpindex/1|{purpose}|{seed}|"
         self._at = 0
 
-    def _bytes(self, count: int) -> bytes:
+    def _bytes(self, count):
         if not count:
             return b""
         first = self._at >> 20
@@ -278,22 +267,22 @@ class Public:
         )
         return joined[start : start + count]
 
-    def words(self, bits: int, count: int) -> list[int]:
+    def words(self, bits, count):
         size = bits // 8
         data = self._bytes(size * count)
         return [int.from_bytes(data[i : i + size], "little") for i in range(0, len(data), size)]
 
-    def signs(self, count: int) -> list[int]:
+    def signs(self, count):
         """One bit each, the lowest first; 1 stands for −1."""
         data = self._bytes(-(-count // 8))
         return [1 - 2 * (data[i // 8] >> i % 8 & 1) for i in range(count)]
 
-    def permutation(self, count: int) -> list[int]:
+    def permutation(self, count):
         """The order of so many 64-bit keys."""
         keys = self.words(64, count)
         return sorted(range(count), key=lambda i: (keys[i], i))
 
-    def normals(self, count: int, bits: int) -> list[int]:
+    def normals(self, count, bits):
         """``round(2^bits·N(0, 1))``: the lowest bit of a word is the sign, the rest the size.
 
         The size is the number of n ≥ 1 with ``u < 2^63·P(size ≥ n)``, nearest integers.
@@ -305,7 +294,7 @@ class Public:
             entries.append(-size if word & 1 else size)
         return entries
 
-    def places(self, total: int, s: int) -> list[int]:
+    def places(self, total, s):
         """Places that are chosen with chance 1/s each, by geometric jumps.
 
         The jump is above n when a 64-bit word is at least ``2^64·(1 − (1 − 1/s)^n)``; above 4s it
@@ -339,11 +328,9 @@ class Map:
     """
 
     grid_bits = 12
-    windows: Windows | None = None
+    windows = None
 
-    def __init__(
-        self, matrix: Matrix, largest_sum: int | None, rms2: Fraction, scale2: Fraction
-    ) -> None:
+    def __init__(self, matrix, largest_sum, rms2, scale2):
         self.matrix = matrix
         self.k = len(matrix[0])
         columns = list(zip(*matrix, strict=True))
@@ -357,7 +344,7 @@ class Map:
         self.l2_squared = max(1, max(sum(w * w for w in row) for row in matrix))
         self.largest = [max(1, max(map(abs, column))) for column in columns]
 
-    def apply(self, x: Sequence[int]) -> list[int]:
+    def apply(self, x):
         sums = [0] * self.k
         for value, row in zip(x, self.matrix, strict=True):
             if value:
@@ -365,17 +352,17 @@ class Map:
         return sums
 
 
-def identity(spec: dict[str, Any]) -> Map:
+def identity(spec):
     dim = spec["dim"]
     matrix = [[int(i == j) for j in range(dim)] for i in range(dim)]
     return Map(matrix, 1, Fraction(1, dim), Fraction(1))
 
 
-def table_of(entries: Sequence[int], k: int) -> Matrix:
+def table_of(entries, k):
     return [list(entries[start : start + k]) for start in range(0, len(entries), k)]
 
 
-def rademacher(spec: dict[str, Any]) -> Map:
+def rademacher(spec):
     """Independent fair signs (Li & Li 2023, Alg. 3)."""
     dim = spec["dim"]
     k = spec["k"]
@@ -383,7 +370,7 @@ def rademacher(spec: dict[str, Any]) -> Map:
     return Map(table_of(entries, k), None, Fraction(1), Fraction(1, k))
 
 
-def gaussian(spec: dict[str, Any], bits: int = 4) -> Map:
+def gaussian(spec, bits=4):
     """Normal entries rounded to 2^-bits (Li & Li 2023, Alg. 1); ``E w² = 4^bits + 1/12``."""
     dim = spec["dim"]
     k = spec["k"]
@@ -392,7 +379,7 @@ def gaussian(spec: dict[str, Any], bits: int = 4) -> Map:
     return Map(table_of(entries, k), None, square, 1 / (k * square))
 
 
-def uniform(spec: dict[str, Any]) -> Map:
+def uniform(spec):
     """Odd integers from −63 to 63 (Li & Li 2023, Sec. 3.4)."""
     dim = spec["dim"]
     k = spec["k"]
@@ -401,7 +388,7 @@ def uniform(spec: dict[str, Any]) -> Map:
     return Map(table_of([2 * (w & 63) - 63 for w in words], k), None, square, 1 / (k * square))
 
 
-def very_sparse(spec: dict[str, Any]) -> Map:
+def very_sparse(spec):
     """±1 with chance 1/2s each, else 0 (Li, Hastie & Church 2006; Li & Li 2023, Eq. 18)."""
     dim = spec["dim"]
     k = spec["k"]
@@ -414,7 +401,7 @@ def very_sparse(spec: dict[str, Any]) -> Map:
     return Map(table_of(entries, k), None, Fraction(1, s), Fraction(s, k))
 
 
-def sparse_jl(spec: dict[str, Any]) -> Map:
+def sparse_jl(spec):
     """One ±1 in each of s blocks (Kane & Nelson 2014): 31 bits for the place, one for the sign."""
     dim = spec["dim"]
     k = spec["k"]
@@ -427,7 +414,7 @@ def sparse_jl(spec: dict[str, Any]) -> Map:
     return Map(matrix, None, Fraction(s, k), Fraction(1, s))
 
 
-def fast_jl(spec: dict[str, Any]) -> Map:
+def fast_jl(spec):
     """``P·H·D`` (Ailon & Chazelle 2009): signs, Walsh–Hadamard, normal entries with chance 1/s."""
     dim = spec["dim"]
     k = spec["k"]
@@ -451,7 +438,7 @@ def fast_jl(spec: dict[str, Any]) -> Map:
     return Map(matrix, largest_sum, square, 1 / (k * square))
 
 
-def oporp(spec: dict[str, Any]) -> Map:
+def oporp(spec):
     """Padded attributes permuted into bins of fixed length, with signs (Li & Li 2023, Alg. 4)."""
     dim = spec["dim"]
     repetitions = spec["repetitions"]
@@ -468,7 +455,7 @@ def oporp(spec: dict[str, Any]) -> Map:
     return Map(matrix, length, Fraction(1, bins), Fraction(1, repetitions))
 
 
-def rotation(spec: dict[str, Any]) -> Map:
+def rotation(spec):
     """k places of ``H·D₂·H·D₁`` on vectors padded to a power of two; D are random signs.
 
     The entries are integers before a public factor, ``1/√padded``. Only where that is a power of
@@ -491,13 +478,13 @@ def rotation(spec: dict[str, Any]) -> Map:
     return Map(matrix, None, Fraction(1), Fraction(1, k))
 
 
-def codeword_map(codewords: Sequence[Sequence[float]]) -> Map:
+def codeword_map(codewords):
     """Inner products with the codewords on the integer sphere."""
     rows = [Sphere().row([Fraction(value) for value in word]) for word in codewords]
     return Map([list(column) for column in zip(*rows, strict=True)], None, Fraction(1), Fraction(1))
 
 
-def softmax_map(codewords: Sequence[Sequence[float]], ball: bool) -> Map:
+def softmax_map(codewords, ball):
     """Weights of scores: codewords in 31 levels for a ball, else 1 above the public median.
 
     The median of an even number is the mean of the two in the middle, in singles. A score is summed
@@ -529,7 +516,7 @@ class Designed(Map):
 
     grid_bits = 8
 
-    def __init__(self, spec: dict[str, Any], data: bytes) -> None:
+    def __init__(self, spec, data):
         if hashlib.sha256(data).hexdigest() != spec["design"]["sha256"]:
             raise DisagreementError("this is not the design that the spec names")
         size = struct.unpack_from("<4sHHIQ32s", data)[3]
@@ -561,25 +548,25 @@ class Designed(Map):
                 width[attribute] = arrays["width"][i]
             self.windows = Windows(low, width, facts["beta"])
 
-    def offset(self, spec: dict[str, Any], grid: Grid) -> list[int]:
+    def offset(self, spec, grid):
         """The centre, brought within the bounds and the windows, in whole steps, projected."""
         low, high = spec["bounds"]
         inside = [min(max(self.centre.get(i, 0.0), low), high) for i in range(spec["dim"])]
         return self.apply(grid.row([Fraction(value * spec["scale"]) for value in inside]))
 
 
-def by_entries(spec: dict[str, Any]) -> Map:
+def by_entries(spec):
     """The entries that the spec names (Li & Li 2023, Sec. 3.4)."""
     maps = {"rademacher": rademacher, "uniform": uniform, "very-sparse": very_sparse}
     return maps.get(spec["entries"], gaussian)(spec)
 
 
-def by_entries_fine(spec: dict[str, Any]) -> Map:
+def by_entries_fine(spec):
     """The same with normal entries of twelve bits."""
     return gaussian(spec, 12) if spec["entries"] == "gaussian" else by_entries(spec)
 
 
-def semidefinite(matrix: list[list[Fraction]]) -> bool:
+def semidefinite(matrix):
     """Whether a symmetric matrix has no negative eigenvalue: elimination in exact arithmetic."""
     rest = [list(row) for row in matrix]
     for j, pivot in enumerate(rest):
@@ -592,13 +579,13 @@ def semidefinite(matrix: list[list[Fraction]]) -> bool:
     return True
 
 
-def certify_norm(matrix: Matrix, norm: float) -> float:
+def certify_norm(matrix, norm):
     """``norm``, if it is ‖W‖ or above it by less than 1e-8 (exactly: norm²·I − Gram)."""
     columns = list(zip(*matrix, strict=True))
     narrow = columns if len(columns) <= len(matrix) else matrix
     gram = [[sum(a * b for a, b in zip(x, y, strict=True)) for y in narrow] for x in narrow]
 
-    def bounded_by(bound: Fraction) -> bool:
+    def bounded_by(bound):
         square = bound * bound
         return semidefinite(
             [[square * (i == j) - g for j, g in enumerate(row)] for i, row in enumerate(gram)]
@@ -612,22 +599,10 @@ def certify_norm(matrix: Matrix, norm: float) -> float:
 # Laws of integers, given by the ends of their cells: P(value ≤ v) = end(v) / 2^bits
 
 
-class CellLaw(Protocol):
-    bits: int
-
-    def value(self, number: int) -> int:
-        """The value whose cell holds a uniform number of ``bits`` bits."""
-        ...
-
-    def end(self, value: int) -> int:
-        """First number beyond the cell of a value, where that is not the last."""
-        ...
-
-
 class Table:
     """Masses of the values ``first, first + 1, …``; with ``tails`` the outermost mean "beyond"."""
 
-    def __init__(self, masses: Sequence[int], first: int, bits: int, tails: bool = False) -> None:
+    def __init__(self, masses, first, bits, tails=False):
         self._ends = list(accumulate(masses))
         if self._ends[-1] != 1 << bits or min(masses) < 0:
             raise ValueError("masses must add up")
@@ -637,10 +612,10 @@ class Table:
         self.tails = tails
         self.period = len(masses) // 2 - 1
 
-    def value(self, number: int) -> int:
+    def value(self, number):
         return self.first + bisect_right(self._ends, number)
 
-    def end(self, value: int) -> int:
+    def end(self, value):
         return self._ends[value - self.first]
 
 
@@ -652,12 +627,12 @@ class RoundedNormal:
 
     tails = False
 
-    def __init__(self, sigma: float, bits: int) -> None:
+    def __init__(self, sigma, bits):
         self.sigma = sigma
         self.bits = bits
-        self._known: dict[int, int] = {}
+        self._known = {}
 
-    def beyond(self, z: int) -> int:
+    def beyond(self, z):
         """``2^bits·P(N(0, σ²) > z − ½)`` for z ≥ 1, to the nearest integer."""
         if z not in self._known:
             with MP.workprec(self.bits + 128):
@@ -665,7 +640,7 @@ class RoundedNormal:
                 self._known[z] = int(MP.nint(MP.ldexp(tail, self.bits)))
         return self._known[z]
 
-    def above(self, number: int) -> int:
+    def above(self, number):
         """How many z ≥ 1 have a tail above the number."""
         chance = Fraction(2 * number + 1, 2 << self.bits)
         guess = -NormalDist().inv_cdf(float(chance)) if 2 * chance < 1 else 0.0
@@ -676,21 +651,21 @@ class RoundedNormal:
             z -= 1
         return z
 
-    def value(self, number: int) -> int:
+    def value(self, number):
         below = self.above(number)
         return -below if below else self.above((1 << self.bits) - 1 - number)
 
-    def end(self, value: int) -> int:
+    def end(self, value):
         return self.beyond(-value) if value < 0 else (1 << self.bits) - self.beyond(value + 1)
 
 
 @cache
-def rounded_normal(sigma: float, bits: int) -> RoundedNormal:
+def rounded_normal(sigma, bits):
     """One for all that draw from it: its boundaries are computed once."""
     return RoundedNormal(sigma, bits)
 
 
-def geometric(drop: Any, width: int, inner: int) -> Table:
+def geometric(drop, width, inner):
     """Masses e^−drop·level on either side of −½: staircase (Geng & Viswanath 2014) and Laplace.
 
     Level 0 has ``inner`` cells a side, each further level ``width``. From the level-0 mass each
@@ -718,7 +693,7 @@ def geometric(drop: Any, width: int, inner: int) -> Table:
     return Table([tail, *reversed(side), *side, tail], -len(side) - 1, 64, tails=True)
 
 
-def falling(drop: Any, count: int) -> Table:
+def falling(drop, count):
     """The low digit of a geometric law: each mass e^−drop times the one before, rounded up.
 
     The first is lowered by 1, 2, 4, … until all fit; the last gets what is left.
@@ -736,7 +711,7 @@ def falling(drop: Any, count: int) -> Table:
         lowered *= 2
 
 
-def discrete_gaussian(sigma: float, bits: int) -> Table:
+def discrete_gaussian(sigma, bits):
     """``P(c) ∝ e^{−c²/2σ²}``, each mass but the middle one the nearest multiple of 2^-bits."""
     scale = -1 / (2 * MP.mpf(sigma) ** 2)
     reach = math.ceil(sigma * math.sqrt(1.5 * bits)) + 1
@@ -750,7 +725,7 @@ def discrete_gaussian(sigma: float, bits: int) -> Table:
 # Draws
 
 
-def draw_cells(law: Any, cell_bits: int, count: int, words: Words) -> list[int]:
+def draw_cells(law, cell_bits, count, words):
     """Values of a law times 2^cell_bits, each with a uniform offset inside its cell.
 
     A draw is a uniform number of ``bits`` bits: sixteen from a 32-bit word, whose lowest bits are
@@ -760,7 +735,7 @@ def draw_cells(law: Any, cell_bits: int, count: int, words: Words) -> list[int]:
     """
     shift = law.bits - 16
 
-    def some_boundary(source: random.Random, i: int) -> int:
+    def some_boundary(source, i):
         number = source.getrandbits(law.bits) >> source.choice([0, 0, 4, 16, 40, law.bits - 2])
         if source.randrange(2):
             number = (1 << law.bits) - 1 - number
@@ -782,14 +757,14 @@ def draw_cells(law: Any, cell_bits: int, count: int, words: Words) -> list[int]:
             unclear.append((i, number, low, high))
     words.events["refined"] += len(unclear)
 
-    def boundary_inside(source: random.Random, j: int) -> int:
+    def boundary_inside(source, j):
         _, number, low, high = unclear[j]
         if low == high:
             return 0
         value = source.choice([low, high - 1, source.randrange(low, high)])
         return (law.end(value) - number >> shift - 48) << 16
 
-    tails: dict[int, list[int]] = {}
+    tails = {}
     rest = law.bits - 64
     numbers = [
         number | word >> 16 << rest
@@ -817,7 +792,7 @@ def draw_cells(law: Any, cell_bits: int, count: int, words: Words) -> list[int]:
     return draws
 
 
-def draw_flips(thresholds: Sequence[int], words: Words) -> list[bool]:
+def draw_flips(thresholds, words):
     """True where a uniform 64-bit number lies below its threshold; 48 bits are read when 16 tie."""
     tops = words.take(16, len(thresholds), lambda _, i: thresholds[i] >> 48)
     tied = [i for i, top in enumerate(tops) if top == thresholds[i] >> 48]
@@ -830,10 +805,10 @@ def draw_flips(thresholds: Sequence[int], words: Words) -> list[bool]:
     return [number < limit for number, limit in zip(numbers, thresholds, strict=True)]
 
 
-def draw_below(limits: Sequence[int], words: Words) -> list[int]:
+def draw_below(limits, words):
     """Uniform integers below limits: the high half of word·limit, or another word (Lemire 2019)."""
 
-    def first_word(source: random.Random, i: int) -> int:
+    def first_word(source, i):
         """Of those that lead to one outcome; word 0 is refused unless the limit divides 2^32."""
         return (source.randrange(limits[i] + 1) << 32) // limits[i]
 
@@ -855,19 +830,19 @@ def draw_below(limits: Sequence[int], words: Words) -> list[int]:
 # Calibration of Gaussian noise; the deviation is a public double, rounded up by 1e-9
 
 
-def safe(delta: float) -> float:
+def safe(delta):
     """Delta less the share 2^-30 that pays for the finite precision of tables."""
     return delta * (1 - 2.0**-30)
 
 
 @cache
-def optimal(epsilon: float, delta: float) -> float:
+def optimal(epsilon, delta):
     """``σ·(1 + 1e-9)``, σ the least of 32 bits with ``Φ(1/2σ − εσ) − e^ε·Φ(−1/2σ − εσ) ≤ δ``.
 
     Balle & Wang 2018, Thm 8.
     """
 
-    def enough(s: float) -> bool:
+    def enough(s):
         half = MP.mpf(0.5) / s
         middle = MP.mpf(epsilon) * s
         spent = MP.ncdf(half - middle) - MP.exp(epsilon) * MP.ncdf(-half - middle)
@@ -884,17 +859,17 @@ def optimal(epsilon: float, delta: float) -> float:
     return (sigma + step) * (1 + 1e-9)
 
 
-def kenthapadi(epsilon: float, delta: float) -> float:
+def kenthapadi(epsilon, delta):
     """``√(2(log(1/2δ) + ε))/ε`` (Kenthapadi et al. 2013, Lemma 1)."""
     return math.sqrt(2 * (math.log(1 / (2 * safe(delta))) + epsilon)) / epsilon * (1 + 1e-9)
 
 
-def chi(k: int, surprise: float) -> float:
+def chi(k, surprise):
     """Bound on the norm of k normals (Laurent & Massart 2000, Lemma 1)."""
     return math.sqrt(k + 2 * math.sqrt(k * surprise) + 2 * surprise)
 
 
-def table_bits(epsilon: float, delta: float, k: int) -> int:
+def table_bits(epsilon, delta, k):
     """Bits of a table, a multiple of 64, such that k coordinates cost less than 2^-30 of delta.
 
     Of this release, or of all that it may be added up with: up to epsilon = 40 at 1e-15.
@@ -906,13 +881,13 @@ def table_bits(epsilon: float, delta: float, k: int) -> int:
 # Calibration of flips: chances times 2^64, rounded up
 
 
-def response(epsilon: Any, signs: int = 1) -> int:
+def response(epsilon, signs=1):
     """``1/(1 + e^{ε/N})`` (Warner 1965)."""
     return int(MP.ceil(MP.ldexp(1, 64) / (1 + MP.exp(MP.mpf(epsilon) / signs))))
 
 
 @cache
-def chain(epsilon: float, smooth: bool) -> list[int]:
+def chain(epsilon, smooth):
     """Thresholds of levels 1, 2, …, each at least e^−ε times the one before, until they stay put.
 
     Geometric (Ghosh, Roughgarden & Sundararajan 2009), or no less than ``1/(1 + e^{Lε})``
@@ -931,7 +906,7 @@ def chain(epsilon: float, smooth: bool) -> list[int]:
     return found
 
 
-def share(epsilon: float, count: int) -> float:
+def share(epsilon, count):
     """ε/count as a double, rounded down where count of them would exceed ε."""
     part = epsilon / count
     return math.nextafter(part, 0) if Fraction(part) * count > Fraction(epsilon) else part
@@ -940,21 +915,21 @@ def share(epsilon: float, count: int) -> float:
 # How many signs can change: N₊ of Li & Li 2023, Prop. 4.5
 
 
-def phi(t: float) -> float:
+def phi(t):
     return math.erfc(-t / math.sqrt(2)) / 2
 
 
-def integral(f: Callable[[float], float], low: float, high: float, pieces: int = 600) -> float:
+def integral(f, low, high, pieces=600):
     """Simpson's rule."""
     h = (high - low) / pieces
     inner = sum((4 if i % 2 else 2) * f(low + i * h) for i in range(1, pieces))
     return (f(low) + inner + f(high)) * h / 3
 
 
-def change_chance(p: int, r: float) -> float:
+def change_chance(p, r):
     """``P₊ = ∫ 2p(2Φ(t)−1)^{p−1}(2Φ(rt)−1)φ(t) dt``, rounded up by 1e-9."""
 
-    def density(t: float) -> float:
+    def density(t):
         bell = math.exp(-t * t / 2) / math.sqrt(2 * math.pi)
         return 2 * p * math.erf(t / math.sqrt(2)) ** (p - 1) * math.erf(r * t / math.sqrt(2)) * bell
 
@@ -964,7 +939,7 @@ def change_chance(p: int, r: float) -> float:
     return min(1.0, total + 1e-9)
 
 
-def changes(dim: int, k: int, beta: float, min_norm: float, delta: float) -> int:
+def changes(dim, k, beta, min_norm, delta):
     """The least N with ``P(Binomial(k, P₊) > N) ≤ δ``, for entries rounded to 2^-12 on the grid.
 
     Rounding to the grid shortens the norm by half a step a coordinate, and vectors may fall short
@@ -990,20 +965,18 @@ def changes(dim: int, k: int, beta: float, min_norm: float, delta: float) -> int
 
 # Laws: from a spec and its map to a function from exact rows and words to released rows
 
-Rows = list[list[int]]
-
 
 class NumberLaw:
     """``(x + noise) >> cell_bits``, decoded as ``(code + offset)·2^cell_bits`` grid steps."""
 
     def __init__(
         self,
-        digits: Sequence[tuple[Any, int]],
-        cell_bits: int,
-        grid_bits: int,
+        digits,
+        cell_bits,
+        grid_bits,
         *,
-        magnitudes: bool = False,
-    ) -> None:
+        magnitudes=False,
+    ):
         self.grid_bits = grid_bits
         self.scale = Fraction(1 << cell_bits)
         self.offset = Fraction(int(magnitudes or digits[0][0].tails), 2)
@@ -1011,7 +984,7 @@ class NumberLaw:
         self._magnitudes = magnitudes
         self._cell_bits = cell_bits
 
-    def noise(self, count: int, words: Words) -> list[int]:
+    def noise(self, count, words):
         """One digit, or a high one and a low one that carries the offset."""
         if len(self.digits) == 1:
             return draw_cells(self.digits[0][0], self._cell_bits, count, words)
@@ -1027,7 +1000,7 @@ class NumberLaw:
             for h, n in zip(high, low, strict=True)
         ]
 
-    def release(self, rows: Rows, words: Words) -> Rows:
+    def release(self, rows, words):
         noise = iter(self.noise(sum(map(len, rows)), words))
         return [[(x + next(noise)) >> self._cell_bits for x in row] for row in rows]
 
@@ -1039,7 +1012,7 @@ class Exact:
     scale = Fraction(1)
     offset = Fraction(0)
 
-    def release(self, rows: Rows, words: Words) -> Rows:
+    def release(self, rows, words):
         return rows
 
 
@@ -1048,7 +1021,7 @@ class SquareWave:
 
     grid_bits = 12
 
-    def __init__(self, epsilon: float, low: int, high: int, narrow: bool) -> None:
+    def __init__(self, epsilon, low, high, narrow):
         self.low = low
         self.cells = max(1, -(-(high - low) // 32))
         odds = [MP.exp(MP.mpf(epsilon)) * (2 * b + 1) / self.cells for b in range(self.cells + 1)]
@@ -1056,7 +1029,7 @@ class SquareWave:
         self._inside = [min(int(MP.floor(MP.ldexp(o / (1 + o), 64))), (1 << 64) - 1) for o in odds]
         places = [Fraction(i * (high - low), 8 * 32) for i in range(9)]
 
-        def variance(half: int) -> Fraction:
+        def variance(half):
             """Of the decoded value, in squared cells, over nine places of the interval."""
             slope = self._moments(half, Fraction(1))[0] - self._moments(half, Fraction(0))[0]
             mean = sum(self._moments(half, place)[1] for place in places) / 9
@@ -1068,7 +1041,7 @@ class SquareWave:
         self.scale = 32 / (at_one - at_zero)
         self.offset = low / self.scale - at_zero
 
-    def _moments(self, half: int, x: Fraction) -> tuple[Fraction, Fraction]:
+    def _moments(self, half, x):
         """Mean and variance of y given x in cells, which need not be a whole number."""
         chance = Fraction(self._inside[half], 1 << 64)
         window = 2 * half + 1
@@ -1081,7 +1054,7 @@ class SquareWave:
         )
         return mean, square - mean**2
 
-    def release(self, rows: Rows, words: Words) -> Rows:
+    def release(self, rows, words):
         flat = [x for row in rows for x in row]
         offsets = words.take(8, len(flat), lambda source, _: 32 * source.randrange(8))
         cells = [
@@ -1102,18 +1075,16 @@ class SquareWave:
 class Flips:
     """Signs flipped by ``L = max(1, ⌈|x_j|/(β·max_i|w_ij|)⌉)``; an exact zero is a fair coin."""
 
-    def __init__(
-        self, thresholds: Sequence[int], weights: Sequence[int], grid_bits: int = 12
-    ) -> None:
+    def __init__(self, thresholds, weights, grid_bits=12):
         self.thresholds = thresholds
         self._weights = weights
         self.grid_bits = grid_bits
 
-    def _threshold(self, x: int, weight: int) -> int:
+    def _threshold(self, x, weight):
         level = -(-abs(x) // (weight << self.grid_bits))
         return self.thresholds[min(level, len(self.thresholds)) - 1] if x else 1 << 63
 
-    def release(self, rows: Rows, words: Words) -> Rows:
+    def release(self, rows, words):
         limits = [
             self._threshold(x, w) for row in rows for x, w in zip(row, self._weights, strict=True)
         ]
@@ -1126,10 +1097,10 @@ class IndividualFlips:
 
     grid_bits = 12
 
-    def __init__(self, epsilon: float, changes: int) -> None:
+    def __init__(self, epsilon, changes):
         self.thresholds = [response(epsilon, size + 1) for size in range(changes)]
 
-    def release(self, rows: Rows, words: Words) -> Rows:
+    def release(self, rows, words):
         limits = []
         for row in rows:
             size = sum(abs(x) <= 4096 for x in row)
@@ -1148,13 +1119,13 @@ class IndividualGaussian:
 
     grid_bits = 12
 
-    def __init__(self, sigma: float, bits: int, changes: int) -> None:
+    def __init__(self, sigma, bits, changes):
         self._sigma = sigma
         self._changes = changes
         self._deviation = max(1024.0, sigma * math.sqrt(changes))
         self.table = rounded_normal(self._deviation, bits)
 
-    def release(self, rows: Rows, words: Words) -> Rows:
+    def release(self, rows, words):
         moved = []
         places = []
         for i, row in enumerate(rows):
@@ -1183,8 +1154,9 @@ class Cap:
     grid_bits = 0
     grid = LargestOne()
 
-    def __init__(self, k: int, epsilon: float) -> None:
-        quantiles = [MP.erfinv(MP.mpf(2 * (k - i) - 1) / (2 * k)) for i in range(k)]
+    def __init__(self, k, epsilon):
+        with MP.workprec(200):
+            quantiles = [MP.erfinv(MP.mpf(2 * (k - i) - 1) / (2 * k)) for i in range(k)]
         self.weights = [int(MP.nint(31 * q / quantiles[0])) for q in quantiles]
         self.k = k
         self.total = sum(self.weights)
@@ -1196,9 +1168,9 @@ class Cap:
         halfway = (self.total + 1) // 2
         met = [t for t in range(halfway, self.total + 1) if self.counts[0][t]]
         (_, self.inside), self.threshold = max((self._worth(t, epsilon), t) for t in met)
-        self._sums: dict[int, list[int]] = {}
+        self._sums = {}
 
-    def _worth(self, threshold: int, epsilon: float) -> tuple[Fraction, int]:
+    def _worth(self, threshold, epsilon):
         """``E⟨V, x̃⟩`` of the cap from that sum on, and the chance of its inside, times 2^64."""
         counts = self.counts[0]
         size = sum(counts[threshold:])
@@ -1211,14 +1183,14 @@ class Cap:
         p = Fraction(inside, 1 << 64)
         return p * moment / size - (1 - p) * moment / others, inside
 
-    def _above(self, i: int, least: int) -> int:
+    def _above(self, i, least):
         """Subsets of the weights from i on that add up to so much."""
         if i not in self._sums:
             self._sums[i] = [*accumulate(reversed(self.counts[i]))][::-1]
         sums = self._sums[i]
         return sums[max(0, least)] if least < len(sums) else 0
 
-    def share(self, i: int, summed: int, inside: bool) -> tuple[int, int]:
+    def share(self, i, summed, inside):
         """Completions with the rarer sign, and all: inside it disagrees, outside it agrees."""
         need = self.threshold - summed
         whole = 1 << self.k - 1 - i
@@ -1227,7 +1199,7 @@ class Cap:
             return disagree, disagree + agree
         return whole - agree, 2 * whole - agree - disagree
 
-    def release(self, rows: Rows, words: Words) -> Rows:
+    def release(self, rows, words):
         """Words of 16 bits for all, 32 more for those that tie, then 16 by 16 for each."""
         count = len(rows)
         sides = [word < self.inside for word in words.take(64, count, lambda *_: self.inside)]
@@ -1258,7 +1230,7 @@ class Cap:
             codes.append(signs)
         return codes
 
-    def _settled(self, few: int, either: int, words: Words) -> bool:
+    def _settled(self, few, either, words):
         rest = (few << 48) % either
         while rest:
             digit, rest = divmod(rest << 16, either)
@@ -1272,14 +1244,14 @@ class Cap:
 class _Steering:
     """Walks along with the words chosen, to name critical ones; where words tie, it guesses."""
 
-    def __init__(self, cap: Cap, sides: list[bool], words: Words) -> None:
+    def __init__(self, cap, sides, words):
         self._cap = cap
         self._sides = sides
         self._words = words
         self._sums = [0] * len(sides)
         self._tops = [0] * len(sides)
 
-    def near(self, source: random.Random, place: int) -> int:
+    def near(self, source, place):
         count = len(self._sides)
         chosen = self._words.chosen
         i, r = divmod(place, count)
@@ -1297,7 +1269,7 @@ class Codebook:
     grid_bits = 0
     grid = Sphere()
 
-    def __init__(self, size: int, subset: int, epsilon: float) -> None:
+    def __init__(self, size, subset, epsilon):
         self.size = size
         self.subset = subset
         # A near symbol has at most ⌈2^64/w⌉ words, a uniform one ⌊2^64/K⌋ or one more.
@@ -1306,10 +1278,10 @@ class Codebook:
         odds = MP.exp(MP.mpf(epsilon)) * least - (least + ((1 << 64) % size > 0))
         self.uniform = int(MP.ceil(MP.ldexp(most / (most + odds), 64)))
 
-    def release(self, rows: Rows, words: Words) -> Rows:
+    def release(self, rows, words):
         count = len(rows)
 
-        def uniform(limit: int) -> list[int]:
+        def uniform(limit):
             """The high half of word·limit."""
             read = words.take(64, count, lambda s, _: -(-(s.randrange(limit + 1) << 64) // limit))
             return [word * limit >> 64 for word in read]
@@ -1334,7 +1306,7 @@ class Softmax:
 
     grid_bits = 12
 
-    def __init__(self, oracle: Oracle, codewords: Sequence[Sequence[float]], moved: Fraction):
+    def __init__(self, oracle, codewords, moved):
         spec = oracle.spec
         matrix = oracle.map.matrix
         self.size = len(codewords)
@@ -1370,7 +1342,7 @@ class Softmax:
             room = MP.exp(MP.mpf(spec["record_epsilon"])) * least + (1 << 64) - most
             self.uniform = int(MP.ceil(MP.ldexp(1, 128) / room))
 
-    def release(self, rows: Rows, words: Words) -> Rows:
+    def release(self, rows, words):
         count = len(rows)
         ends = []
         for row in rows:
@@ -1378,7 +1350,7 @@ class Softmax:
             places = [(max(scores) - score) >> self.shift for score in scores]
             ends.append(list(accumulate(self.table[min(d, len(self.table) - 1)] for d in places)))
 
-        def first_word(source: random.Random, i: int) -> int:
+        def first_word(source, i):
             return -(-(source.choice(ends[i]) << 64) // ends[i][-1])
 
         coins = words.take(64, count, lambda *_: self.uniform)
@@ -1397,7 +1369,7 @@ class ExactSigns:
 
     grid_bits = 12
 
-    def release(self, rows: Rows, words: Words) -> Rows:
+    def release(self, rows, words):
         flat = [x for row in rows for x in row]
         # A word is read for every sign, whether it is zero or not.
         coins = words.take(8, len(flat))
@@ -1425,11 +1397,11 @@ class Oracle:
 
     def __init__(
         self,
-        text: str,
-        operator_norm: float | None = None,
-        codewords: Sequence[Sequence[float]] = (),
-        design: bytes = b"",
-    ) -> None:
+        text,
+        operator_norm=None,
+        codewords=(),
+        design=b"",
+    ):
         self.spec = json.loads(text)
         self.fingerprint = hashlib.sha256(text.encode()).digest()[:16]
         if self.spec["method"] not in METHODS:
@@ -1460,7 +1432,7 @@ class Oracle:
             self.spec, self.beta, self.law.grid_bits, self.map.largest_sum, self.map.windows
         )
 
-    def _check_codebook(self, codewords: Sequence[Sequence[float]]) -> None:
+    def _check_codebook(self, codewords):
         """Codewords in singles, after their number and length, have the digest of the spec."""
         flat = [value for word in codewords for value in word]
         stated = self.spec.get("codebook")
@@ -1471,9 +1443,9 @@ class Oracle:
         if digest != stated["sha256"]:
             raise DisagreementError("these are not the codewords that the spec names")
 
-    def project(self, rows: Sequence[Sequence[Fraction]]) -> Rows:
+    def project(self, rows):
         """Exact projections in grid integers; equal rows are projected once."""
-        found: dict[tuple[Fraction, ...], list[int]] = {}
+        found = {}
         for row in map(tuple, rows):
             if row not in found:
                 found[row] = self.map.apply(self.grid.row(row))
@@ -1482,13 +1454,13 @@ class Oracle:
                     found[row] = [y - c for y, c in zip(found[row], offset, strict=True)]
         return [found[row] for row in map(tuple, rows)]
 
-    def codes(self, rows: Sequence[Sequence[Fraction]], words: Words) -> Rows:
+    def codes(self, rows, words):
         """What must be released: numbers, 1 for each sign +1, or a symbol."""
         return self.law.release(self.project(rows), words)
 
     # Gaussian laws
 
-    def gaussian_cells(self, sigma: float, delta: float, cell_bits: int, bits: int) -> NumberLaw:
+    def gaussian_cells(self, sigma, delta, cell_bits, bits):
         """``round(N(0, σ²))``, σ in cells; above 1024 as 2^d·discrete Gaussian + rounded Gaussian.
 
         The fine part has deviation 4·2^d, 2^d next to √σ/2 (Peikert 2010, Thm 3.1).
@@ -1503,13 +1475,13 @@ class Oracle:
         low = rounded_normal(fine, precision)
         return NumberLaw([(high, digit), (low, 0)], cell_bits, bits)
 
-    def gaussian_in_betas(self, sigma: float, delta: float) -> NumberLaw:
+    def gaussian_in_betas(self, sigma, delta):
         """At least 32 cells a deviation and 2^12 (2^8) grid steps a beta; a beta is 2^n cells."""
         cells_bits = max(0, ceil_log2(32 / sigma))
         bits = max(self.map.grid_bits, cells_bits)
         return self.gaussian_cells(sigma * (1 << cells_bits), delta, bits - cells_bits, bits)
 
-    def gaussian_in_ball(self, stretch: float, sigma: float, delta: float, moved: int) -> NumberLaw:
+    def gaussian_in_ball(self, stretch, sigma, delta, moved):
         """For vectors one radius apart, which the map stretches: rounding counts twice.
 
         On the grid a step a coordinate and the errors of three float operations on either side, in
@@ -1522,14 +1494,14 @@ class Oracle:
         distance = stretch * steps / (1 << cell_bits) + (math.sqrt(moved) if cell_bits else 0)
         return self.gaussian_cells(sigma * distance, delta, cell_bits, bits)
 
-    def steps_in_ball(self, bits: int) -> float:
+    def steps_in_ball(self, bits):
         """The grid distance of two vectors one radius apart, rounded on either side."""
         reach = max(map(abs, self.spec["bounds"]))
         roundoff = 2.0**-24 if reach <= 32 * self.beta else 2.0**-53
         errors = 2 * 3 * roundoff * reach / (self.beta / ((1 << bits) * (1 - 2.0**-16)))
         return float(1 << bits) + math.sqrt(self.spec["dim"]) * (1 + errors)
 
-    def softmax(self) -> Softmax:
+    def softmax(self):
         """Scores of an attribute move by its weights, those of a ball by their distances."""
         columns = list(zip(*self.map.matrix, strict=True))
         if self.spec["adjacency"]["kind"] == "l2":
@@ -1542,35 +1514,35 @@ class Oracle:
             moved = Fraction(max(1, spread) << Softmax.grid_bits)
         return Softmax(self, self.codewords, moved)
 
-    def optimal(self) -> NumberLaw:
+    def optimal(self):
         """Li & Li 2023, Alg. 1, Thm 3.5: the realised Δ₂."""
         sigma = optimal(self.epsilon, self.delta) * math.sqrt(self.map.l2_squared)
         return self.gaussian_in_betas(sigma, self.delta)
 
-    def published(self) -> NumberLaw:
+    def published(self):
         """Li & Li 2023, Alg. 1, Thm 3.1."""
         sigma = math.sqrt(self.map.l2_squared) * kenthapadi(self.epsilon, self.delta)
         return self.gaussian_in_betas(sigma, self.delta)
 
-    def analytic(self) -> NumberLaw:
+    def analytic(self):
         """Li & Li 2023, Thm 3.4: Δ₂ below the bound of Lemma 3.3 with probability 1 − δ/2."""
         bound = chi(self.map.k, math.log(2 * self.spec["dim"] / self.delta))
         sigma = math.sqrt(self.map.rms2) * bound * kenthapadi(self.epsilon, self.delta / 2)
         return self.gaussian_in_betas(sigma, self.delta / 2)
 
-    def ball_optimal(self) -> NumberLaw:
+    def ball_optimal(self):
         """Balle & Wang 2018, Thm 8, at the realised operator norm."""
         norm = certify_norm(self.map.matrix, 1.0 if self._norm is None else self._norm)
         sigma = optimal(self.epsilon, self.delta)
         return self.gaussian_in_ball(norm, sigma, self.delta, self.map.k)
 
-    def ball_direct(self) -> NumberLaw:
+    def ball_direct(self):
         """Tu, Thm 1, with the δ/2 of its proof under both roots."""
         stretch = math.sqrt(self.map.rms2) * chi(self.map.k, math.log(2 / self.delta))
         sigma = kenthapadi(self.epsilon, self.delta / 2)
         return self.gaussian_in_ball(stretch, sigma, self.delta / 2, self.map.k)
 
-    def ball_composition(self) -> NumberLaw:
+    def ball_composition(self):
         """Tu, Thm 2: a coordinate by itself, ε₁ the root of ``√(2k log(2/δ))·ε₁ + 2kε₁² = ε``."""
         k = self.map.k
         part = self.delta / (4 * self.map.k)
@@ -1579,14 +1551,14 @@ class Oracle:
         column = math.sqrt(self.map.rms2) * math.sqrt(2 * math.log(4 * k / self.delta))
         return self.gaussian_in_ball(column, kenthapadi(epsilon, part), part, 1)
 
-    def raw(self) -> NumberLaw:
+    def raw(self):
         """Li & Li 2023, Thm 3.8."""
         attribute = self.spec["adjacency"]["kind"] == "attribute"
         return self.optimal() if attribute else self.ball_optimal()
 
     # Pure laws
 
-    def laplace(self) -> NumberLaw:
+    def laplace(self):
         """``e^{−ε·a/(NΔ₁)}``, N cells a beta, at least 32 a deviation (Dwork et al. 2006).
 
         Below a loss of 2^-10 a cell the magnitude is drawn in two digits: the low one falls by that
@@ -1604,7 +1576,7 @@ class Oracle:
         high = geometric(fall * (1 - MP.mpf(2) ** -320), 1, 1)
         return NumberLaw([(high, digit), (low, 0)], bits - cells_bits, bits, magnitudes=True)
 
-    def staircase(self) -> NumberLaw:
+    def staircase(self):
         """Geng & Viswanath 2014: level 0 is the share of a beta with the least variance.
 
         With b = e^−ε it is ``(b − 2b² + 2b⁴ − b⁵)^⅓/(2^⅓(1−b)²) − b/(1−b)``; below ε = 0.05, where
@@ -1621,21 +1593,21 @@ class Oracle:
         table = geometric(MP.mpf(self.epsilon), cells, max(1, int(MP.nint(least * cells))))
         return NumberLaw([(table, 0)], bits - cells_bits, bits)
 
-    def square_wave(self, narrow: bool = False) -> SquareWave:
+    def square_wave(self, narrow=False):
         step = self.beta / ((1 << 12) * (1 - 2.0**-16))
         low, high = (round(Fraction(bound / step)) for bound in self.spec["bounds"])
         return SquareWave(self.epsilon, low, high, narrow)
 
     # Flips
 
-    def uniform_flips(self) -> Flips:
+    def uniform_flips(self):
         """Li & Li 2023, Algs. 6 and 8: every coordinate that moves has an equal share of ε."""
         return Flips([response(share(self.epsilon, self.map.count))], self.map.largest)
 
-    def flips_by_level(self, smooth: bool) -> Flips:
+    def flips_by_level(self, smooth):
         return Flips(chain(share(self.epsilon, self.map.count), smooth), self.map.largest)
 
-    def proportional_flips(self) -> Flips:
+    def proportional_flips(self):
         """Levels of one unit, each at its share of the units that one attribute moves in all.
 
         Levels of all of these where it moves one coordinate alone.
@@ -1645,7 +1617,7 @@ class Oracle:
         chances = chain(share(self.epsilon, self.map.l1), False)
         return Flips(chances, [1] * self.map.k, self.map.grid_bits)
 
-    def flips_of_changes(self) -> Flips:
+    def flips_of_changes(self):
         """Li & Li 2023, Alg. 6, Thm 4.1: ε shared by the signs that can change."""
         if not self.delta:
             return self.uniform_flips()
@@ -1653,13 +1625,13 @@ class Oracle:
         count = changes(spec["dim"], spec["k"], self.beta, spec["min_norm"], self.delta)
         return Flips([response(self.epsilon, count)], [1] * spec["k"])
 
-    def individual_gaussian(self) -> IndividualGaussian:
+    def individual_gaussian(self):
         bits = table_bits(self.epsilon, self.delta, self.map.k)
         return IndividualGaussian(optimal(self.epsilon, self.delta), bits, self.map.count)
 
     # What is published
 
-    def stored(self, codes: Rows) -> tuple[str, bytes]:
+    def stored(self, codes):
         """Type and bytes: eight signs a byte, the first lowest; numbers in 1, 2 or 4 bytes.
 
         A symbol takes two.
@@ -1678,7 +1650,7 @@ class Oracle:
         kind = "|i1" if size == 1 else f"<i{size}"
         return kind, b"".join(code.to_bytes(size, "little", signed=True) for code in flat)
 
-    def check_container(self, data: bytes, codes: Rows) -> None:
+    def check_container(self, data, codes):
         """Whether bytes are the container of these codes: frame, digest, header and body.
 
         The two floats of the header, which decode numbers, may be off by 1e-9.
@@ -1687,7 +1659,7 @@ class Oracle:
         *frame, header_size, body_size, digest = struct.unpack_from("<4sHHIQ32s", data)
         header = data[52 : 52 + header_size]
         width = -(-self.map.k // 8) if self.signs else self.map.k
-        facts: dict[str, Any] = {
+        facts = {
             "code_length": self.map.k,
             "fingerprint": self.fingerprint.hex(),
             "format": "signs" if self.signs else "numbers",
@@ -1716,11 +1688,11 @@ class Oracle:
             raise DisagreementError("the container is another")
 
 
-def quotient(x: Fraction) -> Any:
+def quotient(x):
     return MP.mpf(x.numerator) / x.denominator
 
 
-METHODS: dict[str, tuple[Callable[[dict[str, Any]], Map], Callable[[Oracle], Any]]] = {
+METHODS = {
     "raw-gaussian": (identity, Oracle.raw),
     "raw-laplace": (identity, Oracle.laplace),
     "raw-staircase": (identity, Oracle.staircase),
@@ -1762,7 +1734,7 @@ METHODS: dict[str, tuple[Callable[[dict[str, Any]], Map], Callable[[Oracle], Any
 }
 
 
-def secret_counts(sketch: Any) -> Any:
+def secret_counts(sketch):
     """The exact counts that a sketch holds before its release, themselves; None once they are gone.
 
     The only look at a private attribute of the package: no public name may show these counts.

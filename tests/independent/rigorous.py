@@ -1,7 +1,5 @@
 """Powers of e from rigorous intervals, for checks in exact arithmetic."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import lru_cache
 
@@ -10,19 +8,19 @@ import mpmath
 _WORK = 1200
 
 
-def exp_below(x: float | Fraction, bits: int) -> int:
+def exp_below(x, bits):
     """``⌊2^bits · e^x⌋``, or one less."""
     return _scaled(x, bits)[0]
 
 
-def exp_between(x: float | Fraction) -> tuple[Fraction, Fraction]:
+def exp_between(x):
     """Rational numbers on either side of e^x, 2^-600 apart."""
     low, high = _scaled(x, 600)
     return Fraction(low, 1 << 600), Fraction(high + 1, 1 << 600)
 
 
 @lru_cache(maxsize=64)
-def _scaled(x: float | Fraction, bits: int) -> tuple[int, int]:
+def _scaled(x, bits):
     exact = Fraction(x)
     before = mpmath.iv.prec
     mpmath.iv.prec = _WORK

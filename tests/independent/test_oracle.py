@@ -4,8 +4,6 @@ Every method of the table, and every path that ships codes. That nothing smaller
 needs no weakness to show it; ``bench/mutants.py`` plants those that these tests must notice.
 """
 
-from __future__ import annotations
-
 import ast
 import random
 from collections import Counter
@@ -20,6 +18,7 @@ import numpy as np
 import pytest
 from helpers.specs import codebook, designed, example, needed
 from helpers.streams import Scripted, Seeded
+from numpy.random import default_rng
 from scipy import sparse
 
 import dpindex as dpi
@@ -58,6 +57,9 @@ def case(method, **changes):
 
 
 EVERY = [Case(name) for name in ROWS]
+LAWS = [Case(name) for name in {r.calibration: r.name for r in ROWS.values() if r.private}.values()]
+"""A method of each law."""
+
 VARIANTS = [
     case("raw-gaussian", adjacency=l2(2.0)),
     case("raw-gaussian", epsilon=64.0, delta=1e-30),
@@ -161,7 +163,7 @@ def vectors(spec, rows=5, seed=0):
 
     The first four attributes are at a bound, so that no norm is below ``min_norm``.
     """
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     low, high = (bound * spec.scale for bound in spec.bounds)
     x = rng.uniform(low, high, (rows, spec.dim))
     step = (spec.grid.step if spec.is_rounded else 1.0) * spec.scale
@@ -204,7 +206,7 @@ class Recording(Seeded):
 
     def __init__(self, seed):
         super().__init__(seed)
-        self.dealt: list[tuple[int, list[int]]] = []
+        self.dealt = []
 
     def words(self, count, dtype):
         words = super().words(count, dtype)
@@ -217,7 +219,7 @@ class Recorder:
     """Stands in for ``secret_stream``: a new recorded stream for every call."""
 
     def __init__(self, seed=0):
-        self.streams: list[Recording] = []
+        self.streams = []
         self._seed = seed
 
     def __call__(self):
@@ -380,7 +382,7 @@ FLOATS = [np.float16, np.float32, np.float64, ">f4", ">f8"]
 def test_grid_of_every_dtype(each, dtype):
     """Floats of every width round as the correctly rounded real numbers that they are."""
     spec = each.spec
-    rng = np.random.default_rng(5)
+    rng = default_rng(5)
     low, high = (bound * spec.scale for bound in spec.bounds)
     x = rng.uniform(low, high, (40, spec.dim))
     if np.dtype(dtype).kind == "f":
@@ -466,27 +468,10 @@ def test_index_keeps_and_searches_with_those_codes(method, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["dp-oporp-staircase", "dp-signoporp-geometric"])
-def test_tasks_of_the_size_that_ships(method, monkeypatch):
-    spec = Case(method).spec
-    rows = dpindex.mechanism.privatizer.block_rows(spec, sparse=False)
-    x = vectors(spec, 40)[np.random.default_rng(1).integers(0, 40, rows + 500)]
-    demand_tasks(spec, x, rows, 2, monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "each",
-    [
-        case("dp-rp-g-opt", dim=400, k=400),
-        case("dp-oporp-laplace", dim=140_000, k=3),
-        case("dp-sjlt-laplace", dim=270_000, k=2, sparsity=1),
-    ],
-    ids=str,
-)
-def test_public_streams_of_several_blocks(each):
-    """A block of the stream is 2^20 bytes: these maps read more."""
-    demand_released(each.spec, vectors(each.spec, 2), Words(1, edges=True))
+def test_public_streams_of_several_blocks():
+    """A block of the stream is 2^20 bytes, and this map reads more."""
+    spec = Case("dp-rp-g-opt", (("dim", 400), ("k", 400))).spec
+    demand_released(spec, vectors(spec, 2), Words(1, edges=True))
 
 
 def tables_of(law, judge):
@@ -503,9 +488,9 @@ def tables_of(law, judge):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("each", [each for each in EVERY if ROWS[each.method].private], ids=str)
+@pytest.mark.parametrize("each", LAWS, ids=str)
 def test_every_boundary_of_every_table(each):
-    for epsilon in (0.02, 0.3, 1.0, 7.0, 40.0):
+    for epsilon in (0.02, 1.0, 40.0):
         if each.method == "row-rp-g-composition":
             epsilon = min(epsilon, 20.0)  # there is none beyond
         spec = example(ROWS[each.method], epsilon=epsilon)
@@ -548,7 +533,7 @@ def drawn(row, choice):
         if row.family.public is dpi.Codebook:
             fields |= {"codebook": codebook(dim), "subset": choice.randrange(1, 50)}
         else:
-            fields["k"] = choice.choice([64, 136, 256])
+            fields["k"] = choice.choice([64, 136])
         return Spec(**fields, seed=choice.randrange(2**63))
     fields["adjacency"] = attribute(size) if "attribute" in row.adjacencies else l2(size)
     fields["bounds"] = choice.choice([(-1.0, 1.0), (0.0, 1.0), (-0.3, 0.6), (-1000.0, 7.0)])

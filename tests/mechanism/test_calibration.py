@@ -11,9 +11,10 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
-from helpers.specs import needed
+from helpers.specs import attribute_spec, needed
+from numpy.random import default_rng
 
-import dpindex as dpi
+from dpindex import Spec, l2, methods
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.mechanism.papers.gaussian import kenthapadi_sigma
@@ -23,7 +24,7 @@ DELTA = 1e-6
 DIM = 9
 ROWS = [
     row
-    for row in dpi.methods()
+    for row in methods()
     if row.codes == "numbers" and row.definition == "DP" and not row.calibration.bounded
 ]
 ATTRIBUTE = [row for row in ROWS if "attribute" in row.adjacencies]
@@ -37,7 +38,7 @@ SHAPES = [
 
 def _spec(row, **changes):
     k = DIM if row.family.keeps_all else 8
-    return dpi.Spec(
+    return Spec(
         **{**needed(row, DIM), "dim": DIM, "k": k, "epsilon": EPSILON, "seed": 5, **changes}
     )
 
@@ -45,7 +46,7 @@ def _spec(row, **changes):
 def _moves(spec, changes):
     """The most cells each coordinate moves, over every dither, for each change of attributes."""
     scale = int(spec.law.scale)
-    x = np.random.default_rng(0).integers(-4000, 4001, (1, DIM)).astype(np.float64)
+    x = default_rng(0).integers(-4000, 4001, (1, DIM)).astype(np.float64)
     before = spec.projection.apply(x).astype(np.int64)
     after = spec.projection.apply(x + changes).astype(np.int64)
     most = np.zeros(after.shape, dtype=np.int64)
@@ -107,9 +108,9 @@ def test_ball_noise_covers_the_worst_direction(row):
     Where the promise is about the projection too, any one direction must be covered.
     """
     radius = 0.5
-    spec = _spec(row, adjacency=dpi.l2(radius), epsilon=0.9)
+    spec = _spec(row, adjacency=l2(radius), epsilon=0.9)
     matrix = spec.projection.apply(np.eye(DIM))
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     directions = rng.normal(size=(40, DIM))
     if row.calibration.delta_over == "noise":
         directions = np.concatenate([directions, np.linalg.svd(matrix.T)[2][:1]])
@@ -136,9 +137,9 @@ def test_the_ball_reaches_every_pair_on_the_grid():
     """``neighbour_distance`` against the worst rounding of many pairs at exactly the radius."""
     from dpindex.mechanism.grid import neighbour_distance
 
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     for dim in (1, 4, 50):
-        spec = dpi.Spec("raw-gaussian", dim, epsilon=1.0, delta=DELTA, adjacency=dpi.l2(0.7))
+        spec = Spec("raw-gaussian", dim, epsilon=1.0, delta=DELTA, adjacency=l2(0.7))
         promised = neighbour_distance(0.7, spec.grid.bits, spec.bounds, dim)
         step = rng.normal(size=(4000, dim))
         step *= 0.7 / np.linalg.norm(step, axis=1, keepdims=True)
@@ -150,7 +151,7 @@ def test_the_ball_reaches_every_pair_on_the_grid():
 
 SIGNS = [
     row
-    for row in dpi.methods()
+    for row in methods()
     if row.codes == "signs" and row.definition == "DP" and "attribute" in row.adjacencies
 ]
 SIGN_SHAPES = [
@@ -168,7 +169,7 @@ def test_sign_methods_share_epsilon_over_the_signs_that_move(name, variant):
     given = {**needed(find_method(name), DIM), "k": 6}
     if "design" in given:
         given["k"] = None
-    spec = dpi.Spec(**{**given, "dim": DIM, "epsilon": EPSILON, "seed": 2, "variant": variant})
+    spec = Spec(**{**given, "dim": DIM, "epsilon": EPSILON, "seed": 2, "variant": variant})
     law = spec.law
     matrix = spec.projection.apply(np.eye(DIM))
     beta = 1 << spec.grid.bits
@@ -179,7 +180,7 @@ def test_sign_methods_share_epsilon_over_the_signs_that_move(name, variant):
         flip = np.array(law.thresholds, dtype=np.float64)[level - 1] / 2.0**64
         return np.where(x == 0, 0.5, np.where(x > 0, 1 - flip, flip))
 
-    rng = np.random.default_rng(3)
+    rng = default_rng(3)
     worst = 0.0
     for start in [np.zeros((1, DIM)), *rng.integers(-beta, beta + 1, (200, 1, DIM))]:
         x = spec.projection.apply(start.astype(float))
@@ -193,13 +194,11 @@ def test_sign_methods_share_epsilon_over_the_signs_that_move(name, variant):
     assert worst >= 0.3 * EPSILON
 
 
-@pytest.mark.parametrize("name", [r.name for r in dpi.methods() if r.definition == "iDP"])
+@pytest.mark.parametrize("name", [r.name for r in methods() if r.definition == "iDP"])
 def test_individual_methods_share_over_the_signs_that_move(name):
     """iDP: the signs that share ε (or σ's √N) are no fewer than one attribute ever moves."""
     delta = DELTA if name.endswith("-g") else 0.0
-    spec = dpi.Spec(
-        name, DIM, k=6, epsilon=EPSILON, delta=delta, seed=2, adjacency=dpi.attribute(1.0)
-    )
+    spec = attribute_spec(name, DIM, k=6, epsilon=EPSILON, delta=delta, seed=2)
     law = spec.law
     moved = spec.projection.apply(_unit_changes(spec)) != 0
     assert law.changes == np.count_nonzero(moved, axis=1).max()
@@ -211,11 +210,11 @@ def test_no_method_escapes():
     here = {row.name for row in [*ATTRIBUTE, *BALL]} | {
         row.name for row in SIGNS if row.kind.startswith("pure")
     }
-    here |= {row.name for row in dpi.methods() if row.definition == "iDP"}
+    here |= {row.name for row in methods() if row.definition == "iDP"}
     square_waves = {"raw-square-wave", "raw-square-wave-narrow"}  # test_square_wave
     symbols = {"record-cap", "record-codebook", "codebook-softmax"}
     # test_cap, test_codebook_response, test_softmax
-    promised = {row.name for row in dpi.methods() if row.definition != "none"}
+    promised = {row.name for row in methods() if row.definition != "none"}
     assert here | square_waves | symbols == promised
 
 
@@ -226,7 +225,7 @@ def test_finding_7_the_top_direction_of_a_published_map():
     """
     found = {}
     for method in ("row-rp-g-direct", "row-rp-g-opt"):
-        spec = dpi.Spec(method, 784, k=128, epsilon=1.0, delta=1e-6, adjacency=dpi.l2(2.0))
+        spec = Spec(method, 784, k=128, epsilon=1.0, delta=1e-6, adjacency=l2(2.0))
         matrix = spec.projection.apply(np.eye(784)) * spec.projection.scale
         top = float(np.linalg.svd(matrix, compute_uv=False)[0])
         deviation = math.sqrt(float(spec.law.moments.variance[0])) * spec.step

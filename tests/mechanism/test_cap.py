@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from helpers.specs import folded
 from helpers.streams import Scripted, Seeded
+from numpy.random import default_rng
+from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from dpindex import Privatizer, Spec, record
@@ -137,8 +139,8 @@ def _ranks(x):
         np.ones(64),
         np.full(64, -3e38),
         np.r_[np.zeros(32), np.full(32, 1e-45)],
-        np.random.default_rng(0).normal(size=64),
-        np.random.default_rng(1).integers(-2, 3, 64) * 1.0,
+        default_rng(0).normal(size=64),
+        default_rng(1).integers(-2, 3, 64) * 1.0,
         np.where(np.arange(64) % 3, np.nan, 1.0),  # never let in; the law would hold all the same
     ],
 )
@@ -149,7 +151,7 @@ def test_signs_and_ranks_are_all_that_counts(row):
     drawn = law.perturb(np.tile(row.astype(np.float32), (500, 1)), Seeded(3))
     order = np.argsort(~np.isnan(row), kind="stable") if np.isnan(row).any() else _ranks(row)
     assert sorted(order) == list(range(64))
-    np.testing.assert_array_equal(drawn[:, order] == (row[order] >= 0), plain)
+    assert_array_equal(drawn[:, order] == (row[order] >= 0), plain)
 
 
 def test_ties_of_48_bits_are_decided_by_the_exact_share():
@@ -180,7 +182,7 @@ def test_ties_of_48_bits_are_decided_by_the_exact_share():
 
 def test_one_vector_alone_gets_the_signs_that_it_gets_beside_others():
     """Many draws of one row at a time, and of two rows that read the same words."""
-    rng = np.random.default_rng(3)
+    rng = default_rng(3)
     for k, epsilon in ((64, 1.0), (64, 16.0), (128, 8.0)):
         law = cap_response(k, epsilon)
         for number in range(200):
@@ -200,10 +202,10 @@ def test_one_vector_alone_gets_the_signs_that_it_gets_beside_others():
 @pytest.mark.parametrize("size", [5e-324, 1e-310, 1e-30, 1e30, 1.7e308])
 def test_only_directions_count(size):
     spec = Spec("record-cap", 24, k=64, epsilon=8.0, adjacency=record())
-    x = np.random.default_rng(2).integers(-1, 2, (6, 24)).astype(np.float64)
+    x = default_rng(2).integers(-1, 2, (6, 24)).astype(np.float64)
     projector = Privatizer(spec)
-    np.testing.assert_array_equal(projector.project(x * size), projector.project(x))
-    np.testing.assert_array_equal(
+    assert_array_equal(projector.project(x * size), projector.project(x))
+    assert_array_equal(
         projector.project(sparse.csr_matrix(x * size)), projector.project(sparse.csr_matrix(x))
     )
 

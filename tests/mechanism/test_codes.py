@@ -6,13 +6,16 @@ import struct
 
 import numpy as np
 import pytest
+from helpers.refusals import refuses
+from helpers.releases import codes_of
 from helpers.specs import folded, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.random import default_rng
+from numpy.testing import assert_array_equal
 
 import dpindex as dpi
-from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import (
     FORMATS,
     BitCodes,
@@ -40,7 +43,7 @@ def test_every_format_is_under_contract():
 
 def made(name, n=3, k=11):
     """Some codes of that format, always the same."""
-    rng = np.random.default_rng(n)
+    rng = default_rng(n)
     drawn = {"signs": rng.random((n, k)) < 0.5, "numbers": rng.integers(-300, 300, (n, k))}
     form = EXAMPLES[name][1](k)
     return form.codes(form.pack(drawn[name]))
@@ -63,11 +66,11 @@ def test_what_is_packed_comes_out(name, data):
     decoded = form.decode(stored)
     assert (decoded.dtype, decoded.shape) == (np.float32, (n, k))
     wanted = np.where(outcomes, 1, -1) if name == "signs" else (outcomes + 0.5) * 0.125
-    np.testing.assert_array_equal(decoded, wanted.astype(np.float32))
+    assert_array_equal(decoded, wanted.astype(np.float32))
     codes = form.codes(stored)
     assert (len(codes), codes.k, codes.fingerprint) == (n, k, MARK)
-    np.testing.assert_array_equal(codes.to_float(), decoded)
-    np.testing.assert_array_equal(codes.to_signs(), np.where(decoded >= 0, 1, -1))
+    assert_array_equal(codes.to_float(), decoded)
+    assert_array_equal(codes.to_signs(), np.where(decoded >= 0, 1, -1))
     assert codes.to_signs().dtype == np.int8
 
 
@@ -78,7 +81,7 @@ def test_coordinates_are_what_was_packed(name):
     values = codes.format.coordinates(codes.stored)
     assert values.shape == (3, 11)
     outcomes = values > 0 if name == "signs" else values
-    np.testing.assert_array_equal(codes.format.pack(outcomes), codes.stored)
+    assert_array_equal(codes.format.pack(outcomes), codes.stored)
 
 
 @pytest.mark.parametrize(("name", "share", "ratio"), [("signs", 0.25, 2.75), ("numbers", 0.5, 44)])
@@ -107,7 +110,7 @@ def test_bytes_round_trip(name, data):
     assert again.format == form
     assert again.stored.dtype == codes.stored.dtype
     assert again.stored.dtype.isnative
-    np.testing.assert_array_equal(again.stored, codes.stored)
+    assert_array_equal(again.stored, codes.stored)
     assert again.to_bytes() == codes.to_bytes()
     assert type(form).from_dict(form.to_dict()) == form
 
@@ -123,10 +126,10 @@ def test_parts_put_together_are_the_whole(name, data):
     whole = form.pack(outcomes)
     joined = form.concatenate([form.pack(outcomes[:cut]), form.pack(outcomes[cut:])])
     assert joined.dtype == whole.dtype
-    np.testing.assert_array_equal(joined, whole)
-    order = np.random.default_rng(0).permutation(len(outcomes))
+    assert_array_equal(joined, whole)
+    order = default_rng(0).permutation(len(outcomes))
     taken = form.codes(whole).take(order)
-    np.testing.assert_array_equal(taken.stored, whole[order])
+    assert_array_equal(taken.stored, whole[order])
     one = form.codes(form.pack(outcomes[:1]))
     # A row alone has the bytes it has when it is taken from many.
     assert form.codes(whole).take(slice(0, 1)).to_bytes() == one.to_bytes()
@@ -150,15 +153,18 @@ def test_codes_of_other_formats_are_told_apart(name):
     codes = made(name)
     check_format(codes, codes.format)
     for other in [made(n) for n in NAMES if n != name] + [made(name, k=12)]:
-        with pytest.raises(InputError, match=r"these are codes of 11 .* are expected"):
+        with refuses(r"these are codes of 11 .* are expected"):
             check_format(codes, other.format)
 
 
 @folded("row", dpi.methods())
 def test_a_spec_knows_the_format_of_its_codes(row):
     spec = small(row)
-    codes = dpi.Privatizer(spec, allow_unprotected=True).privatize(np.full((3, spec.dim), 0.6))
+    codes = codes_of(spec, np.full((3, spec.dim), 0.6))
     assert codes.format == spec.format
+    assert codes.fingerprint == spec.fingerprint
+    assert isinstance(codes, BitCodes) == (row.codes == "signs")
+    assert spec.guarantee.definition == row.definition
     assert spec.format.name == row.codes
     assert spec.format.fault(codes.stored) is None
     assert set(spec.format.metrics) <= {"cosine", "ip", "l2"}
@@ -166,17 +172,6 @@ def test_a_spec_knows_the_format_of_its_codes(row):
 
 
 # Signs and numbers
-
-
-@pytest.mark.parametrize("k", [1, 7, 8, 9, 16, 17])
-def test_signs_are_packed_first_bit_lowest(k):
-    positive = np.random.default_rng(k).random((4, k)) < 0.5
-    codes = BitCodes.from_signs(positive, MARK)
-    assert codes.stored.shape == (4, -(-k // 8))
-    for packed, row in zip(codes.stored.tolist(), positive, strict=True):
-        number = int.from_bytes(bytes(packed), "little")
-        assert [bool(number >> j & 1) for j in range(k)] == row.tolist()
-        assert number >> k == 0
 
 
 @folded(
@@ -213,20 +208,12 @@ def test_a_scale_must_be_a_positive_number(value):
         NumberFormat(2, MARK, value, 0.0)
 
 
-def test_decoding_of_numbers():
-    codes = NumberFormat(4, MARK, 0.25, 0.5).codes(np.array([[-2, -1, 0, 1]], dtype=np.int8))
-    assert codes.to_float().tolist() == [[-0.375, -0.125, 0.125, 0.375]]
-    assert codes.to_signs().tolist() == [[-1, -1, 1, 1]]
-    zero = NumberFormat(1, MARK, 0.25, 0.0).codes(np.array([[0]], dtype=np.int8))
-    assert zero.to_signs().tolist() == [[1]]
-
-
 def test_large_numbers_decode_in_double_precision():
     """2^31 − 1 has no float32: it is scaled before it is rounded."""
     values = np.array([[2**31 - 1, -(2**31)]], dtype=np.int32)
     codes = NumberFormat(2, MARK, 1e-3, 0.5).codes(values)
     wanted = (values.astype(np.float64) + 0.5) * 1e-3
-    np.testing.assert_array_equal(codes.to_float(), wanted.astype(np.float32))
+    assert_array_equal(codes.to_float(), wanted.astype(np.float32))
 
 
 # Bytes from anyone
@@ -235,11 +222,14 @@ _FRAME = struct.Struct("<4sHHIQ32s")
 """Magic, version, 0, bytes of the header, bytes of the arrays, SHA-256 of both."""
 
 
-def framed(header, body, version=2):
-    """A container whose sizes and digest are right, as anyone can make it."""
+def framed(header, body):
+    """A container whose sizes and digest are right, as anyone can make it.
+
+    What is no container is refused in ``base/test_container.py``.
+    """
     text = header if isinstance(header, bytes) else json.dumps(header, sort_keys=True).encode()
     digest = hashlib.sha256(text + body).digest()
-    return _FRAME.pack(b"DPIX", version, 0, len(text), len(body), digest) + text + body
+    return _FRAME.pack(b"DPIX", 2, 0, len(text), len(body), digest) + text + body
 
 
 def header_of(codes):
@@ -262,19 +252,6 @@ def test_bytes_are_pinned():
     assert numbers.to_bytes() == framed(header, bytes.fromhex("0100" + "feff" + "2c01"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_every_flipped_bit_is_refused(name):
-    data = made(name, 2, 3).to_bytes()
-    codes_from_bytes(data)
-    for place in range(len(data)):
-        for bit in range(8):
-            broken = bytearray(data)
-            broken[place] ^= 1 << bit
-            with pytest.raises(InputError):
-                codes_from_bytes(bytes(broken))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_truncation_and_every_addition_is_refused(name):
     codes = made(name)
@@ -283,14 +260,14 @@ def test_every_truncation_and_every_addition_is_refused(name):
     body = codes.stored.tobytes()
     for length in range(len(data)):
         for broken in (data[:length], data[length + 1 :]):
-            with pytest.raises(InputError):
+            with refuses():
                 codes_from_bytes(broken)
     for extra in (b"\0", b"\xff" * 7, data):
         for broken in (data + extra, framed(header, body + extra)):
-            with pytest.raises(InputError):
+            with refuses():
                 codes_from_bytes(broken)
     for length in range(len(body)):
-        with pytest.raises(InputError):
+        with refuses():
             codes_from_bytes(framed(header, body[:length]))
 
 
@@ -323,7 +300,7 @@ def test_forged_facts_are_refused(name, facts):
     codes = made(name)
     header = header_of(codes)
     header["facts"] |= facts
-    with pytest.raises(InputError, match=r"no dpindex writes|are not"):
+    with refuses(r"no dpindex writes|are not"):
         codes_from_bytes(framed(header, codes.stored.tobytes()))
 
 
@@ -348,13 +325,13 @@ def test_forged_arrays_are_refused(name, arrays):
     header = header_of(made(name))
     header["arrays"] = arrays
     for body in (b"", bytes(33), bytes(88)):
-        with pytest.raises(InputError):
+        with refuses():
             codes_from_bytes(framed(header, body))
 
 
 @pytest.mark.parametrize("header", [b"", b"{", b"[]", b"null", b"[" * 100_000, b"\xff", b"{}"])
 def test_headers_that_are_no_header_are_refused(header):
-    with pytest.raises(InputError, match="no dpindex writes"):
+    with refuses("no dpindex writes"):
         codes_from_bytes(framed(header, b""))
 
 
@@ -363,27 +340,8 @@ def test_stray_bits_beyond_k_are_refused():
     codes = made("signs")
     body = bytearray(codes.stored.tobytes())
     body[-1] |= 0x80
-    with pytest.raises(InputError, match="stray bits"):
+    with refuses("stray bits"):
         codes_from_bytes(framed(header_of(codes), bytes(body)))
-
-
-@pytest.mark.parametrize("data", [b"", b"DPIX", b"x" * 200, bytes(80)])
-def test_foreign_bytes_are_refused(data):
-    with pytest.raises(InputError, match="no dpindex codes"):
-        codes_from_bytes(data)
-
-
-@pytest.mark.parametrize("version", [0, 3, 255])
-def test_other_versions_are_named(version):
-    codes = made("signs")
-    with pytest.raises(InputError, match=f"have format version {version}"):
-        codes_from_bytes(framed(header_of(codes), codes.stored.tobytes(), version))
-
-
-def test_containers_of_another_kind_are_named():
-    header = header_of(made("signs")) | {"kind": "ids"}
-    with pytest.raises(InputError, match="are dpindex ids, no codes"):
-        codes_from_bytes(framed(header, made("signs").stored.tobytes()))
 
 
 def test_any_bytes_like_object_is_read():
@@ -394,7 +352,7 @@ def test_any_bytes_like_object_is_read():
 
 def test_a_row_of_sign_codes_is_an_array_of_truth_values():
     """Without the unused bits of the last byte."""
-    positive = np.random.default_rng(0).random((5, 13)) < 0.5
+    positive = default_rng(0).random((5, 13)) < 0.5
     codes = BitCodes.from_signs(positive, bytes(16))
     assert [row.tolist() for row in codes] == positive.tolist()
     assert codes[-1].dtype == np.bool_

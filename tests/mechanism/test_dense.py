@@ -7,8 +7,6 @@ from dpindex.mechanism.papers.dense import Gaussian, Rademacher, Uniform
 from dpindex.mechanism.projections.dense import operator_norm
 
 KINDS = [Rademacher, Gaussian, Uniform]
-SHAPES = [(1, 1), (1, 9), (7, 1), (7, 3), (12, 12), (5, 64), (40, 64), (300, 33)]
-
 KNOWN = {
     Rademacher: [
         [1, 1, 1, -1, 1, 1],

@@ -1,4 +1,4 @@
-"""Gaussian noise: the hockey-stick divergence of the shipped integers, and sigma by other means."""
+"""Gaussian noise: the hockey-stick divergence of the shipped integers, to the last bit."""
 
 import mpmath
 import pytest
@@ -7,15 +7,6 @@ from independent.rigorous import exp_below
 from dpindex.mechanism.noise.gaussian import optimal_sigma, rounded_gaussian
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-REFERENCE = {  # Balle & Wang's bisection in float64, at L2 sensitivity 1 and delta 1e-6
-    0.1: 36.3046904262,
-    0.5: 8.05761848,
-    1.0: 4.22467889,
-    2.0: 2.23047627,
-    5.0: 0.98004900,
-    10.0: 0.54108683,
-    20.0: 0.30908468,
-}
 _EXP_BITS = 400
 
 
@@ -35,11 +26,6 @@ def _divergence(table, shift, epsilon):
     return mpmath.mpf(total) / (mpmath.mpf(2) ** (_EXP_BITS + table.bits))
 
 
-@pytest.mark.parametrize("epsilon", REFERENCE)
-def test_sigma_of_the_reference(epsilon):
-    assert optimal_sigma(epsilon, 1e-6) == pytest.approx(REFERENCE[epsilon], rel=1e-7)
-
-
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", [1e-6, 1e-9])
 def test_divergence_of_the_shipped_masses_is_at_most_delta(epsilon, delta):
@@ -49,11 +35,3 @@ def test_divergence_of_the_shipped_masses_is_at_most_delta(epsilon, delta):
         assert _divergence(noise.source, signed, epsilon) <= mpmath.mpf(delta)
     # ... and it is not wasteful: more than 99 % of delta is used where cells are fine.
     assert _divergence(noise.source, shift, epsilon) >= 0.9 * mpmath.mpf(delta)
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 50.0])
-def test_smaller_shifts_cost_less(epsilon):
-    noise = one_beta(epsilon, 1e-6, 1)
-    shift = 1 << (noise.grid_bits - noise.source.cell_bits)
-    for smaller in {1, shift // 3, shift // 2, shift - 1} - {0}:
-        assert _divergence(noise.source, smaller, epsilon) < mpmath.mpf(10) ** -6

@@ -5,12 +5,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers.specs import folded
+from helpers.refusals import refuses
+from helpers.specs import attribute_spec, folded
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpindex import Spec, attribute
-from dpindex.base.errors import InputError
 from dpindex.mechanism.grid import Grid, grid_point, grid_step
 
 DTYPES = (np.float32, np.float64)
@@ -108,7 +107,7 @@ def test_capacity(most):
     _grid(bounds=(0.0, edge * 0.99 / 100), max_column_l1=100).check_capacity(most)
     edge *= 1.001
     for changes in ({"bounds": (-edge, 0.0)}, {"bounds": (0.0, edge / 100), "max_column_l1": 100}):
-        with pytest.raises(InputError, match="are too wide for beta = 1"):
+        with refuses("are too wide for beta = 1"):
             _grid(**changes).check_capacity(most)
 
 
@@ -116,7 +115,7 @@ def test_capacity(most):
 def test_units_where_floats_lose_bits_are_refused(changes):
     """Subnormal float32 input is rounded coarsely: a change of beta could move much further."""
     grid = _grid(bounds=(-1e-300, 1e-300), **changes)
-    with pytest.raises(InputError, match="beta × scale must lie in"):
+    with refuses("beta × scale must lie in"):
         grid.check_capacity(2**46)
 
 
@@ -136,7 +135,6 @@ def test_first_fault_names_place_and_kind(dtype, clip):
         x = np.zeros((3, 4), dtype)
         x[1, 2] = bad
         fault = grid.first_fault(x)
-        assert fault is not None
         assert fault[0] == (1, 2)
         assert words in fault[1]
 
@@ -147,14 +145,12 @@ def test_a_value_out_of_bounds_is_placed_and_never_shown(dtype, bad):
     x = np.zeros((3, 4), dtype)
     x[2, 1] = bad
     fault = _grid().first_fault(x)
-    assert fault is not None
     assert fault[0] == (2, 1)
     assert "[-1, 1]" in fault[1]
     assert "77" not in fault[1]
     assert _grid(clip=True).first_fault(x) is None
     assert _grid(scale=77.0).first_fault(x) is None
     sixth = _grid(scale=6.0).first_fault(x)
-    assert sixth is not None
     assert "after division by scale 6" in sixth[1]
 
 
@@ -200,7 +196,6 @@ def test_a_bound_in_the_data_own_precision_is_no_fault(dtype, bounds, clip):
     if not clip:
         fault = grid.first_fault(beyond)
         if beyond[1] > bounds[1]:
-            assert fault is not None
             assert fault[0] == (1,)
 
 
@@ -208,7 +203,6 @@ def test_a_bound_beyond_the_data_own_range_lets_no_infinity_in():
     grid = Grid(beta=1e4, bits=12, scale=1.0, bounds=(-1e5, 1e5), clip=False, max_column_l1=1)
     assert grid.first_fault(np.array([6e4], np.float16)) is None
     fault = grid.first_fault(np.array([0, np.inf], np.float16))
-    assert fault is not None
     assert "infinite" in fault[1]
 
 
@@ -230,9 +224,7 @@ def test_neighbours_at_a_bound_stay_neighbours(high, share, dtype, data):
 @pytest.mark.parametrize("scale", [0.01, 1.0, 255.0])
 def test_low_the_grid_of_a_spec_is_that_of_scaled_attributes(scale):
     """One beta, in units of the data, is 2^bits steps but for the slack, whatever the scale."""
-    spec = Spec(
-        "dp-oporp-staircase", dim=4, k=4, epsilon=1.0, scale=scale, adjacency=attribute(1.0)
-    )
+    spec = attribute_spec("dp-oporp-staircase", dim=4, k=4, epsilon=1.0, scale=scale)
     beta = spec.guarantee.adjacency.size
     low, high = spec.grid.round(np.array([0.0, beta]))
     assert 0 <= (1 << spec.grid.bits) - (high - low) <= 1

@@ -2,6 +2,7 @@
 
 import numpy as np
 from helpers.specs import folded
+from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from dpindex.mechanism.projections.dense import Oporp
@@ -72,10 +73,10 @@ def test_dense_sparse_and_definition_agree(dim, k, repetitions, dtype):
     dense = projection.apply(x)
     assert dense.dtype == dtype
     assert dense.shape == (9, k)
-    np.testing.assert_array_equal(dense, wanted)
-    np.testing.assert_array_equal(projection.apply_sparse(sparse.csr_matrix(x)), wanted)
+    assert_array_equal(dense, wanted)
+    assert_array_equal(projection.apply_sparse(sparse.csr_matrix(x)), wanted)
     for i in range(len(x)):  # a row alone has the bits it has in a batch
-        np.testing.assert_array_equal(projection.apply(x[i : i + 1]), wanted[i : i + 1])
+        assert_array_equal(projection.apply(x[i : i + 1]), wanted[i : i + 1])
 
 
 @folded(("dim", "k", "repetitions"), SHAPES)

@@ -5,11 +5,12 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from helpers.specs import folded
+from helpers.releases import projected
+from helpers.specs import attribute_spec, folded
 from helpers.streams import Scripted
 from independent.rigorous import exp_between
 
-import dpindex as dpi
+from dpindex import Dense, Spec, attribute
 from dpindex.mechanism.noise.signs import (
     geometric_flips,
     randomized_response,
@@ -47,13 +48,13 @@ def _alike(p, q, bound):
     return all(a * bound.denominator <= b * bound.numerator for a, b in pairs)
 
 
-def _keeps(law, epsilon, levels=10**9):
+def _keeps(law, epsilon):
     """All pairs of integers up to one beta apart. The law is constant on (Lβ, (L+1)β], so the edges
     stand for all, and −x mirrors x: ``test_neighbours_one_by_one`` checks that in full."""
     bound = exp_between(epsilon)[0]
     return all(
         _alike(_plus(law, x), _plus(law, y), bound)
-        for level in range(min(len(law.thresholds), levels) + 2)
+        for level in range(len(law.thresholds) + 2)
         for x in (level * BETA, level * BETA + 1)
         for y in (x - BETA, x - 1, x + BETA)
     )
@@ -155,13 +156,12 @@ def test_realised_projections_change_no_more_signs(shape):
     u = u / np.linalg.norm(u) * min_norm
     total = 0
     for seed in range(40):
-        spec = dpi.Spec(
+        spec = attribute_spec(
             "dp-signrp-rr", dim, k=512, epsilon=1.0, delta=1e-6, seed=seed,
-            variant=dpi.Dense(min_norm=min_norm),
+            variant=Dense(min_norm=min_norm),
             bounds=(0, 4),
-            adjacency=dpi.attribute(1.0),
         )  # fmt: skip
-        x = dpi.Privatizer(spec).project(u)[0]
+        x = projected(spec, u)[0]
         near = int(np.count_nonzero(np.abs(x) <= spec.projection.largest * (1 << spec.grid.bits)))
         total += near
         chance = rounded_change_probability(
@@ -174,15 +174,13 @@ def test_realised_projections_change_no_more_signs(shape):
 
 def test_flips_are_shared_by_the_signs_that_can_change():
     common = {
-        "adjacency": dpi.attribute(1.0),
+        "adjacency": attribute(1.0),
         "dim": 100,
         "k": 256,
         "epsilon": 3.0,
     }
-    pure = dpi.Spec("dp-signrp-rr", **common, variant=dpi.Dense("gaussian"))
-    exact = dpi.Spec(
-        "dp-signrp-rr", **common, delta=1e-6, variant=dpi.Dense("gaussian", min_norm=8.0)
-    )
+    pure = Spec("dp-signrp-rr", **common, variant=Dense("gaussian"))
+    exact = Spec("dp-signrp-rr", **common, delta=1e-6, variant=Dense("gaussian", min_norm=8.0))
     chances = [spec.law.flip_probability(np.ones(1), 1.0)[0] for spec in (pure, exact)]
     shares = [math.log(1 / q - 1) for q in chances]
     assert shares[0] == pytest.approx(3.0 / 256)

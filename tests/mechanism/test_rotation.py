@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from dpindex.mechanism.papers.sparse import FastJL
@@ -25,14 +27,14 @@ def test_it_is_part_of_a_rotation(dim, k):
     padded = Rotation(dim, k, 0).padded
     assert padded >= max(dim, k)
     if k == padded:
-        np.testing.assert_allclose(matrix @ matrix.T, k * np.eye(dim), atol=1e-3)
+        assert_allclose(matrix @ matrix.T, k * np.eye(dim), atol=1e-3)
     if dim == padded:
-        np.testing.assert_allclose(matrix.T @ matrix, padded * np.eye(k), atol=1e-3)
+        assert_allclose(matrix.T @ matrix, padded * np.eye(k), atol=1e-3)
 
 
 @pytest.mark.slow
 def test_inner_products_are_kept_on_average():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     x, y = rng.normal(size=(2, 384))
     x, y = (v / np.linalg.norm(v) for v in (x, y + x))
     found = []
@@ -51,7 +53,7 @@ def test_it_is_a_function_of_its_seed():
     one = _map(20, 64, 5)
     again = _map(20, 64, 5)
     other = _map(20, 64, 6)
-    np.testing.assert_array_equal(one, again)
+    assert_array_equal(one, again)
     assert (one != other).any()
     digest = hashlib.sha256(np.sign(one).astype(np.int8).tobytes()).hexdigest()
     assert digest == "a467ab2588b7b04eadb6e6de9a09b2323ce054396211f26fea926f863d1528c4"
@@ -61,23 +63,23 @@ def test_it_is_a_function_of_its_seed():
 def test_rows_alone_in_a_batch_and_sparse_are_the_same(dim):
     """With the map written out and without it."""
     map_ = Rotation(dim, 64, 1)
-    x = np.random.default_rng(1).normal(size=(70, dim)) * (np.arange(dim) % 3 == 0)
+    x = default_rng(1).normal(size=(70, dim)) * (np.arange(dim) % 3 == 0)
     x[7] = 0
     whole = map_.apply(x)
     alone = np.concatenate([map_.apply(row[None]) for row in x])
-    np.testing.assert_array_equal(alone, whole)
-    np.testing.assert_array_equal(map_.apply_sparse(sparse.csr_matrix(x)), whole)
-    np.testing.assert_array_equal(map_.apply(-x), -whole)
+    assert_array_equal(alone, whole)
+    assert_array_equal(map_.apply_sparse(sparse.csr_matrix(x)), whole)
+    assert_array_equal(map_.apply(-x), -whole)
     assert not whole[7].any()
     assert whole.dtype == np.float32
 
 
 def test_the_map_written_out_is_the_transform(monkeypatch):
-    x = np.random.default_rng(1).normal(size=(30, 100))
+    x = default_rng(1).normal(size=(30, 100))
     written = Rotation(100, 64, 1).apply(x)
     monkeypatch.setattr(rotation, "MAX_WRITTEN", 0)
     monkeypatch.setattr(rotation, "matrix_product", None)
-    np.testing.assert_array_equal(Rotation(100, 64, 1).apply(x), written)
+    assert_array_equal(Rotation(100, 64, 1).apply(x), written)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.bool_, np.float16, np.int64])
@@ -85,11 +87,11 @@ def test_types(dtype):
     x = np.array([[-128, 1, 0], [0, 0, 0], [127, -1, 3]]).astype(dtype)
     wide = x.astype(np.float64)
     wanted = wide / np.maximum(np.abs(wide).max(axis=1, keepdims=True), 1e-300)
-    np.testing.assert_allclose(on_grid(x), wanted * 2**20, atol=0.6)
+    assert_allclose(on_grid(x), wanted * 2**20, atol=0.6)
     if dtype is not np.float16:
         dense = Rotation(3, 64, 0).apply(x)
         thin = Rotation(3, 64, 0).apply_sparse(sparse.csr_matrix(x))
-        np.testing.assert_array_equal(thin, dense)
+        assert_array_equal(thin, dense)
 
 
 @pytest.mark.slow
@@ -104,18 +106,15 @@ def test_coordinates_of_any_vector_are_nearly_normal():
 
 def test_single_and_double_precision_are_the_same():
     """Where doubles hold no more than floats do; tiny and huge values too."""
-    x = np.random.default_rng(0).normal(size=(300, 40)).astype(np.float32)
+    x = default_rng(0).normal(size=(300, 40)).astype(np.float32)
     x[0] *= np.float32(1e38) / np.abs(x[0]).max()
     x[1] *= np.float32(1e-40)
     x[2, 1:] *= np.float32(1e-30)
-    np.testing.assert_array_equal(on_grid(x), on_grid(x.astype(np.float64)))
+    assert_array_equal(on_grid(x), on_grid(x.astype(np.float64)))
     assert np.isfinite(on_grid(np.array([[1e308, -1e308, 5e-324]]))).all()
 
 
 # The fast Johnson–Lindenstrauss transform against its factors written out as matrices
-
-
-SHAPES = [(1, 1), (2, 3), (7, 4), (64, 8), (100, 33)]
 
 
 def test_known_answer():

@@ -88,18 +88,6 @@ def test_words_have_the_dtype_and_the_number_asked_for(dtype, count):
     words[:] = 0  # the caller's own memory
 
 
-def test_bits_are_fair():
-    """Each of 64 bit positions: 2^16 draws, six and a half sigma; false alarm below 1e-8."""
-    words = secret_stream().words(1 << 16, np.uint64)
-    ones = np.unpackbits(words.view(np.uint8).reshape(-1, 8), axis=1).sum(axis=0, dtype=np.int64)
-    assert np.all(np.abs(ones - (1 << 15)) < 6.5 * 128)
-
-
-def test_no_two_streams_are_alike():
-    drawn = {SecretStream().words(16, np.uint8).tobytes() for _ in range(500)}
-    assert len(drawn) == 500
-
-
 def test_no_two_threads_draw_the_same_words():
     drawn = []
 

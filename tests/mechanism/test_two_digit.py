@@ -7,8 +7,8 @@ import mpmath
 import numpy as np
 import pytest
 from helpers.streams import Seeded
-from independent.rigorous import exp_between
 
+from dpindex.audit.exact_arithmetic import loss_within, worst_two_digit_step
 from dpindex.mechanism.noise.additive import TwoDigitLaplace, laplace_noise
 from dpindex.mechanism.noise.gaussian import (
     TwoDigitGaussian,
@@ -75,28 +75,10 @@ def test_wide_gaussian_draws_and_moments():
 
 @pytest.mark.parametrize("drop", [0.3, 0.01, 2.0**-12])
 def test_every_step_of_the_wide_laplace_loses_at_most_the_drop(drop):
-    """P(a)/P(a ± 1) ≤ e^drop for the integers of both tables, over many high digits and the
-    restart of their tail; and no less than 99.9 % of it is used."""
-    source = TwoDigitLaplace(mpmath.mpf(drop), 0)
-    size = 1 << source.digit
-    table = source.high
-    low = source.low.masses
-    side = list(table.masses[len(table.masses) // 2 : -1])
-    tail = table.masses[-1]
-    half = 1 << (table.bits - 1)
-    # Two periods of the high digit, on one scale: the restart multiplies by tail/half.
-    high = [mass * half for mass in side] + [mass * tail for mass in side]
-    bound = exp_between(drop)[0]
-    digits = [*range(4), len(side) // 2, *range(len(side) - 3, len(side) + 3)]
-    for b in digits:
-        for c in {0, 1, size // 2, size - 2, size - 1} & set(range(size)):
-            here = high[b] * low[c]
-            up = high[b] * low[c + 1] if c + 1 < size else high[b + 1] * low[0]
-            for p, q in ((here, up), (up, here)):
-                assert p * bound.denominator <= q * bound.numerator
-    assert source.low.moments  # the low digit is a plain table
-    last = Fraction(high[0] * low[0], high[1] * low[0])
-    assert math.log(last) == pytest.approx(size * drop, rel=1e-3)
+    """And no less than 99.9 % of it is used; by the audit, which is compared with all pairs."""
+    worst = worst_two_digit_step(TwoDigitLaplace(mpmath.mpf(drop), 0))
+    assert loss_within(worst, Fraction(drop))
+    assert math.log(Fraction(*worst)) == pytest.approx(drop, rel=1e-3)
 
 
 def test_wide_laplace_draws_and_moments():

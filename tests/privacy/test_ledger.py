@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import releases
+from helpers.refusals import refuses
+from helpers.specs import attribute_spec
 from typer.testing import CliRunner
 
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
@@ -23,7 +25,7 @@ from dpindex.base.errors import DamagedError
 from dpindex.cli import app
 from dpindex.storage.journal import PrivateFolder
 
-SPEC = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
+SPEC = attribute_spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
 TWICE = "was released before"
 IDS = [f"person-{i}" for i in range(12)]
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))
@@ -65,7 +67,7 @@ def shown(ledger):
 def test_a_second_release_is_refused_or_counted(ledger):
     assert ledger.record(SPEC, ["a", "b", "c"]) == 0
     for again in (ledger, Ledger(ledger.path)):
-        with pytest.raises(InputError, match=r"id 'b' \(row 1\) was released before, as were 1"):
+        with refuses(r"id 'b' \(row 1\) was released before, as were 1"):
             again.record(SPEC, ["d", "b"])
     assert shown(ledger) == [(3, 1, [1.0])]
     assert ledger.record(SPEC.with_epsilon(0.5), ["d", "b"], allow_rerelease=True) == 1
@@ -146,7 +148,7 @@ def test_finding_2_what_cannot_be_compared_has_no_joint_number(ledger):
 
 
 def test_finding_2_a_release_without_protection_leaves_no_promise(ledger):
-    found = recorded(ledger, SPEC, Spec("none-oporp", dim=6, k=2, adjacency=attribute(1.0)))
+    found = recorded(ledger, SPEC, attribute_spec("none-oporp", dim=6, k=2))
     assert "each: no guarantee: the codes are not private" in str(found)
 
 
@@ -158,7 +160,7 @@ def test_finding_3_totals_count_in_the_units_of_the_data(ledger):
 
 
 def test_tight_totals(ledger):
-    spec = Spec("dp-oporp", dim=6, k=2, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
+    spec = attribute_spec("dp-oporp", dim=6, k=2, epsilon=1.0, delta=1e-6)
     for _ in range(4):
         ledger.record(spec, IDS, allow_rerelease=True)
     assert ledger.totals()[0].guarantees[0].epsilon == 4.0
@@ -187,7 +189,7 @@ def test_ids_are_kept_as_keyed_digests(ledger):
 def test_numbers_and_their_text_are_one_id(ledger):
     ledger.record(SPEC, np.array([7, 8]))
     for same in (["7"], 7, np.array(["8"]), [np.int32(8)]):
-        with pytest.raises(InputError, match=TWICE):
+        with refuses(TWICE):
             ledger.record(SPEC, same)
     ledger.record(SPEC, ["07", "7\0x", ""])
 
@@ -205,7 +207,7 @@ def test_numbers_and_their_text_are_one_id(ledger):
     ],
 )
 def test_bad_ids_are_refused(ledger, ids, message):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         ledger.record(SPEC, ids)
 
 
@@ -243,36 +245,6 @@ def test_a_process_that_dies_leaves_the_ledger_as_it_was(ledger, tmp_path, monke
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="needs signals")
-def test_killed_at_any_moment_it_knows_every_release(ledger):
-    """Whatever was confirmed is in it, and at most the one release that was under way."""
-    script = (
-        "import sys\n"
-        "from dpindex import Ledger, Spec\n"
-        "ledger, spec, run = Ledger(sys.argv[1]), Spec.from_json(sys.argv[2]), sys.argv[3]\n"
-        "for number in range(10**6):\n"
-        "    ledger.record(spec, [f'{run}-{number}'])\n"
-        "    print(number, flush=True)\n"
-    )
-    count = 0
-    for run, lines in enumerate((0, 1, 5, 20)):
-        words = [sys.executable, "-c", script, str(ledger.path), SPEC.to_json(), str(run)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            confirmed = [child.stdout.readline() for _ in range(lines)]
-            child.kill()
-            confirmed += child.stdout.readlines()
-        count += len(confirmed)
-        found = len(ledger.entries()) if ledger.path.exists() else 0
-        assert found in (count, count + 1)
-        count = found
-    for run, lines in enumerate((0, 1, 5, 20)):
-        for number in range(lines):
-            with pytest.raises(InputError, match=TWICE):
-                ledger.record(SPEC, [f"{run}-{number}"])
-
-
-@pytest.mark.slow
 def test_every_changed_bit_is_noticed_or_means_nothing(ledger):
     ledger.record(SPEC, ["a"], token="t")
     ledger.record(SPEC.with_epsilon(2.0), ["b", "c"])
@@ -289,14 +261,12 @@ def test_every_changed_bit_is_noticed_or_means_nothing(ledger):
         except InputError:
             noticed += 1
             for use in (ledger.entries, ledger.totals):
-                with pytest.raises(
-                    InputError, match=r"damaged|not a ledger|newer|cannot be opened"
-                ):
+                with refuses(r"damaged|not a ledger|newer|cannot be opened"):
                     use()
             continue
         assert (ledger.entries(), ledger.totals()) == before
         for name in "abc":
-            with pytest.raises(InputError, match=TWICE):
+            with refuses(TWICE):
                 ledger.check([name])
     assert noticed > 100
     ledger.path.write_bytes(whole)
@@ -308,9 +278,9 @@ def test_a_ledger_that_is_cut_off_is_refused(ledger):
     whole = ledger.path.read_bytes()
     for length in (*range(0, 100, 9), *range(100, len(whole), 999)):
         ledger.path.write_bytes(whole[:length])
-        with pytest.raises(InputError, match=r"damaged|not a ledger|is missing"):
+        with refuses(r"damaged|not a ledger|is missing"):
             ledger.totals()
-        with pytest.raises(InputError, match=r"damaged|not a ledger|is missing"):
+        with refuses(r"damaged|not a ledger|is missing"):
             ledger.record(SPEC, ["b"])
 
 
@@ -323,7 +293,7 @@ def test_an_empty_file_beside_its_key_is_no_new_ledger(ledger, left):
     ledger.record(SPEC, ["a"])
     ledger.path.write_bytes(left)
     for use in (ledger.entries, lambda: ledger.check(["a"]), lambda: ledger.record(SPEC, ["a"])):
-        with pytest.raises(InputError, match="is missing, but its key is there; restore"):
+        with refuses("is missing, but its key is there; restore"):
             use()
 
 
@@ -333,11 +303,11 @@ def test_a_database_of_somebody_else_is_refused_and_not_changed(ledger):
         changed(ledger, f"PRAGMA application_id = {application}", "PRAGMA user_version = 1")
         before = ledger.path.read_bytes()
         for use in (ledger.totals, lambda: ledger.record(SPEC, ["a"]), lambda: ledger.check(["a"])):
-            with pytest.raises(InputError, match="is not a ledger"):
+            with refuses("is not a ledger"):
                 use()
         assert ledger.path.read_bytes() == before
     ledger.path.write_bytes(b"DPLG\x01\x00\x00\x00" + bytes(100))
-    with pytest.raises(InputError, match="is not a ledger"):
+    with refuses("is not a ledger"):
         ledger.record(SPEC, ["a"])
 
 
@@ -353,14 +323,14 @@ def test_a_row_of_impossible_length_is_damage(ledger):
         page[place : place + len(data)] = data
     ledger.path.write_bytes(page)
     for use in (ledger.totals, ledger.entries, lambda: ledger.record(SPEC, ["a"])):
-        with pytest.raises(InputError, match="damaged"):
+        with refuses("damaged"):
             use()
 
 
 def test_a_ledger_of_a_newer_version_is_refused(ledger):
     ledger.record(SPEC, ["a"])
     changed(ledger, "PRAGMA user_version = 2", "CREATE TABLE news (id)")
-    with pytest.raises(InputError, match="newer version of dpindex; update"):
+    with refuses("newer version of dpindex; update"):
         ledger.record(SPEC, ["b"])
 
 
@@ -388,7 +358,7 @@ def test_a_ledger_that_was_changed_with_sqlite_is_damaged(ledger, statement):
     ledger.record(SPEC, ["b", "c"])
     changed(ledger, statement)
     for use in (ledger.totals, ledger.entries, lambda: ledger.record(SPEC, ["d"])):
-        with pytest.raises(InputError, match=r"is damaged; restore it .* -journal beside it\.$"):
+        with refuses(r"is damaged; restore it .* -journal beside it\.$"):
             use()
 
 
@@ -396,7 +366,7 @@ def test_a_declared_size_costs_no_memory(ledger):
     ledger.record(SPEC, ["a"])
     with ledger.path.open("r+b") as file:
         file.truncate((1 << 33) + 1)  # a hole, no bytes
-    with pytest.raises(InputError, match="not a plain file of at most"):
+    with refuses("not a plain file of at most"):
         ledger.totals()
 
 
@@ -408,13 +378,13 @@ def test_a_link_is_another_name_of_one_ledger(ledger, tmp_path):
     assert (ledger.path.exists(), ledger.key_path.exists()) == (True, True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "private"]
     for known in (ledger, Ledger(link)):
-        with pytest.raises(InputError, match=TWICE):
+        with refuses(TWICE):
             known.record(SPEC, ["a"])
-    with pytest.raises(InputError, match="meant to be published"):
+    with refuses("meant to be published"):
         Ledger(link).refuse_inside(ledger.path.parent)
     link.unlink()
     link.symlink_to(link)
-    with pytest.raises(InputError, match="cannot be opened"):
+    with refuses("cannot be opened"):
         Ledger(link).totals()
 
 
@@ -426,7 +396,7 @@ def test_finding_9_no_link_beside_a_ledger_is_followed(ledger, tmp_path, ending)
         planted = Path(f"{ledger.path}{ending}")
         planted.symlink_to(victim)
         for use in (lambda: ledger.record(SPEC, ["b"]), ledger.totals, lambda: ledger.check(["a"])):
-            with pytest.raises(InputError, match=f"ledger{ending} beside it is a symbolic link"):
+            with refuses(f"ledger{ending} beside it is a symbolic link"):
                 use()
         assert not victim.exists() or victim.read_text() == "mine"
         planted.unlink()
@@ -438,37 +408,37 @@ def test_a_missing_or_wrong_key_or_ledger(ledger, tmp_path):
     ledger.record(SPEC, ["a"])
     key = ledger.key_path.read_bytes()
     ledger.key_path.write_bytes(bytes(32))
-    with pytest.raises(InputError, match="not the key of"):
+    with refuses("not the key of"):
         ledger.record(SPEC, ["b"])
     ledger.key_path.write_bytes(key[:-1])
-    with pytest.raises(InputError, match="not the key of"):
+    with refuses("not the key of"):
         ledger.record(SPEC, ["b"])
     ledger.key_path.unlink()
-    with pytest.raises(InputError, match=r"ledger\.key cannot be read"):
+    with refuses(r"ledger\.key cannot be read"):
         ledger.record(SPEC, ["b"])
     assert shown(ledger) == [(1, 1, [1.0])]  # an auditor needs no key
     ledger.key_path.write_bytes(key)
     ledger.path.unlink()
-    with pytest.raises(InputError, match="is missing, but its key is there"):
+    with refuses("is missing, but its key is there"):
         ledger.record(SPEC, ["a"])
     for use in (ledger.totals, lambda: ledger.check(["a"])):
-        with pytest.raises(InputError, match="is missing, but its key is there"):
+        with refuses("is missing, but its key is there"):
             use()
     ledger.key_path.unlink()
-    with pytest.raises(InputError, match=r"ledger: No such file or directory; check the path\.$"):
+    with refuses(r"ledger: No such file or directory; check the path\.$"):
         ledger.totals()
     ledger.check(["a"])
     assert not list(ledger.path.parent.iterdir())
-    with pytest.raises(InputError, match="ledger: No such file or directory; check the path"):
+    with refuses("ledger: No such file or directory; check the path"):
         Ledger(tmp_path / "nowhere" / "ledger").record(SPEC, ["a"])
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
 def test_only_plain_files(ledger):
     os.mkfifo(ledger.path)
-    with pytest.raises(InputError, match="not a plain file"):
+    with refuses("not a plain file"):
         ledger.totals()
-    with pytest.raises(InputError):
+    with refuses():
         ledger.record(SPEC, ["a"])
 
 
@@ -478,12 +448,12 @@ def test_one_writer_at_a_time(ledger, monkeypatch):
     other = sqlite3.connect(ledger.path, isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(InputError, match="written by another process; wait"):
+        with refuses("written by another process; wait"):
             ledger.record(SPEC, ["b"])
         assert shown(ledger) == [(1, 1, [1.0])]  # whoever only prepares to write stops no reader
         other.execute("COMMIT")
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(InputError, match="written by another process; wait"):
+        with refuses("written by another process; wait"):
             ledger.totals()
     finally:
         other.close()
@@ -555,7 +525,7 @@ def test_work_that_is_resumed_is_recorded_once(ledger):
         (SPEC, ["a"], "t"),
         (SPEC.with_epsilon(2.0), ["a", "b"], "t"),
     ):
-        with pytest.raises(InputError, match=TWICE):
+        with refuses(TWICE):
             ledger.record(spec, ids, token=token)
     assert shown(ledger) == [(2, 1, [1.0])]
 
@@ -565,9 +535,9 @@ def test_an_index_remembers_removed_ids_by_its_ledger(ledger, tmp_path):
     index.save(tmp_path / "index")
     index.add(VECTORS, IDS, ledger=ledger)
     index.remove(IDS[:3])
-    with pytest.raises(InputError, match=TWICE):
+    with refuses(TWICE):
         index.add(VECTORS[:3], IDS[:3], ledger=ledger)
-    with pytest.raises(InputError, match=TWICE):
+    with refuses(TWICE):
         saved(tmp_path / "other").add(VECTORS[3], [IDS[3]], ledger=ledger)
     assert len(index) == 9
     index.add(VECTORS[:3], IDS[:3], ledger=ledger, allow_rerelease=True)
@@ -584,10 +554,10 @@ def saved(path):
 def test_what_is_refused_costs_nothing(ledger, tmp_path):
     index = saved(tmp_path / "index")
     for vectors, ids in ((VECTORS * 2, IDS), (VECTORS, IDS[:3]), (VECTORS, None)):
-        with pytest.raises(InputError):
+        with refuses():
             index.add(vectors, ids, ledger=ledger)
     assert not ledger.path.exists()
-    with pytest.raises(InputError, match="name the ledger"):
+    with refuses("name the ledger"):
         index.add(VECTORS, IDS, allow_rerelease=True)
 
 
@@ -630,7 +600,7 @@ def test_a_build_is_counted_once_however_often_it_dies(ledger, tmp_path, monkeyp
     build(tmp_path / "index", ledger)
     assert shown(ledger) == [(12, 1, [1.0])]
     assert sorted(PrivateIndex.open(tmp_path / "index").ids) == sorted(IDS)
-    with pytest.raises(InputError, match=TWICE):
+    with refuses(TWICE):
         build(tmp_path / "second", ledger)
     assert not (tmp_path / "second").exists()
     build(tmp_path / "second", ledger, allow_rerelease=True)
@@ -638,16 +608,16 @@ def test_a_build_is_counted_once_however_often_it_dies(ledger, tmp_path, monkeyp
 
 
 def test_a_build_needs_ids_and_a_ledger_of_its_own_place(ledger, tmp_path):
-    with pytest.raises(InputError, match="give every vector an id"):
+    with refuses("give every vector an id"):
         build(tmp_path / "index", ledger, ids=None)
-    with pytest.raises(InputError, match="meant to be published"):
+    with refuses("meant to be published"):
         build(tmp_path / "index", Ledger(tmp_path / "index" / "ledger"))
-    with pytest.raises(InputError, match="name the ledger"):
+    with refuses("name the ledger"):
         build(tmp_path / "index", None, allow_rerelease=True)
     assert not (tmp_path / "index").exists()
     build(tmp_path / "index", ledger)
     index = PrivateIndex.open(tmp_path / "index")
-    with pytest.raises(InputError, match="meant to be published"):
+    with refuses("meant to be published"):
         index.add(VECTORS[0], ["new"], ledger=Ledger(tmp_path / "index" / "ledger"))
 
 
@@ -682,7 +652,7 @@ def test_command_line(tmp_path, monkeypatch):
         f"build x.npy other --ids ids.txt {options}",
         "privatize x.npy x.codes --spec spec.json --ids ids.txt --ledger book",
     ):
-        with pytest.raises(InputError, match=TWICE):
+        with refuses(TWICE):
             run(words)
     run("add ix x.npy --ids new.txt --ledger book")
     output = run(
@@ -705,7 +675,7 @@ def test_command_line(tmp_path, monkeypatch):
         ("add ix x.npy --ids newer.txt --ledger ix/book", "meant to be published"),
         ("ledger nowhere", "check the path"),
     ):
-        with pytest.raises(InputError, match=message):
+        with refuses(message):
             run(words)
     assert [total["ids"] for total in json.loads(run("ledger book --json"))["totals"]] == [12, 12]
 
@@ -739,7 +709,7 @@ def test_persons_whose_names_are_nearly_alike_are_told_apart(tmp_path):
     ledger = Ledger(tmp_path / "ledger")
     for name in names:
         assert ledger.record(SPEC, [name]) == 0
-        with pytest.raises(InputError, match="was released before"):
+        with refuses("was released before"):
             ledger.record(SPEC, [name])
     assert [(total.ids, total.releases) for total in ledger.totals()] == [(len(names), 1)]
     # Who has the file alone confirms no name.

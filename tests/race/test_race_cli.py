@@ -6,14 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers.specs import attribute_spec
 from helpers.streams import Seeded
 from typer.testing import CliRunner
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import InputError
 from dpindex.cli import app
-from dpindex.mechanism.spec import Spec
-from dpindex.privacy import attribute
 from dpindex.race import PStable, RaceSketch, kernel_sum
 
 BUILD = ("race", "build", "x.npy", "s.race", "--epsilon", "4")
@@ -185,7 +184,7 @@ def test_finding_10_the_ledger_counts_sketches(run):
     shown = run("ledger", "ledger")
     assert "race: epsilon = 4 (pure DP) under records(add-remove)" in shown.output
     Ledger("ledger").record(
-        Spec("dp-oporp-staircase", 3, epsilon=1.0, adjacency=attribute(1.0)),
+        attribute_spec("dp-oporp-staircase", 3, epsilon=1.0),
         ["p7"],
         allow_rerelease=True,
     )

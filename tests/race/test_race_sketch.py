@@ -8,23 +8,21 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.refusals import refuses
 from helpers.specs import folded
 from helpers.streams import Seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from independent.oracle import secret_counts
+from numpy.random import default_rng
 from scipy import integrate, sparse, stats
 
-from dpindex.base.checks import from_kind
-from dpindex.base.errors import InputError
 from dpindex.base.files import pack, unpack
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
-from dpindex.mechanism.noise.moments import NoiseMoments
 from dpindex.race import (
     SRP,
     PairedSRP,
@@ -35,7 +33,7 @@ from dpindex.race import (
     kernel_sum,
     optimal_rows,
 )
-from dpindex.race.hashes import FAMILIES, Hasher
+from dpindex.race.hashes import Hasher
 from dpindex.race.release import build_sketch
 from dpindex.race.sketch import mean_groups
 
@@ -56,7 +54,7 @@ def small(**changes):
 
 
 def data(n=200, dim=3, seed=0):
-    return np.random.default_rng(seed).normal(size=(n, dim))
+    return default_rng(seed).normal(size=(n, dim))
 
 
 def exact(sketch):
@@ -146,7 +144,7 @@ READ = [
 
 @folded("read", READ)
 def test_nothing_can_be_read_before(read):
-    with pytest.raises(InputError, match="not been released"):
+    with refuses("not been released"):
         read(small().fit(data()))
 
 
@@ -161,7 +159,7 @@ def test_nothing_can_be_read_before(read):
     ],
 )
 def test_nothing_can_be_added_after(add):
-    with pytest.raises(InputError, match="released"):
+    with refuses("released"):
         add(small().fit(data()).release())
 
 
@@ -179,9 +177,9 @@ def test_failed_fit_adds_nothing():
     bad[150, 1] = math.nan
     sketch = small().fit(x[:5])
     counts = exact(sketch)
-    with pytest.raises(InputError, match="row 350, column 1 is NaN"):
+    with refuses("row 350, column 1 is NaN"):
         sketch.partial_fit([x, bad])
-    with pytest.raises(InputError, match="have 2 columns where 3 are expected"):
+    with refuses("have 2 columns where 3 are expected"):
         sketch.partial_fit([x, x[:, :2]])
     assert (exact(sketch) == counts).all()
 
@@ -203,10 +201,10 @@ def test_failed_fit_adds_nothing():
     ids=str,
 )
 def test_unbiased(hash, width, options):
-    """The mean of 200 releases with fresh hashes: within 3 standard errors of the kernel sum.
+    """The mean of 100 releases with fresh hashes: within 3 standard errors of the kernel sum.
 
     Hashes and noise come from known seeds. With eight columns the uncorrected chance collisions
-    would miss by fifty standard errors.
+    would miss by thirty standard errors.
     """
     x = data(2000)
     q = data(4, seed=9)
@@ -216,10 +214,10 @@ def test_unbiased(hash, width, options):
             .fit(x)
             .release()
             .count(q)
-            for seed in range(200)
+            for seed in range(100)
         ]
     )
-    error = found.std(axis=0, ddof=1) / math.sqrt(200)
+    error = found.std(axis=0, ddof=1) / math.sqrt(100)
     assert (np.abs(found.mean(axis=0) - kernel_sum(hash, x, q)) < 3 * error).all()
 
 
@@ -284,10 +282,10 @@ def test_rows_of_corollary_1():
 
     best = optimal_rows(f, epsilon)
     assert bound(best) <= 1.001 * min(bound(r) for r in range(1, 5000))
-    with pytest.raises(InputError, match="every further row helps"):
+    with refuses("every further row helps"):
         optimal_rows(100, 1.0, delta=1e-6)
     for wrong in ((-1.0, 1.0), (math.nan, 1.0), (1e308, 64.0), (100, 0.0), (100, 65.0)):
-        with pytest.raises(InputError):
+        with refuses():
             optimal_rows(*wrong)
 
 
@@ -298,9 +296,9 @@ def test_bound_of_theorem_4():
     paper = math.sqrt(300**2 / 800 + 2 * 800) * math.sqrt(32)
     assert found[0] == pytest.approx(paper)
     assert mean_groups(800, failure) == 8
-    with pytest.raises(InputError, match="needs 37 rows"):
+    with refuses("needs 37 rows"):
         mean_groups(20, 0.01)
-    with pytest.raises(InputError, match=r"must lie in \(0, 1\)"):
+    with refuses(r"must lie in \(0, 1\)"):
         mean_groups(20, 1.0)
 
 
@@ -316,7 +314,7 @@ def test_merging_before_release_spends_the_other():
     assert (exact(a) == both).all()
     assert not theirs.any()
     for use in (b.release, lambda: b.fit(data()), lambda: a.merge(b), lambda: b.count(data(1))):
-        with pytest.raises(InputError, match="merged into another"):
+        with refuses("merged into another"):
             use()
     assert a.release().guarantee.epsilon == 1.0
 
@@ -350,21 +348,21 @@ def test_merging_after_release_composes():
 )
 def test_other_hashes_do_not_merge(change):
     other = small(**change)
-    with pytest.raises(InputError, match="neither in dim, rows, width, hash, seed and ranges"):
+    with refuses("neither in dim, rows, width, hash, seed and ranges"):
         small().merge(other)
 
 
 def test_other_promises_do_not_merge():
-    with pytest.raises(InputError, match="equal parameters"):
+    with refuses("equal parameters"):
         small().merge(small(epsilon=2.0))
-    with pytest.raises(InputError, match="neighbouring"):
+    with refuses("neighbouring"):
         small().merge(small(neighbouring="replace"))
     released = small().fit(data()).release()
-    with pytest.raises(InputError, match="two copies of one release"):
+    with refuses("two copies of one release"):
         released.merge(RaceSketch.from_bytes(released.to_bytes()))
     sketch = small()
     for other in (sketch, "sketch"):
-        with pytest.raises(InputError, match="another RaceSketch"):
+        with refuses("another RaceSketch"):
             sketch.merge(other)
 
 
@@ -397,19 +395,19 @@ def test_round_trips(options, tmp_path):
         assert (again.count(data(5)) == sketch.count(data(5))).all()
     sketch.save(tmp_path / "s.race")
     assert same(RaceSketch.open(tmp_path / "s.race"), sketch)
-    with pytest.raises(InputError, match="already exists; choose another name"):
+    with refuses("already exists; choose another name"):
         sketch.save(tmp_path / "s.race")
 
 
 def test_other_bytes_are_no_sketch(tmp_path):
     """Random changes of a sketch are those of ``hostile/test_fuzz.py``."""
     raw = small().fit(data()).release().to_bytes()
-    with pytest.raises(InputError, match="the bytes of the sketch are cut off or too many"):
+    with refuses("the bytes of the sketch are cut off or too many"):
         RaceSketch.from_bytes(raw + b"\0")
     (tmp_path / "x").write_bytes(b"not a sketch at all" * 10)
-    with pytest.raises(InputError, match=r"x: these bytes hold no dpindex sketch"):
+    with refuses(r"x: these bytes hold no dpindex sketch"):
         RaceSketch.open(tmp_path / "x")
-    with pytest.raises(InputError, match="these bytes are dpindex codes, no sketch"):
+    with refuses("these bytes are dpindex codes, no sketch"):
         RaceSketch.from_bytes(pack("codes", {}, {}))
 
 
@@ -428,6 +426,9 @@ FORGED = [
     {"spec": {"dim": 1 << 30}},
     {"spec": {"hash": "srp"}},
     {"spec": {"hash": {"kind": "srp"}}},
+    {"spec": {"hash": {"kind": "srp", "bits": 3, "more": 1}}},
+    {"spec": {"hash": {"kind": ["srp"], "bits": 3}}},
+    {"spec": {"hash": {"kind": "l2", "bandwidth": 1.0}}},
     {"spec": {"more": 1}},
     {"spec": {"epsilon": "1"}},
     {"facts": {"spec": None}},
@@ -446,7 +447,7 @@ FORGED = [
 @folded("changes", FORGED)
 def test_forged_facts_are_refused(changes):
     RaceSketch.from_bytes(forged())
-    with pytest.raises(InputError):
+    with refuses():
         RaceSketch.from_bytes(forged(**changes))
 
 
@@ -462,12 +463,18 @@ def test_forged_facts_are_refused(changes):
     ids=lambda counts: f"{counts.dtype} {counts.shape}",
 )
 def test_forged_counts_are_refused(counts):
-    with pytest.raises(InputError, match="20 × 32 counts"):
+    with refuses("20 × 32 counts"):
         RaceSketch.from_bytes(forged(counts=counts))
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"hash": SRP(3), "width": None}, {"delta": 1e-6, "neighbouring": "replace"}]
+    "options",
+    [
+        {},
+        {"hash": SRP(3), "width": None},
+        {"hash": PairedSRP(4)},
+        {"delta": 1e-6, "neighbouring": "replace"},
+    ],
 )
 def test_a_spec_is_its_json(options):
     spec = small_spec(**options)
@@ -491,7 +498,7 @@ def test_a_spec_is_its_json(options):
     ],
 )
 def test_other_json_is_refused(data, message):
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         SketchSpec.from_dict(data)
 
 
@@ -521,7 +528,7 @@ def test_other_json_is_refused(data, message):
     ],
 )
 def test_bad_parameters(options):
-    with pytest.raises(InputError):
+    with refuses():
         small(**{"rows": 1 << 10, **options} if options.get("dim") == 1 << 20 else options)
 
 
@@ -538,19 +545,19 @@ def test_bad_parameters(options):
     ids=str,
 )
 def test_bad_records(x):
-    with pytest.raises(InputError):
+    with refuses():
         small().fit(x)
     if x.size:
-        with pytest.raises(InputError):
+        with refuses():
             small().fit(data()).release().count(x)
 
 
 def test_bad_requests():
     sketch = small().fit(data())
-    with pytest.raises(InputError, match="already holds records"):
+    with refuses("already holds records"):
         sketch.fit(data())
     sketch.release()
-    with pytest.raises(InputError, match="failure must lie"):
+    with refuses("failure must lie"):
         sketch.summary(data(1), failure=1.5)
     one_row = small(rows=1).fit(data()).release()
     assert np.isnan(one_row.summary(data(1))["stderr"]).all()  # which has no spread
@@ -587,7 +594,7 @@ def test_queries_in_chunks_are_those_of_one_array():
     for name, answers in together.items():
         assert (chunked[name] == answers).all()
     q[40, 1] = np.nan
-    with pytest.raises(InputError, match="row 40, column 1 is NaN"):
+    with refuses("row 40, column 1 is NaN"):
         sketch.count(iter(np.array_split(q, 3)))
 
 
@@ -623,7 +630,7 @@ def test_known_answers():
 @pytest.mark.parametrize("hash", HASHES, ids=str)
 def test_a_record_is_hashed_alike_in_any_company(hash):
     """The sensitivity rests on it: no batch, order, or storage may move a record's columns."""
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     x = np.round(rng.normal(size=(700, 40)) * 20, 1)
     x[rng.random(x.shape) < 0.5] = 0
     hasher = Hasher(hash, 40, 30, 64, 3)
@@ -654,7 +661,7 @@ def test_products_are_exact_integers():
 @pytest.mark.parametrize("scale", [1e-300, 1e-3, 1.0, 3.7, 1e300])
 def test_signs_do_not_depend_on_length(scale):
     """A zero record, a tiny one and a huge one are all hashed, and only direction counts."""
-    x = np.random.default_rng(0).normal(size=(20, 6))
+    x = default_rng(0).normal(size=(20, 6))
     hasher = Hasher(SRP(6), 6, 40, 64, 0)
     # A factor that is no power of two rounds the last bit: a sign in a billion may turn.
     assert (columns(hasher, x * scale) == columns(hasher, x)).mean() > 0.999
@@ -662,7 +669,7 @@ def test_signs_do_not_depend_on_length(scale):
 
 
 def test_paired_signs_fold_a_vector_onto_its_opposite():
-    x = np.random.default_rng(0).normal(size=(500, 5))
+    x = default_rng(0).normal(size=(500, 5))
     hasher = Hasher(PairedSRP(3), 5, 60, 4, 0)
     assert (columns(hasher, x) == columns(hasher, -x)).all()
     assert columns(hasher, x).max() == 3
@@ -675,7 +682,7 @@ def test_collision_probability(hash, width):
 
     Six comparisons of a binomial at 5.5 standard deviations: false alarm below 1e-6 each.
     """
-    rng = np.random.default_rng(5)
+    rng = default_rng(5)
     x = rng.normal(size=(1, 3))
     steps = np.array([0.0, 0.05, 0.3, 1.0, 2.0, 8.0])
     near = x + steps[:, None] * rng.normal(size=(6, 3)) / math.sqrt(3)
@@ -701,7 +708,7 @@ def test_stable_kernel_against_its_integral(ratio):
 
 @pytest.mark.slow
 def test_kernel_sum_in_parts():
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     x = rng.normal(size=(5000, 3))
     q = rng.normal(size=(1500, 3))
     for hash in HASHES:
@@ -711,13 +718,13 @@ def test_kernel_sum_in_parts():
 def test_far_records_are_refused_by_row():
     x = np.zeros((3, 2))
     x[2, 1] = 1e12
-    with pytest.raises(InputError, match=r"row 12 lies more than 2097152 bandwidths"):
+    with refuses(r"row 12 lies more than 2097152 bandwidths"):
         list(Hasher(PStable(1.0), 2, 3, 10, 0).blocks(x, first_row=10))
     x[1, 0] = np.nan
     for chunk in (x, sparse.csr_matrix(x)):
-        with pytest.raises(InputError, match="row 11, column 0 is NaN"):
+        with refuses("row 11, column 0 is NaN"):
             list(Hasher(SRP(2), 2, 3, 4, 0).blocks(chunk, first_row=10))
-    with pytest.raises(InputError, match="row 0 lies more"):
+    with refuses("row 0 lies more"):
         list(Hasher(PStable(1e-300), 2, 3, 10, 0).blocks(np.full((1, 2), 1e300)))
 
 
@@ -741,11 +748,6 @@ def test_finding_10_a_far_record_counts_at_the_nearest_point_of_the_box(make, si
         assert ((alone.toarray() if sparse.issparse(alone) else alone) == wanted[row]).all()
 
 
-@pytest.mark.parametrize("hash", HASHES, ids=str)
-def test_json_round_trip(hash):
-    assert from_kind(hash.to_dict(), FAMILIES, "hash") == hash
-
-
 @folded(
     "make",
     [
@@ -760,16 +762,10 @@ def test_json_round_trip(hash):
         lambda: PStable("wide"),
         lambda: PStable(1.0, 0),
         lambda: PStable(1.0, 17),
-        lambda: from_kind({"kind": "srp"}, FAMILIES, "hash"),
-        lambda: from_kind({"kind": "srp", "bits": 3, "more": 1}, FAMILIES, "hash"),
-        lambda: from_kind({"kind": ["srp"], "bits": 3}, FAMILIES, "hash"),
-        lambda: from_kind("srp", FAMILIES, "hash"),
-        lambda: from_kind({"kind": "l2", "bandwidth": 1.0}, FAMILIES, "hash"),
-        lambda: from_kind({"kind": "p-stable", "hashes": 2}, FAMILIES, "hash"),
     ],
 )
 def test_bad_hashes(make):
-    with pytest.raises(InputError):
+    with refuses():
         make()
 
 
@@ -802,7 +798,7 @@ def test_density_of_skin():
     limits are 17 standard deviations of a mean of 500 and more away, so it never fails by chance.
     """
     x = load("skin")["X"].astype(np.float64)
-    order = np.random.default_rng(0).permutation(len(x))
+    order = default_rng(0).permutation(len(x))
     queries = x[order[:1000]]
     base = x[order[1000:]]
     hash = PStable(20.0, hashes=2)
@@ -817,53 +813,10 @@ def test_density_of_skin():
     assert len(sketch.to_bytes()) <= 4_000_000
 
 
-@real_data
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", ["map", "ml"])
-def test_classes_of_occupancy(rule):
-    """Accuracy at ε = 1 at least 0.95 of the noiseless classifier's, in the median of 7 releases.
-
-    False alarm below 1e-7: of 2000 releases none (map) and one (ml) fell short, so a release does
-    with a chance of at most 0.0047 (confidence 0.999), and four of seven with 35 × 0.0047⁴ = 2e-8.
-
-    The parameters by public reasoning: offices are lit with some 500 lux, so buckets of 2 × 200 lux
-    tell on from off; about 150 records near a query ask for 100 rows (Corollary 1); with 200
-    columns the size of a class is off by √(2·100·200)/ε = 200 records. It must not be many more: ml
-    divides by it, and with 200 rows of 1000 columns (632) one release in four fell short.
-    """
-    pytest.importorskip("sklearn")
-    from dpindex.race import RaceClassifier
-
-    class Noiseless(RaceClassifier):
-        """The ceiling, not private: the same sketches, released without noise."""
-
-        def new_sketch(self, spec):
-            sketch = super().new_sketch(spec)
-            silent = SimpleNamespace(sample=lambda count, stream: np.zeros(count, np.int32))
-            nothing = SimpleNamespace(
-                source=silent, offset=0.0, moments=NoiseMoments.additive(0.0, 0.0)
-            )
-            sketch.law = nothing
-            return sketch
-
-    data = load("occupancy")
-    train = data["split"] == 0
-    x = data["X"] / [2.0, 10.0, 200.0, 500.0, 0.002]
-    y = data["y"]
-
-    def accuracy(kind):
-        model = kind(PStable(2.0, hashes=4), rule=rule, rows=100, width=200, classes=(0, 1))
-        return float(model.fit(x[train], y[train]).score(x[~train], y[~train]))
-
-    ceiling = accuracy(Noiseless)
-    assert np.median([accuracy(RaceClassifier) for _ in range(7)]) >= 0.95 * ceiling
-    assert ceiling > 0.95  # the larger class alone: 0.76
-
-
 def test_a_fault_in_a_later_part_is_named_by_its_row(tmp_path):
     """It was counted from the beginning of the part."""
     x = np.zeros((30, 2))
     x[25, 1] = np.nan
     spec = SketchSpec(dim=2, rows=20, width=10, hash=PStable(1.0), epsilon=1.0)
-    with pytest.raises(InputError, match="row 25, column 1 is NaN"):
+    with refuses("row 25, column 1 is NaN"):
         build_sketch(as_dataset(as_source(x), rows_per_part=10), tmp_path / "x.sketch", spec)

@@ -9,10 +9,12 @@ import warnings
 
 import numpy as np
 import pytest
+from helpers.refusals import refuses
 from helpers.streams import Seeded
+from numpy.random import default_rng
 from scipy import sparse, stats
 
-from dpindex.base.errors import InputError, QualityWarning
+from dpindex.base.errors import QualityWarning
 from dpindex.race import (
     SRP,
     PairedSRP,
@@ -30,7 +32,6 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.exceptions import NotFittedError  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import FunctionTransformer  # noqa: E402
-from sklearn.utils import estimator_checks  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
 from dpindex.race import (  # noqa: E402
@@ -46,7 +47,7 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 
 def blobs(n=3000, seed=0):
     """Two clusters, three quarters and one quarter of the records."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     y = np.where(rng.random(n) < 0.75, "many", "few")
     x = rng.normal(size=(n, 2)) + np.where(y == "many", -2.0, 2.0)[:, None]
     return x, y
@@ -63,7 +64,7 @@ class ClassesOfData(RaceClassifier):
 
 
 def line(n=4000, seed=0):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     x = rng.uniform([0, 10], [1, 30], (n, 2))
     return x, 5.0 + 4.0 * x[:, 0] - 0.3 * x[:, 1] + rng.normal(0, 0.2, n)
 
@@ -78,26 +79,20 @@ ESTIMATORS = [
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
 def test_conventions(estimator):
+    """Beside those that scikit-learn checks itself, which are slow."""
     x, labels = blobs()
     y = x[:, 0] / 9 if isinstance(estimator, RaceRegressor) else labels
     model = clone(estimator)
-    assert model.get_params() == estimator.get_params()
-    for ask in (lambda: model.guarantee_, lambda: probe(model, x)):
-        with pytest.raises(NotFittedError):
-            ask()
+    with pytest.raises(NotFittedError):
+        _ = model.guarantee_
     assert model.fit(x, y) is model
-    assert model.n_features_in_ == 2
     assert probe(model, x[:7]).shape == (7,)
     assert "records(add-remove)" in str(model.guarantee_)
     assert model.guarantee_.epsilon == 8.0
     again = pickle.loads(pickle.dumps(model))
     assert (probe(again, x[:7]) == probe(model, x[:7])).all()
-    assert not hasattr(clone(model), "n_features_in_")
     assert type(model).__name__ in repr(model)
-    for bad in (x[:, :1], np.full((3, 2), np.nan), x[0]):
-        with pytest.raises(ValueError, match=r"features|NaN|1D"):
-            clone(estimator).fit(bad, y[: len(bad)]) if bad.ndim == 1 else probe(model, bad)
-    with pytest.raises(InputError):
+    with refuses():
         clone(estimator).set_params(epsilon=-1).fit(x, y)
 
 
@@ -117,49 +112,6 @@ def test_check_estimator(estimator, monkeypatch):
     """All of scikit-learn's checks, each fit with the same noise so that fits can be compared."""
     monkeypatch.setattr("dpindex.race.sketch.secret_stream", lambda: Seeded(0))
     check_estimator(estimator, on_skip=None)
-
-
-FRESH = "compares two fits, which differ: the noise is fresh"
-FEW = "asks for more accuracy than this epsilon allows for so few records"
-FAILING = {
-    RaceDensity: {},
-    RaceOutliers: {
-        "check_classifier_data_not_an_array": FRESH,
-        "check_fit_idempotent": FRESH,
-        "check_outliers_fit_predict": FRESH,
-    },
-    RaceClassifier: {
-        "check_classifier_data_not_an_array": FRESH,
-        "check_classifiers_classes": "has labels that are not among the classes stated",
-        "check_classifiers_one_label": FEW,
-        "check_classifiers_train": FEW,
-        "check_fit_idempotent": FRESH,
-        "check_supervised_y_2d": FRESH,
-    },
-    RaceRegressor: {
-        "check_fit_idempotent": FRESH,
-        "check_regressor_data_not_an_array": FRESH,
-        "check_regressors_int": FRESH,
-        "check_regressors_train": FEW,
-        "check_supervised_y_2d": FRESH,
-    },
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "estimator",
-    [RaceDensity(), RaceOutliers(), RaceClassifier(classes=range(4)), RaceRegressor()],
-    ids=lambda e: type(e).__name__,
-)
-@pytest.mark.filterwarnings("ignore")
-def test_checks_that_fail_are_listed_with_their_reason(estimator):
-    """With default parameters and fresh noise; nothing else fails in any version installed."""
-    expected = FAILING[type(estimator)]
-    results = check_estimator(estimator, expected_failed_checks=expected, on_fail=None)
-    assert {result["check_name"] for result in results if result["status"] == "failed"} == set()
-    assert len(results) > 30
-    assert all(hasattr(estimator_checks, name) for name in expected)
 
 
 def probe(model, x):
@@ -183,10 +135,10 @@ def test_outliers():
     x, _ = blobs()
     model = RaceOutliers(PStable(2.0, 2), rows=200, width=500, epsilon=8.0).fit(x)
     assert (model.predict(x) == 1).mean() > 0.9
-    assert (model.predict(np.random.default_rng(0).uniform(20, 90, (100, 2))) == -1).all()
+    assert (model.predict(default_rng(0).uniform(20, 90, (100, 2))) == -1).all()
     scores = model.decision_function(x[:9])
     assert scores == pytest.approx(model.score_samples(x[:9]) - model.offset_)
-    with pytest.raises(InputError, match="fraction"):
+    with refuses("fraction"):
         RaceOutliers(fraction=0).fit(x)
 
 
@@ -239,9 +191,9 @@ def test_public_classes():
         model.fit(x, y)
     assert model.classes_.tolist() == ["few", "many", "none"]
     assert abs(model.sketches_[2].size) < 2500  # an empty class is noise alone
-    with pytest.raises(InputError, match="not in classes"):
+    with refuses("not in classes"):
         RaceClassifier(classes=["many"]).fit(x, y)
-    with pytest.raises(InputError, match="rule must be"):
+    with refuses("rule must be"):
         RaceClassifier(rule="mode").fit(x, y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         RaceClassifier().fit(x, y[:-1])
@@ -250,7 +202,7 @@ def test_public_classes():
 def test_finding_10_classes_are_stated_and_never_read_from_the_data():
     """One record more, of a class of its own, would be seen in ``classes_``."""
     x, y = blobs(50)
-    with pytest.raises(InputError, match="needs classes: the labels, which are published"):
+    with refuses("needs classes: the labels, which are published"):
         RaceClassifier(PStable(2.0)).fit(x, y)
     alone = RaceClassifier(PStable(2.0), rows=50, classes=LABELS)
     with pytest.warns(QualityWarning):
@@ -274,7 +226,7 @@ def test_regressor_finds_the_line():
 @pytest.mark.slow
 def test_published_solver_on_an_easy_line():
     """The step function still finds a slope when rows are many and residuals vary widely."""
-    x = np.random.default_rng(0).uniform(-1, 1, (10_000, 1))
+    x = default_rng(0).uniform(-1, 1, (10_000, 1))
     model = RaceRegressor(rows=10_000, epsilon=20.0, delta=1e-6, solver="surrogate")
     model.fit(x, x[:, 0])
     assert 0.5 < model.coef_[0] < 2
@@ -305,7 +257,7 @@ def test_regression_costs_one_count_a_row():
     ids=str,
 )
 def test_bad_regression(options):
-    with pytest.raises(InputError):
+    with refuses():
         RaceRegressor(**options).fit(*line(50))
     with pytest.raises(TypeError, match="dense"):
         RaceRegressor().fit(sparse.csr_matrix(np.eye(3)), np.zeros(3))
@@ -315,7 +267,7 @@ def test_bad_regression(options):
 
 
 def three():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     centres = np.array([[1.0, 1.0], [8.0, 2.0], [4.0, 8.0]])
     x = np.concatenate(
         [c + rng.normal(0, 0.4, (n, 2)) for c, n in zip(centres, (6000, 3000, 1000), strict=True)]
@@ -329,13 +281,12 @@ def test_modes():
     found = find_modes(sketch, (0, 10), modes=3, separation=2.0)
     assert np.linalg.norm(found.points - centres, axis=1).max() < 0.8
     assert (np.diff(found.density) < 0).all()
-    assert (find_modes(sketch, (0, 10), modes=3, separation=2.0).points == found.points).all()
     narrow = find_modes(sketch, ([3, 7], [5, 9]))
     assert np.linalg.norm(narrow.points[0] - centres[2]) < 0.8
     assert (narrow.points >= [3, 7]).all()
     assert (narrow.points <= [5, 9]).all()
     for wrong in ({"bounds": (1, 0)}, {"modes": 0}, {"starts": 0}, {"separation": -1.0}):
-        with pytest.raises(InputError):
+        with refuses():
             find_modes(sketch, **{"bounds": (0, 10), **wrong})
 
 
@@ -345,7 +296,7 @@ def test_diversity_sample_evens_out():
     Chi-square with the exact shares of a third; false alarm 1e-6. A plain sample fails.
     """
     sketch, centres = three()
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     which = rng.choice(3, 10_000, p=[0.6, 0.3, 0.1])
     pool = centres[which] + rng.normal(0, 0.1, (10_000, 2))
     picked = diversity_sample(sketch, pool, 300)
@@ -354,7 +305,7 @@ def test_diversity_sample_evens_out():
     assert stats.chisquare(counts).pvalue > 1e-6
     assert stats.chisquare(np.bincount(which[:300], minlength=3)).pvalue < 1e-6
     assert (diversity_sample(sketch, pool, 300, seed=1) != picked).any()
-    with pytest.raises(InputError, match="size"):
+    with refuses("size"):
         diversity_sample(sketch, pool, 10_001)
 
 
@@ -376,13 +327,13 @@ def test_only_the_estimators_need_scikit_learn():
 
 
 def far_line(seed=0):
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     x = rng.uniform(-1, 1, (5000, 2))
     return x, 120.0 + 5.0 * x[:, 0] - 3.0 * x[:, 1] + rng.normal(0, 1, 5000)
 
 
 def normal(n=5000, dim=2, seed=0):
-    return np.random.default_rng(seed).normal(size=(n, dim))
+    return default_rng(seed).normal(size=(n, dim))
 
 
 def quarter(seed=0):
@@ -424,7 +375,7 @@ def test_pairs_are_kernel_sums(hash, width):
 def test_outliers_that_drown_in_noise():
     """A thousand rows and columns at epsilon 1: what is flagged is chance, and it says so."""
     x = normal()
-    far = np.random.default_rng(1).uniform(20, 90, (200, 2))
+    far = default_rng(1).uniform(20, 90, (200, 2))
     model, said = fitted(RaceOutliers(rows=1000, width=1000), x)
     assert len(said) == 1
     assert said[0].startswith("Noise may drown the answers")
@@ -504,7 +455,7 @@ def test_a_regression_that_predicts_the_mean():
 
 def sloped(n, dim, seed=0):
     """Attributes and targets that fill their bounds, which are [-1, 1]."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     x = rng.uniform(-1, 1, (n, dim))
     return x, np.clip(0.5 * x[:, 0] - 0.4 * x[:, 1] + 0.5 * rng.normal(size=n), -1, 1)
 
@@ -521,7 +472,7 @@ def test_a_regression_worse_than_the_mean(n, dim, rows):
 @pytest.mark.slow
 def test_rows_that_hardly_outnumber_second_moments_are_used():
     """595 moments of 32 attributes, 1000 rows, little noise: least squares errs less."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     x = rng.uniform(-1, 1, (10_000, 32))
     y = np.clip(0.3 * x[:, 0] - 0.3 * x[:, 1] + 0.1 * rng.normal(size=10_000), -1, 1)
     model, _ = fitted(RaceRegressor(rows=1000, epsilon=1.0, delta=1e-6), x, y)
@@ -531,7 +482,7 @@ def test_rows_that_hardly_outnumber_second_moments_are_used():
 @pytest.mark.parametrize("dim", [2, 10, 40])
 def test_bounds_that_hold_are_not_blamed(dim):
     """Attributes as large as their bounds, with more and fewer rows than second moments."""
-    signs = np.random.default_rng(dim).choice([-1.0, 1.0], size=(2000, dim))
+    signs = default_rng(dim).choice([-1.0, 1.0], size=(2000, dim))
     for x in (signs, np.repeat(signs[:, :1], dim, axis=1), np.ones((2000, dim))):
         _, said = fitted(RaceRegressor(rows=400, epsilon=4.0), x, x[:, 0])
         assert not any("inside the bounds" in sentence for sentence in said)
@@ -551,7 +502,7 @@ def test_the_bound_that_does_not_hold_is_blamed_alone(rows):
 @pytest.mark.slow
 def test_many_attributes_take_little_memory():
     """A matrix of rows × second moments would take 26 MB."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     left = rng.normal(size=(4000, 40))
     right = rng.normal(size=(4000, 40))
     form = np.diag(np.linspace(0.1, 1.0, 40))

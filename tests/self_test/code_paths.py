@@ -8,17 +8,14 @@ any row of any batch of these types and sizes: less noise, more noise, noise of 
 used twice.
 """
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
@@ -29,16 +26,15 @@ from dpindex.accounting.ledger import Ledger
 from dpindex.audit.input_checks import code_checks
 from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.verdict import Check
-from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.data import Ranges, as_source
-from dpindex.data.dataset import Dataset, as_dataset, open_dataset
+from dpindex.data.dataset import as_dataset, open_dataset
 from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_parts import Codebook
-from dpindex.mechanism.spec import Spec, block_rows
+from dpindex.mechanism.spec import block_rows
 from dpindex.privacy import Record
 from dpindex.storage.release import Terms, release
 from dpindex.storage.targets import CodesFile, build_index
@@ -55,10 +51,10 @@ from self_test.probes import (
 from self_test.published_files import published_codes_check
 from self_test.recording import recorded, words_check
 from self_test.remains import remains_check
-from self_test.second_reading import Reader, law_reader
+from self_test.second_reading import law_reader
 from self_test.shuffle_order import fewest_codes_check, shuffle_check
 from self_test.stated_numbers import stated_numbers_check
-from self_test.words import Ints, Recorder, UnexplainedError
+from self_test.words import Ints, UnexplainedError
 
 SECOND_DECODING = "a second decoding of the recorded words, added to integers summed apart"
 
@@ -86,7 +82,7 @@ class Way:
     exact: Ints
 
 
-def path_checks(spec: Spec, reader: Reader, large: bool, only: str = "") -> list[Check]:
+def path_checks(spec, reader, large, only=""):
     """Every way on which codes of ``spec`` are released.
 
     ``large`` takes more vectors than a task and a chunk hold, so that there are several of each,
@@ -102,7 +98,7 @@ def path_checks(spec: Spec, reader: Reader, large: bool, only: str = "") -> list
 class _Paths:
     """Public vectors, their exact integers, and the words that all their releases have read."""
 
-    def __init__(self, spec: Spec, reader: Reader, large: bool) -> None:
+    def __init__(self, spec, reader, large):
         self.spec = spec
         self.reader = reader
         self.large = large
@@ -112,10 +108,10 @@ class _Paths:
         # Sparse vectors: a few entries, or none; whole rows where the bounds or the norm want them.
         self.thin = np.flatnonzero(thin) if thin.any() else np.arange(len(self.rows))
         self.has_sparse = spec.bounds[0] <= 0 <= spec.bounds[1]
-        self.recorders: list[Recorder] = []
+        self.recorders = []
         self.random = np.random.default_rng(0)
 
-    def checks(self) -> dict[str, Callable[[], Check]]:
+    def checks(self):
         """Return each check by its name."""
         ways = {
             "path: privatize, dense": self._dense(),
@@ -133,7 +129,7 @@ class _Paths:
             if find_spec("distributed"):
                 ways["path: build on Dask"] = self._on_dask()
         checks = {name: partial(self._check, name, releases) for name, releases in ways.items()}
-        others: dict[str, Callable[[], Check]] = {
+        others = {
             "path: private queries": self._queries_check,
             "path: vectors that are refused": self._refusals,
             "path: files hold codes alone": lambda: published_codes_check(self.spec, self.rows),
@@ -151,7 +147,7 @@ class _Paths:
             others["path: scikit-learn transformer"] = self._transformed
         return {**checks, **others}
 
-    def _check(self, name: str, ways: Iterator[Way]) -> Check:
+    def _check(self, name, ways):
         faults = []
         codes = 0
         streams = 0
@@ -167,12 +163,12 @@ class _Paths:
         result = "; ".join(faults) or f"{codes} codes follow from the words of {streams} streams"
         return Check(name, result, "exactly x + draw, or the flip", SECOND_DECODING, not faults)
 
-    def _fault(self, codes: Codes, x: Ints, recorders: Sequence[Recorder]) -> str:
+    def _fault(self, codes, x, recorders):
         if codes.format != self.spec.format or codes.stored.shape[:1] != x.shape[:1]:
             return "codes of another format or number"
         return unexplained(self.reader, x, np.asarray(codes.stored), recorders)
 
-    def _many(self, sparsely: bool = False, chunk: int = 0) -> int:
+    def _many(self, sparsely=False, chunk=0):
         """Rows that fill ``chunk``, or else two tasks, and a few more."""
         k = self.spec.projection.k
         rows = _SMALL
@@ -181,34 +177,34 @@ class _Paths:
         width = k if sparsely else max(k, self.spec.dim)
         return max(3, min(rows, _MAX_NUMBERS // width))
 
-    def _drawn(self, rows: int) -> Ints:
+    def _drawn(self, rows):
         return self.random.integers(0, len(self.rows), rows)
 
-    def _by_size(self, rows: int) -> Ints:
+    def _by_size(self, rows):
         """Small ones first, so that tasks and blocks hold vectors and codes of other ranges."""
         size = np.argsort(np.abs(self.exact).max(axis=1))
         return np.asarray(size[np.sort(self._drawn(rows))])
 
-    def _thin(self, rows: int) -> tuple[Any, Ints]:
+    def _thin(self, rows):
         kinds = self.random.choice(self.thin, rows)
         return sparse.csr_matrix(self.rows[self.thin])[np.searchsorted(self.thin, kinds)], kinds
 
-    def _privatized(self, x: Any, exact: Ints, **options: Any) -> Way:
+    def _privatized(self, x, exact, **options):
         """The encoder is made while words are recorded: it asks for its streams from then on."""
         return Way(lambda: Privatizer(self.spec).privatize(x, **options), exact)
 
-    def _dense(self) -> Iterator[Way]:
+    def _dense(self):
         kinds = self._by_size(self._many())
         yield self._privatized(self.rows[kinds], self.exact[kinds], threads=2)
         yield self._privatized(self.rows[kinds[0]], self.exact[kinds[:1]])
 
-    def _sparse(self) -> Iterator[Way]:
+    def _sparse(self):
         x, kinds = self._thin(self._many(sparsely=True))
         yield self._privatized(x, self.exact[kinds], threads=2)
         few, same = self._thin(3)
         yield self._privatized(few, self.exact[same])
 
-    def _typed(self) -> Iterator[Way]:
+    def _typed(self):
         for typed in typed_rows(self.spec, self.rows):
             yield self._privatized(typed, exact_integers(self.spec, typed))
         sizes = list(_SIZES)
@@ -220,11 +216,11 @@ class _Paths:
         kinds = self._drawn(3)
         yield self._privatized(self.rows[kinds].tolist(), self.exact[kinds])
 
-    def _added(self) -> Iterator[Way]:
+    def _added(self):
         kinds = self._drawn(_SMALL)
         third = len(kinds) // 3
 
-        def add() -> Codes:
+        def add():
             index = self._index(self.spec.budget / 2)  # queries have a budget of their own
             index.add(self.rows[kinds[:third]])
             index.add(self.rows[kinds[third:]])
@@ -236,33 +232,33 @@ class _Paths:
         # A power of two is undone without rounding.
         wide = replace(self.spec, ranges=self._ranges(_WIDTH), codebook=self._wide_codebook())
 
-        def of_a_table() -> Codes:
+        def of_a_table():
             # The ranges are part of the fingerprint.
             return self.spec.format.codes(self._index_codes(_WIDTH * self.rows, wide).stored)
 
         yield Way(of_a_table, self.exact)
 
-    def _wide_codebook(self) -> Codebook | None:
+    def _wide_codebook(self):
         """The codebook of a table that is so wide."""
         book = self.spec.codebook
         return None if book is None else Codebook(_WIDTH * book.stated)
 
-    def _ranges(self, high: float) -> Ranges:
+    def _ranges(self, high):
         """Return ranges of all columns from 0 to ``high``."""
         dim = self.spec.dim
         return Ranges(tuple(map(str, range(dim))), (0.0,) * dim, (high,) * dim)
 
-    def _index_codes(self, rows: AnyArray, spec: Spec | None = None) -> Codes:
+    def _index_codes(self, rows, spec=None):
         index = PrivateIndex(spec or self.spec)
         index.add(rows)
         return index.codes
 
-    def _replaced(self) -> Iterator[Way]:
+    def _replaced(self):
         """Codes that replace others; those that go are prepared without a secret stream."""
         stored = Privatizer(self.spec).privatize(self.rows[:6]).stored
         zeros = self.spec.format.codes(np.zeros_like(stored))
 
-        def replacing(kinds: Ints) -> Codes:
+        def replacing(kinds):
             ids = np.arange(len(kinds))
             index = self._index(self.spec.budget / 2)
             index.add_codes(zeros, np.arange(6))
@@ -274,26 +270,26 @@ class _Paths:
             kinds = self._drawn(count)
             yield Way(partial(replacing, kinds), self.exact[kinds])
 
-    def _counted(self) -> Iterator[Way]:
+    def _counted(self):
         """Codes are released into folders, and ids travel with the vectors."""
         with TemporaryDirectory(prefix="dpindex-audit-") as name:
             folder = Path(name)
             ledger = Ledger(folder / "ledger")
 
-            def added(rows: Doubles) -> Codes:
+            def added(rows):
                 index = PrivateIndex(self.spec)
                 index.save(folder / "added")
                 index.add(rows, np.arange(len(rows)), ledger=ledger)
                 return index.codes
 
-            def replaced(rows: Doubles) -> Codes:
+            def replaced(rows):
                 index = PrivateIndex(self.spec)
                 index.save(folder / "replaced")
                 ids = np.arange(len(rows))
                 index.add(rows, ids, upsert=True, ledger=ledger, allow_rerelease=True)
                 return index.codes
 
-            def built(rows: Doubles) -> Codes:
+            def built(rows):
                 dataset = as_dataset(as_source(rows)).with_labels(np.arange(len(rows)))
                 build_index(dataset, folder / "index", self.spec, None, Terms(ledger, True))
                 return PrivateIndex.open(folder / "index").codes
@@ -302,7 +298,7 @@ class _Paths:
                 kinds = self._drawn(_SMALL)
                 yield Way(partial(way, self.rows[kinds]), self.exact[kinds])
 
-    def _device(self) -> Iterator[Way]:
+    def _device(self):
         for kinds in (self._drawn(1), np.arange(len(self.rows))):
             x = self.rows[kinds]
             if len(x) == 1:
@@ -312,11 +308,11 @@ class _Paths:
             yield Way(partial(self._device_codes, x, 2 * self.spec.budget), self.exact[kinds])
             yield Way(partial(self._device_codes_of_files, x), self.exact[kinds])
 
-    def _device_codes(self, x: AnyArray, max_epsilon: float | None = None) -> Codes:
+    def _device_codes(self, x, max_epsilon=None):
         accepted = max_epsilon or self.spec.budget
         return codes_from_bytes(device.privatize(x, self.spec, max_epsilon=accepted))
 
-    def _device_codes_of_files(self, x: AnyArray, max_epsilon: float | None = None) -> Codes:
+    def _device_codes_of_files(self, x, max_epsilon=None):
         """The codes of a device that reads the spec, and its codebook, as they are published."""
         with TemporaryDirectory(prefix="dpindex-audit-") as name:
             path = Path(name) / "spec.json"
@@ -329,7 +325,7 @@ class _Paths:
             sent = device.privatize(x, path, max_epsilon=accepted, public=book)
             return codes_from_bytes(sent)
 
-    def _transformed(self) -> Check:
+    def _transformed(self):
         """A transformer gives the decoded codes of its rows, whose noise is drawn once."""
         # here: scikit-learn need not be installed
         from dpindex.integrations.sklearn import PrivateProjection
@@ -357,20 +353,20 @@ class _Paths:
         bound = "exactly x + draw, or the flip, decoded"
         return Check("path: scikit-learn transformer", result, bound, SECOND_DECODING, same)
 
-    def _built(self) -> Iterator[Way]:
+    def _built(self):
         with TemporaryDirectory(prefix="dpindex-audit-") as name:
             folder = Path(name)
 
-            def built(x: Any) -> Codes:
+            def built(x):
                 place = folder / f"{x.shape[0]}-{sparse.issparse(x)}"
                 build_index(as_dataset(as_source(x)), place, self.spec)
                 return PrivateIndex.open(place).codes
 
-            def written(x: Any) -> Codes:
+            def written(x):
                 release(as_dataset(as_source(x)), CodesFile(folder / "codes", self.spec))
                 return codes_from_bytes((folder / "codes").read_bytes())
 
-            def saved(x: Any) -> Codes:
+            def saved(x):
                 index = PrivateIndex(self.spec)
                 index.add(as_dataset(as_source(x)))
                 index.save(folder / "saved")
@@ -385,14 +381,14 @@ class _Paths:
             yield Way(lambda: written(self.rows[few]), self.exact[few])
             yield Way(lambda: saved(self.rows[few]), self.exact[few])
 
-    def _on_dask(self) -> Iterator[Way]:
+    def _on_dask(self):
         """A build by the threads of a cluster in this process, whose words are recorded too."""
         # here: Dask need not be installed
         from dpindex.integrations.dask import engine
 
-        distributed: Any = import_module("distributed")
+        distributed = import_module("distributed")
 
-        def built(rows: Doubles) -> Codes:
+        def built(rows):
             with (
                 TemporaryDirectory(prefix="dpindex-audit-") as name,
                 distributed.Client(processes=False, dashboard_address="127.0.0.1:0") as client,
@@ -406,16 +402,16 @@ class _Paths:
         kinds = self._by_size(_SMALL)
         yield Way(partial(built, self.rows[kinds]), self.exact[kinds])
 
-    def _dense_chunk(self) -> int:
+    def _dense_chunk(self):
         """No chunk of vectors in float64 has more rows."""
         return min(1 << 16, (1 << 25) // (8 * self.spec.dim))
 
-    def _queries_check(self) -> Check:
+    def _queries_check(self):
         """Queries get noise of their own; the answer is that to the codes which follow from it."""
         budget = max(0.001, self.spec.budget / 2)
         index = self._searchable(budget)
         some = range(0, len(index), 2)
-        answers: dict[str, Callable[[Any], Any]] = {
+        answers = {
             "search": lambda queries: index.search(queries, len(index), **_mode(queries)),
             "search among some": lambda queries: index.search(
                 queries, len(index), filter=some, **_mode(queries)
@@ -448,7 +444,7 @@ class _Paths:
         bound = f"the answer to x + draw, or the flip, under {index.query_spec.guarantee}"
         return Check("path: private queries", result, bound, SECOND_DECODING, not faults)
 
-    def _query_law_faults(self, spec: Spec) -> list[str]:
+    def _query_law_faults(self, spec):
         """The law of queries must keep their own budget, whatever law this process made first."""
         if spec == self.spec:
             return []
@@ -456,7 +452,7 @@ class _Paths:
         checks.append(law_verifier(spec, apart).check())
         return [f"{check.name} of queries" for check in checks if not check.passed]
 
-    def _has_similarities(self, index: PrivateIndex) -> bool:
+    def _has_similarities(self, index):
         """Whether a range can be searched: some codes have no similarities without a norm."""
         try:
             index.range_search(self.rows[:1], _EVERYTHING)
@@ -464,9 +460,7 @@ class _Paths:
             return False
         return True
 
-    def _answered_privately(
-        self, index: PrivateIndex, answer: Callable[[Any], Any], queries: Any, kinds: Ints
-    ) -> bool:
+    def _answered_privately(self, index, answer, queries, kinds):
         """Whether the answer to private queries is that to the codes of the recorded words."""
         spec = index.query_spec
         with recorded() as recorders:
@@ -479,23 +473,23 @@ class _Paths:
         expected = answer(spec.format.codes(packed(spec, outcomes)))
         return _same_answers(hits, expected)
 
-    def _index(self, query_epsilon: float) -> PrivateIndex:
+    def _index(self, query_epsilon):
         try:
             return PrivateIndex(self.spec, query_epsilon=query_epsilon)
         except InputError:  # so little budget is not to be had
             return PrivateIndex(self.spec)
 
-    def _searchable(self, epsilon: float) -> PrivateIndex:
+    def _searchable(self, epsilon):
         index = self._index(epsilon) if self.large else PrivateIndex(self.spec)
         with recorded() as recorders:
             index.add(self.rows, np.arange(len(self.rows)))
         self.recorders += recorders
         return index
 
-    def _refusals(self) -> Check:
+    def _refusals(self):
         """Vectors on which the guarantee does not hold are refused on every way."""
         index = self._searchable(self.spec.budget)
-        ways: dict[str, Callable[[Any], Any]] = {
+        ways = {
             "privatize": Privatizer(self.spec).privatize,
             "add": PrivateIndex(self.spec).add,
             "search": partial(index.search, query="private"),
@@ -529,14 +523,14 @@ class _Paths:
             "the guarantee is about vectors within the bounds, of finite numbers, of the norm",
         )
 
-    def _takes_beyond_ranges(self) -> bool:
+    def _takes_beyond_ranges(self):
         """Whether a table is taken in which one number lies beyond the range of its column."""
         table = np.tile(self.rows[:1], (3, 1))
         table[2, 0] = self.spec.bounds[1] * self.spec.scale + 0.5
         spec = replace(self.spec, ranges=self._ranges(1.0))
         return not _refused(PrivateIndex(spec).add, table)
 
-    def _takes_codewords(self) -> bool:
+    def _takes_codewords(self):
         """Whether a collection is taken that the codebook was made of."""
         book = self.spec.codebook
         if book is None or len(book) < _FEWEST_WORDS:
@@ -544,12 +538,12 @@ class _Paths:
         return not _refused(PrivateIndex(self.spec).add, book.vectors)
 
 
-def _mode(queries: Any) -> dict[str, Any]:
+def _mode(queries):
     """Codes are searched for as they are; vectors are privatized."""
     return {} if isinstance(queries, Codes) else {"query": "private"}
 
 
-def _same_answers(one: Any, other: Any) -> bool:
+def _same_answers(one, other):
     """Whether two answers are the same: ids, hits, or hits of each query."""
     if isinstance(one, np.ndarray):
         return np.array_equal(one, other)
@@ -564,7 +558,7 @@ def _same_answers(one: Any, other: Any) -> bool:
     )
 
 
-def _same_columns(one: dict[str, AnyArray], other: dict[str, AnyArray]) -> bool:
+def _same_columns(one, other):
     """Whether two answers have the same neighbours, numbers and errors."""
     return one.keys() == other.keys() and all(
         np.array_equal(np.ravel(column), np.ravel(other[name]), equal_nan=name != "ids")
@@ -572,7 +566,7 @@ def _same_columns(one: dict[str, AnyArray], other: dict[str, AnyArray]) -> bool:
     )
 
 
-def _refused(action: Callable[[Any], Any], x: AnyArray | Dataset) -> bool:
+def _refused(action, x):
     try:
         action(x)
     except InputError:

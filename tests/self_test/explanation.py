@@ -1,26 +1,20 @@
 """A second computation of released codes: exact integers, plus the draws of recorded words."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from itertools import accumulate, takewhile
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray
 from dpindex.mechanism.codes import NumberFormat, SignFormat
-from dpindex.mechanism.spec import Spec
 from self_test.second_reading import (
     CapReader,
     CodebookReader,
     IndividualGaussianReader,
-    Reader,
     SoftmaxReader,
 )
-from self_test.words import Ints, Recorder, Replay, UnexplainedError
+from self_test.words import Replay, UnexplainedError
 
 
-def packed(spec: Spec, outcomes: AnyArray) -> AnyArray:
+def packed(spec, outcomes):
     """Outcomes as they are stored: signs eight to a byte, the first lowest; numbers as they are."""
     if isinstance(spec.format, SignFormat):
         return np.packbits(outcomes, axis=1, bitorder="little")
@@ -29,7 +23,7 @@ def packed(spec: Spec, outcomes: AnyArray) -> AnyArray:
     return spec.format.pack(outcomes)
 
 
-def unexplained(reader: Reader, x: Ints, stored: AnyArray, recorders: Sequence[Recorder]) -> str:
+def unexplained(reader, x, stored, recorders):
     """Return a fault of codes of exact integers ``x``; "" if they follow from the words.
 
     Every stream must explain a run of rows, and every row must have a stream of its own.
@@ -53,7 +47,7 @@ def unexplained(reader: Reader, x: Ints, stored: AnyArray, recorders: Sequence[R
     return ""
 
 
-def decoded(reader: Reader, x: Ints, recorders: Sequence[Recorder]) -> AnyArray:
+def decoded(reader, x, recorders):
     """The outcomes that the words of one stream after the other make of ``x``.
 
     Raises
@@ -61,7 +55,7 @@ def decoded(reader: Reader, x: Ints, recorders: Sequence[Recorder]) -> AnyArray:
     UnexplainedError
         If the words are not those that the law asks for.
     """
-    parts: list[AnyArray] = []
+    parts = []
     done = 0
     for recorder in recorders:
         outcomes = _first_rows(reader, x[done:], recorder, None)
@@ -74,9 +68,7 @@ def decoded(reader: Reader, x: Ints, recorders: Sequence[Recorder]) -> AnyArray:
     return np.concatenate(parts)
 
 
-def _first_rows(
-    reader: Reader, x: Ints, recorder: Recorder, stored: AnyArray | None
-) -> AnyArray | None:
+def _first_rows(reader, x, recorder, stored):
     """Return outcomes of the first rows under a stream's words, if these are what is stored."""
     if not recorder.reads:
         return None
@@ -93,7 +85,7 @@ def _first_rows(
     return None
 
 
-def rows_drawn(reader: Reader, x: Ints, reads: Sequence[AnyArray]) -> list[int]:
+def rows_drawn(reader, x, reads):
     """How many rows of ``x`` may have had their noise from these reads, the likeliest first."""
     if isinstance(reader, CodebookReader | SoftmaxReader):
         counts = [len(reads[0])]

@@ -1,33 +1,27 @@
 """A ledger counts every release of every id, and is told before the first word of noise is read."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.audit.verdict import Check
-from dpindex.base.arrays import Doubles
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
 from dpindex.index.private_index import PrivateIndex
-from dpindex.mechanism.spec import Spec
 from dpindex.storage.release import Terms, release
 from dpindex.storage.targets import CodesFile, build_index
 from self_test.recording import recorded
-from self_test.words import Recorder, Words
+from self_test.words import Recorder
 
 __all__ = ["ledger_check"]
 
 _COUNT = 20
 
 
-def ledger_check(spec: Spec, rows: Doubles) -> Check:
+def ledger_check(spec, rows):
     """Add, replace, build and write the same ids, and read the ledger whenever words are read."""
     vectors = np.resize(rows, (_COUNT, spec.dim))
     ids = np.arange(_COUNT)
@@ -38,7 +32,7 @@ def ledger_check(spec: Spec, rows: Doubles) -> Check:
         index = PrivateIndex(spec)
         index.save(folder / "saved")
         dataset = as_dataset(as_source(vectors)).with_labels(ids)
-        releases: tuple[Callable[[], object], ...] = (
+        releases = (
             lambda: index.add(vectors, ids, ledger=ledger),
             lambda: index.add(vectors, ids, upsert=True, ledger=ledger, allow_rerelease=True),
             lambda: build_index(dataset, folder / "index", spec, None, terms),
@@ -46,7 +40,7 @@ def ledger_check(spec: Spec, rows: Doubles) -> Check:
         )
         reads = late = 0
         for number, action in enumerate(releases, start=1):
-            told: list[int] = []
+            told = []
             with recorded(partial(_Witness, ledger=ledger, told=told)):
                 action()
             reads += len(told)
@@ -72,12 +66,12 @@ def ledger_check(spec: Spec, rows: Doubles) -> Check:
 class _Witness(Recorder):
     """A recorder that notes of how many ids a ledger knew whenever words were read."""
 
-    def __init__(self, stream: Any, ledger: Ledger, told: list[int]) -> None:
+    def __init__(self, stream, ledger, told):
         super().__init__(stream)
         self._ledger = ledger
         self._told = told
 
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> Words:
+    def words(self, count, dtype):
         known = 0
         if self._ledger.path.exists():
             known = sum(entry.count for entry in self._ledger.entries())

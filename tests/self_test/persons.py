@@ -1,13 +1,10 @@
 """One vector a person: what a person gave decides that person's vector, and no other."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import numpy as np
 
 from dpindex.audit.verdict import Check
-from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.data import one_per_person
 
 __all__ = ["persons_check"]
@@ -17,7 +14,7 @@ _PERSONS = 7
 _ROUNDING = 1e-9
 
 
-def persons_check(rows: Doubles) -> Check:
+def persons_check(rows):
     """Public rows of several persons, mixed; then the rows of each person in turn are replaced."""
     persons = np.arange(len(rows)) % _PERSONS
     wrong = []
@@ -39,7 +36,7 @@ def persons_check(rows: Doubles) -> Check:
     )
 
 
-def _vector(rows: Doubles, how: _How) -> AnyArray:
+def _vector(rows, how):
     """Return the vector of one person, computed alone."""
     if how == "first":
         return np.asarray(rows[0])

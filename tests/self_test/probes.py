@@ -1,19 +1,12 @@
 """Public vectors that the self-test releases, and their exact integers summed by itself."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 
 from dpindex.audit.input_checks import unit_vectors
 from dpindex.audit.law_verifiers import law_verifier_class
-from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError
-from dpindex.mechanism.spec import Projector, Spec
+from dpindex.mechanism.spec import Projector
 from dpindex.privacy import Record
-from self_test.words import Ints
 
 FEW_ENTRIES = 6
 """A sparse probe has at most so many entries."""
@@ -24,7 +17,7 @@ _SIZES = (1e-30, 1e-6, 3e3, 1e6, 1e30)
 _NORM_ERROR = 0.008
 
 
-def probe_rows(spec: Spec) -> Doubles:
+def probe_rows(spec):
     """Public vectors: the corners of the bounds, ties of the grid, the origin, a few entries, none.
 
     Whole records are also tiny and huge. A least norm is kept, and a declared one nearly.
@@ -53,7 +46,7 @@ def probe_rows(spec: Spec) -> Doubles:
     return rows
 
 
-def _rows_of_norm(spec: Spec, random: np.random.Generator) -> Doubles:
+def _rows_of_norm(spec, random):
     """Vectors of equal magnitudes, whose norm is the least one or about the declared one."""
     low, high = (bound * spec.scale for bound in spec.bounds)
     norm = spec.norm or 1.02 * (spec.variant.min_norm or 0.0)
@@ -69,7 +62,7 @@ def _rows_of_norm(spec: Spec, random: np.random.Generator) -> Doubles:
     return np.asarray(rows, dtype=np.float64)
 
 
-def typed_rows(spec: Spec, rows: Doubles) -> Iterator[AnyArray]:
+def typed_rows(spec, rows):
     """The probes in other types of numbers, where they lie within the bounds and keep the norm."""
     low, high = (bound * spec.scale for bound in spec.bounds)
     records = isinstance(spec.adjacency, Record)
@@ -83,7 +76,7 @@ def typed_rows(spec: Spec, rows: Doubles) -> Iterator[AnyArray]:
             sizes = np.abs(rows).max(axis=1, keepdims=True)
             moderate = 100.0 * rows / np.maximum(sizes, np.finfo(np.float64).tiny)
         if whole:
-            limits: Any = np.iinfo(np.dtype(dtype).name)
+            limits = np.iinfo(np.dtype(dtype).name)
             moderate = np.clip(np.rint(moderate), limits.min, limits.max)
         typed = np.asarray(moderate.astype(dtype))
         within = np.logical_and(typed >= low, typed <= high).all(axis=1) | records
@@ -91,7 +84,7 @@ def typed_rows(spec: Spec, rows: Doubles) -> Iterator[AnyArray]:
             yield typed[within]
 
 
-def wrong_rows(spec: Spec, rows: Doubles) -> dict[str, AnyArray]:
+def wrong_rows(spec, rows):
     """Vectors that must be refused, by what is wrong with them."""
     row = rows[0].copy()
     row[-1] = np.nan
@@ -115,7 +108,7 @@ def wrong_rows(spec: Spec, rows: Doubles) -> dict[str, AnyArray]:
     return wrong
 
 
-def exact_integers(spec: Spec, rows: AnyArray) -> Ints:
+def exact_integers(spec, rows):
     """The projected grid integers of vectors, summed from the entries of the map.
 
     Laws of whole codes promise the same of any input, so there the encoder's map is believed.
@@ -125,7 +118,7 @@ def exact_integers(spec: Spec, rows: AnyArray) -> Ints:
     grid = spec.grid
     low, high = (bound * grid.scale for bound in grid.bounds)
     factor = np.array(1.0 / (grid.step * grid.scale), dtype=grid.dtype)
-    floats: Any = np.clip(rows.astype(np.float64), low, high).astype(grid.dtype)
+    floats = np.clip(rows.astype(np.float64), low, high).astype(grid.dtype)
     whole = np.rint(floats * factor).astype(np.float64)
     total = np.zeros((len(rows), spec.projection.k))
     for attributes, unit in unit_vectors(spec):

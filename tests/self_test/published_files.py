@@ -4,27 +4,21 @@ The outcomes are prepared here. So whatever else a file or a message held of the
 norm, an order, a row without noise, would differ.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
 from dpindex import device
 from dpindex.audit.input_checks import Dealt, probe_records, with_draws
 from dpindex.audit.verdict import Check
-from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.spec import Spec
-from dpindex.race import RaceSketch, SketchSpec
+from dpindex.race import RaceSketch
 from dpindex.race.release import build_sketch
 from dpindex.storage.journal import Journal
 from dpindex.storage.release import release
@@ -36,7 +30,7 @@ __all__ = ["files_of", "published_codes_check", "published_counts_check"]
 _COUNT = 600
 
 
-def published_codes_check(spec: Spec, rows: Doubles) -> Check:
+def published_codes_check(spec, rows):
     """Indexes, files of codes and messages of devices, of two halves of the probes."""
     prepared = _with_outcomes(spec, rows)
     middle = len(rows) // 2
@@ -47,15 +41,15 @@ def published_codes_check(spec: Spec, rows: Doubles) -> Check:
     return check
 
 
-def published_counts_check(spec: SketchSpec) -> Check:
+def published_counts_check(spec):
     """Sketches, in memory and built into files, whose released counts are prepared."""
     records = probe_records(spec)
     return _same(lambda x, folder: _publish_counts(spec, x, folder), records, records[:7])
 
 
-def _same(publish: Callable[[AnyArray, Path], object], one: AnyArray, other: AnyArray) -> Check:
-    names = set[str]()
-    differ = set[str]()
+def _same(publish, one, other):
+    names = set()
+    differ = set()
     published = [_files(publish, x) for x in (one, other)]
     for files in published:
         names |= set(files)
@@ -74,7 +68,7 @@ def _same(publish: Callable[[AnyArray, Path], object], one: AnyArray, other: Any
     )
 
 
-def _files(publish: Callable[[AnyArray, Path], object], x: AnyArray) -> Mapping[str, bytes]:
+def _files(publish, x):
     with TemporaryDirectory(prefix="dpindex-audit-") as name:
         folder = Path(name)
         publish(x, folder)
@@ -83,29 +77,29 @@ def _files(publish: Callable[[AnyArray, Path], object], x: AnyArray) -> Mapping[
     return {name: data for name, data in files.items() if not name.endswith(".released")}
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
+def files_of(folder):
     """Return the bytes of every file of a folder, by its path in there."""
     paths = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def _with_outcomes(spec: Spec, rows: Doubles) -> Spec:
+def _with_outcomes(spec, rows):
     """A spec whose law gives the same outcomes, in this order, whatever it is asked about."""
     encoder = Privatizer(spec)
     outcomes = spec.law.perturb(encoder.project(rows), encoder.stream())
 
-    def perturb(x: AnyArray, stream: Any) -> AnyArray:
+    def perturb(x, stream):
         places = np.arange(len(x)) % len(outcomes)
         return np.asarray(outcomes[places])
 
-    law: Any = copy(spec.law)
+    law = copy(spec.law)
     object.__setattr__(law, "perturb", perturb)
     prepared = copy(spec)
     object.__setattr__(prepared, "law", law)
     return prepared
 
 
-def _publish_codes(spec: Spec, x: Doubles, folder: Path) -> None:
+def _publish_codes(spec, x, folder):
     names = np.arange(len(x))
     build_index(as_dataset(as_source(x)).with_labels(names), folder / "built", spec)
     release(as_dataset(as_source(x)), CodesFile(folder / "file", spec))
@@ -124,11 +118,11 @@ def _publish_codes(spec: Spec, x: Doubles, folder: Path) -> None:
         (folder / "device").write_bytes(sent)
 
 
-def _publish_counts(spec: SketchSpec, x: AnyArray, folder: Path) -> None:
+def _publish_counts(spec, x, folder):
     released = np.arange(spec.rows * spec.columns, dtype=np.int32) + len(probe_records(spec))
     exact = with_draws(spec, x, 0).counts.ravel()
     draws = (released - exact).astype(np.int32)
-    law: Any = copy(spec.law)
+    law = copy(spec.law)
     prepared = copy(spec)
     object.__setattr__(prepared, "law", law)
     law.source = Dealt(draws)

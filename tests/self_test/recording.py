@@ -3,14 +3,10 @@
 The functions here replace parts of the running process. They run in the self-test only.
 """
 
-from __future__ import annotations
-
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
-from typing import Any
 
 import numpy as np
 import shuffle_collector
@@ -26,23 +22,23 @@ _SIEVE_BITS = 20
 _DEVIATIONS = 8.0
 _LEAST_KEY = 32
 _COUNTER_BYTES = 16
-_WIDTHS: tuple[type[np.unsignedinteger[Any]], ...] = (np.uint8, np.uint16, np.uint32, np.uint64)
+_WIDTHS = (np.uint8, np.uint16, np.uint32, np.uint64)
 _COUNTS = (1, 13, 4096, 300_001)
 
 
 @contextmanager
-def recorded(recorder: Callable[[Any], Recorder] = Recorder) -> Iterator[list[Recorder]]:
+def recorded(recorder=Recorder):
     """Keep the words of every stream that the encoder, a sketch or a shuffle asks for meanwhile."""
-    users: tuple[Any, ...] = (
+    users = (
         dpindex.mechanism.privatizer,
         dpindex.race.sketch,
         shuffle_collector,
     )
     streams = [user.secret_stream for user in users]
-    recorders = list[Recorder]()
+    recorders = []
 
-    def recording(stream: Callable[[], Any]) -> Callable[[], Recorder]:
-        def record() -> Recorder:
+    def recording(stream):
+        def record():
             recorders.append(recorder(stream()))
             return recorders[-1]
 
@@ -57,7 +53,7 @@ def recorded(recorder: Callable[[Any], Recorder] = Recorder) -> Iterator[list[Re
             user.secret_stream = stream
 
 
-def words_check(recorders: Sequence[Recorder]) -> Check:
+def words_check(recorders):
     """No run of words is read twice, by whatever call, task or thread; and every bit is fair.
 
     Eight bytes every four thousand, and the first of every read, are looked for everywhere, as they
@@ -92,7 +88,7 @@ def words_check(recorders: Sequence[Recorder]) -> Check:
     )
 
 
-def _occurrences(everything: Any, marks: Any) -> int:
+def _occurrences(everything, marks):
     """Return how often the eight bytes at ``marks``, or their inverses, occur; equal ones twice."""
     marked = everything[marks[:, None] + np.arange(8)].copy().view(np.uint64).ravel()
     both = np.unique(np.concatenate([marked, ~marked]))
@@ -110,7 +106,7 @@ def _occurrences(everything: Any, marks: Any) -> int:
     return occurrences
 
 
-def entropy_check(stream: Callable[[], Any]) -> Check:
+def entropy_check(stream):
     """A thread's new stream is a function of what the operating system gives it, and of all of it.
 
     The bytes that one new stream is given are genuine; they are given to others once more, in this
@@ -135,7 +131,7 @@ def entropy_check(stream: Callable[[], Any]) -> Check:
     )
 
 
-def cipher_check(stream: Callable[[], Any]) -> Check:
+def cipher_check(stream):
     """Words of every width are AES-256-CTR of zeros under bytes of the system, all of them.
 
     Every block is computed here by itself, as a counter that is enciphered; the longest requests
@@ -153,7 +149,7 @@ def cipher_check(stream: Callable[[], Any]) -> Check:
     )
 
 
-def _counter_mode(served: bytes, size: int) -> bytes:
+def _counter_mode(served, size):
     """Return so many bytes under a key of 32 bytes and a first counter of 16; none under others."""
     if len(served) != _LEAST_KEY + _COUNTER_BYTES:
         return b""
@@ -167,18 +163,18 @@ def _counter_mode(served: bytes, size: int) -> bytes:
 
 
 def _first_words(
-    stream: Callable[[], Any],
-    given: bytes | None,
-    count: int = 64,
-    width: type[np.unsignedinteger[Any]] = np.uint8,
-) -> tuple[bytes, bytes]:
+    stream,
+    given,
+    count=64,
+    width=np.uint8,
+):
     """Return the system's bytes, or ``given`` ones, for a new thread's stream; and its words."""
-    system: Any = os
+    system = os
     ask = system.urandom
     served = bytearray()
-    words = list[bytes]()
+    words = []
 
-    def answer(size: int) -> bytes:
+    def answer(size):
         if threading.current_thread() is not reader:
             return bytes(ask(size))
         fresh = bytes(ask(size))
@@ -188,7 +184,7 @@ def _first_words(
         served.extend(fresh)
         return fresh
 
-    def read() -> None:
+    def read():
         words.append(stream().words(count, width).tobytes())
 
     reader = threading.Thread(target=read)

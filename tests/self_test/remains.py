@@ -1,22 +1,17 @@
 """What must not remain: replaced codes, values under nulls, and the draws of a losing attempt."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
 from dpindex.audit.verdict import Check
-from dpindex.base.arrays import Doubles
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.spec import Spec
 from dpindex.storage.journal import Journal
 from dpindex.storage.manifest import file_path
 from dpindex.storage.targets import build_index
@@ -29,7 +24,7 @@ _MASKED = "masked-{}"
 _REMOVED = "removed-{}"
 
 
-def remains_check(spec: Spec, rows: Doubles) -> Check:
+def remains_check(spec, rows):
     """Files of an index after replacing and removing, of a build with nulls, of two attempts."""
     vectors = np.resize(rows, (_COUNT, spec.dim))
     faults = {
@@ -48,7 +43,7 @@ def remains_check(spec: Spec, rows: Doubles) -> Check:
     )
 
 
-def _keeps_replaced(spec: Spec, vectors: Doubles) -> bool:
+def _keeps_replaced(spec, vectors):
     """Whether a saved index still has codes that were replaced, or an id that was removed."""
     names = [_REMOVED.format(row) for row in range(_COUNT)]
     with TemporaryDirectory(prefix="dpindex-audit-") as name:
@@ -66,7 +61,7 @@ def _keeps_replaced(spec: Spec, vectors: Doubles) -> bool:
     return replaced in everything or removed or not left
 
 
-def _keeps_second_draw(spec: Spec, vectors: Doubles) -> bool:
+def _keeps_second_draw(spec, vectors):
     """Whether a journal has codes of an attempt that another was before."""
     encoder = Privatizer(spec)
     first = encoder.privatize(vectors)
@@ -82,9 +77,9 @@ def _keeps_second_draw(spec: Spec, vectors: Doubles) -> bool:
     return second_kept or not first_kept
 
 
-def _keeps_masked(spec: Spec, vectors: Doubles) -> bool:
+def _keeps_masked(spec, vectors):
     """Whether a built index has the values that nulls of its payload hide."""
-    arrow: Any = import_module("pyarrow")
+    arrow = import_module("pyarrow")
     words = arrow.array([_MASKED.format(row) for row in range(_COUNT)])
     odd_rows = arrow.py_buffer(bytes([0b10101010] * _COUNT))
     masked = arrow.Array.from_buffers(words.type, _COUNT, [odd_rows, *words.buffers()[1:]])
@@ -96,6 +91,6 @@ def _keeps_masked(spec: Spec, vectors: Doubles) -> bool:
     return hidden or not seen
 
 
-def _everything(folder: Path) -> bytes:
+def _everything(folder):
     """The bytes of all files of a folder, one after the other."""
     return b"".join(files_of(folder).values())

@@ -1,12 +1,9 @@
 """The report of the self-test: every way on which codes or counts of a spec are released."""
 
-from __future__ import annotations
-
 import time
 
 from dpindex.audit.verdict import ExactReport
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.spec import Spec
 from dpindex.race import RaceSketch, SketchSpec
 from self_test.code_paths import path_checks
 from self_test.recording import cipher_check, entropy_check
@@ -14,7 +11,7 @@ from self_test.second_reading import law_reader
 from self_test.sketch_paths import sketch_path_checks
 
 
-def check_paths(spec: Spec | SketchSpec, *, large: bool = True, only: str = "") -> ExactReport:
+def check_paths(spec, *, large=True, only=""):
     """Release public vectors on every way and compare with a second computation.
 
     **This replaces the secret stream of the running process meanwhile.** Nothing else may release

@@ -4,15 +4,10 @@ From the words and a law's integers follows what must be released; nothing of it
 Words on either side of every threshold show that the table that was verified is the one that runs.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpindex.audit import verify
 from dpindex.audit.exact_arithmetic import UNIT
@@ -25,8 +20,8 @@ from dpindex.audit.record_verifiers import (
     completions_by_side,
     minority_shares,
 )
-from dpindex.audit.verdict import Check, Difference
-from dpindex.base.arrays import AnyArray, spaced
+from dpindex.audit.verdict import Check
+from dpindex.base.arrays import spaced
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.cap import CapResponse
 from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
@@ -35,11 +30,8 @@ from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.mechanism.noise.symbols import CodebookResponse, SoftmaxResponse
 from dpindex.mechanism.papers.signs import IndividualFlips, IndividualGaussian
 from dpindex.mechanism.public_random import PublicStream
-from dpindex.mechanism.spec import Spec
 from dpindex.race import SketchSpec
 from self_test.words import (
-    Ints,
-    Replay,
     UnexplainedError,
     flips,
     magnitude,
@@ -59,24 +51,24 @@ _NUMBERS = 1 << 20
 class Reader:
     """Reads the words of one law; of an unknown law, it explains nothing."""
 
-    def __init__(self, spec: Any, apart: Difference) -> None:
+    def __init__(self, spec, apart):
         self.spec = spec
         self.law = spec.law
         self.apart = apart
 
-    def probes(self) -> Iterator[AnyArray]:
+    def probes(self):
         """Integers, shape (n, k), on which the sampler is compared with the second reading."""
         yield np.zeros((1, 1))
 
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+    def outcomes(self, x, words):
         """The release of exact integers ``x`` under these words, shape (n, k)."""
         raise UnexplainedError
 
 
-def replay_check(spec: Spec | SketchSpec) -> Check:
+def replay_check(spec):
     """The sampler follows the integers of the law, on every coordinate."""
     reader = law_reader(spec)
-    faults: list[AnyArray | bool] = [True]
+    faults = [True]
     with suppress(UnexplainedError):
         faults = [replay_faults(reader.law, x, reader.outcomes) for x in reader.probes()]
     return Check.none(
@@ -87,7 +79,7 @@ def replay_check(spec: Spec | SketchSpec) -> Check:
     )
 
 
-def refuted(spec: Spec | SketchSpec) -> tuple[str, ...]:
+def refuted(spec):
     """The checks that do not hold: those of the exact verifier, and the replay of the sampler."""
     replay = replay_check(spec)
     return (*verify(spec).failed, *(() if replay.passed else (replay.name,)))
@@ -96,36 +88,35 @@ def refuted(spec: Spec | SketchSpec) -> tuple[str, ...]:
 class AdditiveReader(Reader):
     """Integer noise from a table, or several."""
 
-    def __init__(self, spec: Any, apart: Difference) -> None:
+    def __init__(self, spec, apart):
         super().__init__(spec, apart)
-        self.source: Any = self.law.source
+        self.source = self.law.source
         self.bits = self.source.cell_bits
 
-    def draws(self, count: int, words: Replay) -> Ints:
+    def draws(self, count, words):
         """Return so many draws of the source, in grid steps."""
         return table_draws(self.source, count, words)
 
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
-        codes: AnyArray = (x + self.draws(x.size, words).reshape(x.shape)) >> self.bits
-        return codes
+    def outcomes(self, x, words):
+        return (x + self.draws(x.size, words).reshape(x.shape)) >> self.bits
 
-    def probes(self) -> Iterator[AnyArray]:
+    def probes(self):
         """As many as the largest table has cells: every boundary is met, and missed by one."""
         count = max(len(table.masses) for table in self.tables())
         yield np.resize([-9, 0, 5, 6, 7, 4096], (count // 8 + 1, 8))
 
-    def tables(self) -> list[CellTable]:
+    def tables(self):
         return [self.source]
 
 
 class TwoDigitGaussianReader(AdditiveReader):
     """Normal noise in two digits."""
 
-    def tables(self) -> list[CellTable]:
+    def tables(self):
         return [self.source.coarse, self.source.fine]
 
-    def draws(self, count: int, words: Replay) -> Ints:
-        shift: int = self.source.digit + self.bits
+    def draws(self, count, words):
+        shift = self.source.digit + self.bits
         coarse = table_draws(self.source.coarse, count, words)
         return (coarse << shift) + table_draws(self.source.fine, count, words)
 
@@ -133,13 +124,13 @@ class TwoDigitGaussianReader(AdditiveReader):
 class TwoDigitLaplaceReader(AdditiveReader):
     """Laplace noise in two digits of its magnitude."""
 
-    def tables(self) -> list[CellTable]:
+    def tables(self):
         return [self.source.high, self.source.low]
 
-    def draws(self, count: int, words: Replay) -> Ints:
+    def draws(self, count, words):
         high = table_draws(self.source.high, count, words)
         low = table_draws(self.source.low, count, words)
-        shift: int = self.source.digit + self.bits
+        shift = self.source.digit + self.bits
         size = (magnitude(high) << shift) + low
         return np.where(high < 0, -1 - size, size)
 
@@ -147,11 +138,11 @@ class TwoDigitLaplaceReader(AdditiveReader):
 class SquareWaveReader(Reader):
     """A window about the value and the rest of an interval."""
 
-    def __init__(self, spec: Any, apart: Difference) -> None:
+    def __init__(self, spec, apart):
         super().__init__(spec, apart)
         self.window = 2 * self.law.half_width + 1
 
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+    def outcomes(self, x, words):
         law = self.law
         bits = self.law.cell_bits
         dither = words.take(x.size, np.uint8).reshape(x.shape).astype(np.int64) % (1 << bits)
@@ -161,7 +152,7 @@ class SquareWaveReader(Reader):
         # Points left free by the window are counted from below, over the window.
         return drawn + np.where(inside, cell, np.where(drawn < cell, 0, self.window))
 
-    def probes(self) -> Iterator[AnyArray]:
+    def probes(self):
         """At both ends of the interval, between, and a step beyond, which rounding may lead to."""
         law = self.law
         top = law.cells << law.cell_bits
@@ -172,14 +163,14 @@ class SquareWaveReader(Reader):
 class FlipsReader(Reader):
     """Flips of signs, by the level of a coordinate."""
 
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+    def outcomes(self, x, words):
         width = self.law.weights.astype(np.int64) << self.spec.grid.bits
         level = np.clip(-(-np.abs(x) // width), 1, len(self.law.thresholds))
         chances = np.array(self.law.thresholds, dtype=np.uint64)[level - 1]
         chances[x == 0] = UNIT // 2
         return (x > 0) ^ flips(chances, words)
 
-    def probes(self) -> Iterator[AnyArray]:
+    def probes(self):
         """At both ends of every level of every coordinate, which may have levels of its own."""
         weights = self.law.weights
         if len(weights) == 1:  # of every coordinate
@@ -194,7 +185,7 @@ class FlipsReader(Reader):
 class _Individual(Reader):
     """Noise inside the perturbed set A only."""
 
-    def sized(self, count: int) -> AnyArray:
+    def sized(self, count):
         """Rows with several sizes of A, one beta and −1 inside; ``count`` numbers of the last."""
         length = self.spec.code_length
         width = 1 << self.apart.bits
@@ -209,21 +200,21 @@ class _Individual(Reader):
 class IndividualFlipsReader(_Individual):
     """Flips inside the perturbed set A."""
 
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+    def outcomes(self, x, words):
         near = np.abs(x) <= 1 << self.spec.grid.bits
         by_size = self.law.table[1 + np.count_nonzero(near, axis=1)]
         chances = np.where(near, by_size[:, None], np.uint64(0))
         chances[x == 0] = UNIT // 2
         return (x > 0) ^ flips(chances, words)
 
-    def probes(self) -> Iterator[AnyArray]:
+    def probes(self):
         yield self.sized(1)
 
 
 class IndividualGaussianReader(_Individual):
     """Normal noise inside the perturbed set A."""
 
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+    def outcomes(self, x, words):
         bits = self.spec.grid.bits
         near = np.abs(x) <= 1 << bits
         sizes = np.count_nonzero(near, axis=1)
@@ -240,12 +231,12 @@ class IndividualGaussianReader(_Individual):
         signs[near] = (noisy > 0) | ((noisy == 0) & coins)
         return signs
 
-    def probes(self) -> Iterator[AnyArray]:
+    def probes(self):
         """So many that every cell is drawn."""
         yield self.sized(2 * len(self.law.table.masses))
 
 
-def cap_probes(k: int) -> Iterator[AnyArray]:
+def cap_probes(k):
     """Coordinates of different records: sorted, in any order and size, tied, and zero."""
     stream = PublicStream(0, "audit/cap")
     ordered = np.tile(np.arange(k, 0, -1.0), (_WALKS, 1))
@@ -258,20 +249,20 @@ def cap_probes(k: int) -> Iterator[AnyArray]:
     yield np.zeros((_WALKS, k)) * signs
 
 
-def _outcomes(x: AnyArray, agrees: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _outcomes(x, agrees):
     """Signs by coordinate: magnitudes rank from the largest, ties by index; 0 is positive."""
     kept = np.empty_like(agrees)
     np.put_along_axis(kept, _descending(np.abs(x)), agrees, axis=1)
     return np.equal(kept, x >= 0)
 
 
-def _descending(values: AnyArray) -> npt.NDArray[np.intp]:
+def _descending(values):
     """Columns of each row from the largest value on, ties by column."""
     columns = np.broadcast_to(np.arange(values.shape[1]), values.shape)
     return np.lexsort((columns, -values.astype(np.float64)), axis=1)
 
 
-def cap_codes(cap: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.bool_]:
+def cap_codes(cap, x, words):
     """The signs that words make of coordinates, shape (n, k)."""
     parts = []
     while len(x):
@@ -283,7 +274,7 @@ def cap_codes(cap: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.bool_]:
     return np.concatenate(parts)
 
 
-def _kept(cap: Any, inside: npt.NDArray[np.bool_], words: Replay) -> npt.NDArray[np.bool_]:
+def _kept(cap, inside, words):
     """Whether signs are kept, in rank order, shape (n, k)."""
     shares = minority_shares(tuple(cap.weights), cap.threshold)
     count = len(inside)
@@ -318,7 +309,7 @@ def _kept(cap: Any, inside: npt.NDArray[np.bool_], words: Replay) -> npt.NDArray
     return agrees
 
 
-def _below(left: Fraction, words: Replay) -> bool:
+def _below(left, words):
     """Whether further words of 16 bits lie below further digits; the first that differs decides."""
     tied = 0
     while left:
@@ -334,7 +325,7 @@ def _below(left: Fraction, words: Replay) -> bool:
     return False
 
 
-def uniform_draws(limit: int, count: int, words: Replay) -> npt.NDArray[np.intp]:
+def uniform_draws(limit, count, words):
     """``⌊word·limit/2^64⌋`` of words."""
     # The first word that leads to each of the outcomes, evenly spaced if there are too many.
     outcomes = _object(np.resize(spaced(limit, count), count).tolist())
@@ -343,7 +334,7 @@ def uniform_draws(limit: int, count: int, words: Replay) -> npt.NDArray[np.intp]
     return drawn.astype(np.intp)
 
 
-def symbols(law: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.int64]:
+def symbols(law, x, words):
     """The symbols that words make of similarities, shape (n,)."""
     count = len(x)
     coins = words.take(count, np.uint64, words.beside(np.full(count, law.uniform, np.uint64)))
@@ -351,13 +342,10 @@ def symbols(law: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.int64]:
     # Equal rows, as probes are, are sorted once.
     order = _descending(x[:1] if (x == x[:1]).all() else x)
     order = np.broadcast_to(order, (count, order.shape[1]))
-    found: npt.NDArray[np.int64] = np.where(
-        coins < np.uint64(law.uniform), other, order[np.arange(count), near]
-    )
-    return found
+    return np.where(coins < np.uint64(law.uniform), other, order[np.arange(count), near])
 
 
-def symbol_probes(size: int) -> Iterator[Ints]:
+def symbol_probes(size):
     """Similarities to all codewords, whole numbers: all tied, sorted, some tied, far apart."""
     count = max(8, min(2 * size, _MAX_NUMBERS // size))
     words = PublicStream(0, "audit/codebook").words(size, np.uint32).astype(np.int64)
@@ -365,38 +353,38 @@ def symbol_probes(size: int) -> Iterator[Ints]:
         yield np.tile(x, (count, 1))
 
 
-def _object(values: Sequence[int]) -> AnyArray:
+def _object(values):
     return np.array(values, dtype=object)
 
 
 class CapReader(Reader):
     """Signs inside or outside the cap of a record."""
 
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+    def outcomes(self, x, words):
         return cap_codes(self.law.cap, x, words)
 
-    def probes(self) -> Iterator[AnyArray]:
+    def probes(self):
         return cap_probes(len(self.law.cap.weights))
 
 
 class CodebookReader(Reader):
     """A codeword near a record, or a uniform one."""
 
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+    def outcomes(self, x, words):
         return symbols(self.law, x, words)
 
-    def probes(self) -> Iterator[AnyArray]:
+    def probes(self):
         return symbol_probes(self.law.size)
 
 
 class SoftmaxReader(Reader):
     """A symbol drawn by whole-number weights, or a uniform one."""
 
-    def __init__(self, spec: Any, apart: Difference) -> None:
+    def __init__(self, spec, apart):
         super().__init__(spec, apart)
         self.verifier = SoftmaxVerifier(spec, apart)
 
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+    def outcomes(self, x, words):
         law = self.law
         count = len(x)
         size = len(law.codebook)
@@ -412,7 +400,7 @@ class SoftmaxReader(Reader):
         uniform = uniform_draws(size, count, words)
         return np.where(coins < np.uint64(law.uniform), uniform, drawn)
 
-    def probes(self) -> Iterator[AnyArray]:
+    def probes(self):
         """Mixed scores, all tied, spread over the table and beyond it."""
         size = self.law.size
         span = len(self.law.table) << self.law.shift
@@ -422,7 +410,7 @@ class SoftmaxReader(Reader):
         yield np.tile(np.arange(size) * min(span // size + 1, (1 << 21) // size), (count, 1))
 
 
-READERS: dict[type[Any], type[Reader]] = {
+READERS = {
     CellTable: AdditiveReader,
     TwoDigitGaussian: TwoDigitGaussianReader,
     TwoDigitLaplace: TwoDigitLaplaceReader,
@@ -437,7 +425,7 @@ READERS: dict[type[Any], type[Reader]] = {
 """By the class of a law, or of the source that an additive law draws from."""
 
 
-def law_reader(spec: Spec | SketchSpec) -> Reader:
+def law_reader(spec):
     """The second reading of the law of ``spec``."""
     apart = (sketch_checks(spec) if isinstance(spec, SketchSpec) else code_checks(spec))[1]
     drawn = spec.law.drawn_from

@@ -1,7 +1,5 @@
 """A shuffle: its order tells nothing of the arrival, and it is not smaller than was promised."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,11 +8,9 @@ import numpy as np
 from shuffle_collector import Shuffle, ShuffleCollector, ShuffledFile, secret_order
 
 from dpindex.audit.verdict import Check
-from dpindex.base.arrays import AnyArray
 from dpindex.index.private_index import PrivateIndex
-from dpindex.mechanism.codes import Codes, SymbolFormat
+from dpindex.mechanism.codes import SymbolFormat
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.spec import Spec
 from self_test.recording import recorded
 
 __all__ = ["fewest_codes_check", "shuffle_check"]
@@ -28,7 +24,7 @@ _FEWEST = 200
 _DELTA = 1e-6
 
 
-def shuffle_check() -> Check:
+def shuffle_check():
     """An experiment on numbered codes: two shuffles, each opened twice, in a file that grows.
 
     Ranks of independent orders correlate by more than is allowed here with probability below 1e-14,
@@ -70,7 +66,7 @@ def shuffle_check() -> Check:
     )
 
 
-def fewest_codes_check(spec: Spec) -> Check:
+def fewest_codes_check(spec):
     """A collector publishes a shuffle of as many codes as was promised, and none of one fewer."""
     rows = np.random.default_rng(0).normal(size=(_FEWEST, spec.dim))
     codes = Privatizer(spec).privatize(rows)
@@ -86,7 +82,7 @@ def fewest_codes_check(spec: Spec) -> Check:
     )
 
 
-def _published(spec: Spec, codes: Codes) -> int:
+def _published(spec, codes):
     """How many codes an index holds once a collector of them has ended."""
     with TemporaryDirectory(prefix="dpindex-audit-") as name:
         folder = Path(name) / "index"
@@ -97,14 +93,14 @@ def _published(spec: Spec, codes: Codes) -> int:
         return len(PrivateIndex.open(folder))
 
 
-def _excess_of_ascents(sequence: AnyArray) -> float:
+def _excess_of_ascents(sequence):
     """How many deviations more neighbours ascend than in a uniform order (Eulerian numbers)."""
     pairs = len(sequence) - 1
     ascents = int(np.count_nonzero(np.diff(sequence) > 0))
     return (ascents - pairs / 2) / math.sqrt((pairs + 2) / 12)
 
 
-def _shuffled(codes: AnyArray) -> AnyArray:
+def _shuffled(codes):
     """The codes in the order in which they would be published; half of them arrive together."""
     form = SymbolFormat(1, bytes(16), _SYMBOLS)
     stored = codes.astype(np.uint16)[:, None]

@@ -1,31 +1,25 @@
 """Every way on which counts are released: a sketch of its own, a merged one, a stored one."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from dpindex.audit.input_checks import probe_records, with_draws
 from dpindex.audit.verdict import Check
-from dpindex.base.arrays import AnyArray
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
-from dpindex.privacy import Guarantee
-from dpindex.race import RaceSketch, SketchSpec
+from dpindex.race import RaceSketch
 from dpindex.race.release import build_sketch
 from self_test.code_paths import SECOND_DECODING
 from self_test.explanation import decoded
 from self_test.published_files import published_counts_check
 from self_test.recording import recorded, words_check
-from self_test.second_reading import Reader
-from self_test.words import Ints, Recorder, UnexplainedError
+from self_test.words import Ints, UnexplainedError
 
 _COPIES = 700
 """So many copies of a dozen records take more than a block, and more than a chunk if sparse."""
@@ -42,14 +36,14 @@ class Way:
     exact: Ints
 
 
-def sketch_path_checks(spec: SketchSpec, reader: Reader) -> list[Check]:
+def sketch_path_checks(spec, reader):
     """Released counts must be the exact counts plus the draws.
 
     The exact counts are those of each record in a sketch of its own, with draws of zero, summed
     here: what one record counts is what other checks are about.
     """
-    recorders: list[Recorder] = []
-    faults: list[str] = []
+    recorders = []
+    faults = []
     count = 0
     for way in _ways(spec):
         count += 1
@@ -71,11 +65,11 @@ def sketch_path_checks(spec: SketchSpec, reader: Reader) -> list[Check]:
     return [*checks, words_check(recorders)]
 
 
-def _merged_promise_check(spec: SketchSpec) -> Check:
+def _merged_promise_check(spec):
     """Two releases that are merged promise what both do together, or apart if they are disjoint."""
     records = probe_records(spec)
 
-    def merged(disjoint: bool) -> Guarantee:
+    def merged(disjoint):
         one, other = (RaceSketch(spec).fit(records).release() for _ in range(2))
         return one.merge(other, disjoint=disjoint).guarantee
 
@@ -93,24 +87,24 @@ def _merged_promise_check(spec: SketchSpec) -> Check:
     )
 
 
-def _ways(spec: SketchSpec) -> Iterator[Way]:
+def _ways(spec):
     records = probe_records(spec)
     half = len(records) // 2
     each = _counts_of_each(spec, records)
     few = each.sum(axis=0)
 
-    def released(x: Any) -> RaceSketch:
+    def released(x):
         return RaceSketch(spec).fit(x).release()
 
-    def merged() -> RaceSketch:
+    def merged():
         other = RaceSketch(spec).fit(records[:half])
         return RaceSketch(spec).fit(records[half:]).merge(other).release()
 
-    def stored() -> RaceSketch:
+    def stored():
         sketch = RaceSketch(spec).partial_fit([records[:half], records[half:]]).release()
         return RaceSketch.from_bytes(sketch.to_bytes())
 
-    def built(x: Any) -> RaceSketch:
+    def built(x):
         with TemporaryDirectory(prefix="dpindex-audit-") as name:
             path = Path(name) / "sketch"
             build_sketch(as_dataset(as_source(x)), path, spec)
@@ -130,15 +124,15 @@ def _ways(spec: SketchSpec) -> Iterator[Way]:
         yield Way(f"{np.dtype(dtype).name} released", partial(released, typed), exact)
 
 
-def _counts_of_each(spec: SketchSpec, records: AnyArray) -> Ints:
+def _counts_of_each(spec, records):
     """Return the exact counts of each record alone, shape (n, rows, columns)."""
     alone = [with_draws(spec, records[i : i + 1], 0).counts for i in range(len(records))]
     return np.array(alone, dtype=np.int64)
 
 
-def _typed(records: AnyArray, dtype: type[np.generic]) -> AnyArray:
+def _typed(records, dtype):
     """Return records in another type of numbers, those that fit in it."""
-    limits: Any = np.finfo(dtype) if issubclass(dtype, np.floating) else np.iinfo(dtype)
+    limits = np.finfo(dtype) if issubclass(dtype, np.floating) else np.iinfo(dtype)
     low = float(limits.min)
     high = float(limits.max)
     fits = ((records >= low / 2) & (records <= high / 2)).all(axis=1)

@@ -1,19 +1,16 @@
 """Numbers that are stated beside codes: none may be smaller than a second computation gives."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from dpindex.accounting import compose
 from dpindex.accounting.ledger import Ledger
 from dpindex.audit.verdict import Check
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record, attribute, l2
-from dpindex.privacy.adjacency import L2, Adjacency, Attribute
+from dpindex.privacy.adjacency import L2, Attribute
 
 __all__ = ["stated_numbers_check"]
 
@@ -23,7 +20,7 @@ _STEPS = (2, 3, 5)
 _DELTA = 1e-5
 
 
-def stated_numbers_check(spec: Spec) -> Check:
+def stated_numbers_check(spec):
     """Group privacy, totals, and the ledger's totals of two sizes of change."""
     wrong = {
         "group": _wrong_groups(spec),
@@ -40,7 +37,7 @@ def stated_numbers_check(spec: Spec) -> Check:
     )
 
 
-def _of_steps(spec: Spec, steps: int) -> Adjacency | None:
+def _of_steps(spec, steps):
     """A change that takes so many neighbours; None where there is none, or no promise about it."""
     promise = spec.guarantee
     if promise.definition != "DP" or promise.delta_over == "projection":
@@ -52,7 +49,7 @@ def _of_steps(spec: Spec, steps: int) -> Adjacency | None:
     return None
 
 
-def _wrong_groups(spec: Spec) -> bool:
+def _wrong_groups(spec):
     """Delta grows by e^ε from one neighbour to the next: δ·Σ e^{iε}."""
     one = spec.guarantee
     for steps in _STEPS:
@@ -69,7 +66,7 @@ def _wrong_groups(spec: Spec) -> bool:
     return False
 
 
-def _wrong_tight_totals(spec: Spec) -> bool:
+def _wrong_tight_totals(spec):
     """A Gaussian release at m changes loses as much as m² releases at one."""
     change = _of_steps(spec, 2)
     gaussian = spec.delta > 0 and spec.method_row.calibration.deviation is not None
@@ -79,7 +76,7 @@ def _wrong_tight_totals(spec: Spec) -> bool:
     return stated < _TIGHT * compose([spec] * 4, _DELTA).epsilon
 
 
-def _wrong_ledger() -> bool:
+def _wrong_ledger():
     """Half a beta twice makes one beta: the total at one beta counts that release twice."""
     whole = Spec("dp-oporp-staircase", dim=8, k=4, epsilon=1.0, adjacency=attribute(1.0))
     half = replace(whole, adjacency=attribute(0.5))
@@ -88,5 +85,5 @@ def _wrong_ledger() -> bool:
         for spec in (whole, half):
             ledger.record(spec, [1], allow_rerelease=True)
         (found,) = ledger.totals()
-    stated: dict[Any, float] = {g.adjacency: g.epsilon for g in found.guarantees}
+    stated = {g.adjacency: g.epsilon for g in found.guarantees}
     return stated.get(attribute(1.0), 0.0) < 3.0 or stated.get(attribute(0.5), 0.0) < 2.0

@@ -11,11 +11,8 @@ A sampler is a fixed function of the words it reads. A reading that may choose i
 words and must come to the same outcomes. So the table that was verified is the one that runs.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import accumulate, product
 from typing import Any
@@ -23,9 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray
-from dpindex.mechanism.noise.additive import CellTable
-from dpindex.mechanism.public_random import BitSource, PublicStream
+from dpindex.mechanism.public_random import PublicStream
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[Any]
@@ -50,11 +45,11 @@ class Recorder:
     vectors of its own, has them.
     """
 
-    def __init__(self, stream: BitSource) -> None:
+    def __init__(self, stream):
         self._stream = stream
-        self.reads: list[Words] = []
+        self.reads = []
 
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> Words:
+    def words(self, count, dtype):
         words = self._stream.words(count, dtype)
         if count:
             self.reads.append(words.copy())
@@ -67,12 +62,10 @@ class Replay:
     aims = False
     """Whether the words are chosen by whoever reads them."""
 
-    def __init__(self, reads: Iterable[Words]) -> None:
+    def __init__(self, reads):
         self._left = deque(reads)
 
-    def take(
-        self, count: int, dtype: type[np.unsignedinteger[Any]], aim: AnyArray | None = None
-    ) -> Words:
+    def take(self, count, dtype, aim=None):
         """The next words, which must be so many of that type; what was aimed at is ignored."""
         parts = [np.empty(0, dtype)]
         while count > 0:
@@ -85,19 +78,19 @@ class Replay:
     words = take
     """So that a replay can stand in for a stream."""
 
-    def beside(self, numbers: AnyArray) -> AnyArray:
+    def beside(self, numbers):
         """The numbers, or just below them: what a reading aims at, given its thresholds."""
         return numbers
 
     @property
-    def ahead(self) -> int:
+    def ahead(self):
         """How many words the next read has."""
         if not self._left:
             raise UnexplainedError
         return len(self._left[0])
 
     @property
-    def spent(self) -> bool:
+    def spent(self):
         """Whether every recorded word was taken."""
         return not self._left
 
@@ -119,30 +112,25 @@ class Aimed(Replay):
     aims = True
     ahead = 1 << 62
 
-    def __init__(self, below: int) -> None:
+    def __init__(self, below):
         super().__init__(())
         self._below = below
         self._public = PublicStream(below, "audit/words")
-        self.reads: list[Words] = []
+        self.reads = []
 
-    def take(
-        self, count: int, dtype: type[np.unsignedinteger[Any]], aim: AnyArray | None = None
-    ) -> Words:
+    def take(self, count, dtype, aim=None):
         words = self._public.words(count, dtype) if aim is None else aim
-        chosen: Words = np.array(words, dtype=dtype)
+        chosen = np.array(words, dtype=dtype)
         if count:
             self.reads.append(chosen)
         return chosen
 
-    def beside(self, numbers: AnyArray) -> AnyArray:
+    def beside(self, numbers):
         below = self._public.words(numbers.size, np.uint8).reshape(numbers.shape) < self._below
-        shifted: AnyArray = numbers - below.astype(numbers.dtype)
-        return shifted
+        return numbers - below.astype(numbers.dtype)
 
 
-def replay_faults(
-    law: Any, x: AnyArray, outcomes: Callable[[AnyArray, Replay], AnyArray]
-) -> AnyArray | bool:
+def replay_faults(law, x, outcomes):
     """Where a law makes other outcomes of words than their second reading does, in an array.
 
     All thresholds are met by the words, then all missed by one, then some of them. The law runs in
@@ -155,7 +143,7 @@ def replay_faults(
     outcomes : callable
         The second reading of ``x`` and of words; it chooses them.
     """
-    faults: AnyArray | bool = False
+    faults = False
     for floats, below in product(_FLOATS, (0, 16, 128, 256)):
         held = x.astype(floats)
         if not np.array_equal(held, x):
@@ -164,7 +152,7 @@ def replay_faults(
         expected = outcomes(x, aimed)
         words = Replay(aimed.reads)
         try:
-            differs: AnyArray = np.not_equal(law.perturb(held, words), expected)
+            differs = np.not_equal(law.perturb(held, words), expected)
         except UnexplainedError:
             return True
         faults = faults | differs | (not words.spent)
@@ -172,7 +160,7 @@ def replay_faults(
 
 
 @lru_cache(maxsize=8)
-def _layout(table: CellTable) -> tuple[list[int], Words, npt.NDArray[np.bool_]]:
+def _layout(table):
     """Where the cells of a table end, the first 64 bits of it, and undecided first 16 bits."""
     low = table.bits - 64
     high = table.bits - 16
@@ -182,7 +170,7 @@ def _layout(table: CellTable) -> tuple[list[int], Words, npt.NDArray[np.bool_]]:
     return ends, np.array([end >> low for end in ends], dtype=np.uint64), split
 
 
-def table_draws(table: CellTable, count: int, words: Replay, cells: AnyArray | None = None) -> Ints:
+def table_draws(table, count, words, cells=None):
     """Return ``count`` draws from a table: a cell, an offset inside, and tails drawn again.
 
     The ends of ``cells`` are aimed at; by default those of all cells in turn.
@@ -215,7 +203,7 @@ def table_draws(table: CellTable, count: int, words: Replay, cells: AnyArray | N
             read >>= -low_bits % 8
             cell[i] = bisect_right(ends, (int(number[i]) << low_bits) | read)
     offset = (first & np.uint32((1 << table.cell_bits) - 1)).astype(np.int64)
-    draws: Ints = ((table.first + cell) << table.cell_bits) + offset
+    draws = ((table.first + cell) << table.cell_bits) + offset
     if table.tails:
         period = (last - 1) // 2 << table.cell_bits
         for end in (0, last):
@@ -228,12 +216,12 @@ def table_draws(table: CellTable, count: int, words: Replay, cells: AnyArray | N
     return draws
 
 
-def magnitude(draws: Ints) -> Ints:
+def magnitude(draws):
     """How far a draw of a law symmetric about −½ lies from its middle: a and −1 − a alike."""
     return np.where(draws < 0, -1 - draws, draws)
 
 
-def flips(thresholds: npt.NDArray[np.uint64], words: Replay) -> npt.NDArray[np.bool_]:
+def flips(thresholds, words):
     """Whether a 64-bit number lies below its threshold; 48 bits are read where 16 do not decide."""
     flat = thresholds.ravel()
     aim = words.beside(flat)
@@ -243,7 +231,7 @@ def flips(thresholds: npt.NDArray[np.uint64], words: Replay) -> npt.NDArray[np.b
     return (number < flat).reshape(thresholds.shape)
 
 
-def uniform_below(limits: Ints, words: Replay) -> Ints:
+def uniform_below(limits, words):
     """Uniform integers below limits: of ``w·limit`` the upper 32 bits, unless the lower are few."""
     limit = limits.ravel().astype(np.int64)
     drawn = np.zeros(limit.size, dtype=np.int64)

@@ -2,30 +2,29 @@
 
 import numpy as np
 import pytest
+from helpers.refusals import refuses
 from scipy import sparse
-from typer.testing import CliRunner
 
-import dpindex as dpi
-from dpindex.cli import app
+from dpindex import Codebook, fit_codebook
 
 PUBLIC = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
 
 
 def test_as_many_codewords_as_vectors_are_the_vectors():
-    assert dpi.fit_codebook(PUBLIC, 60) == dpi.Codebook(PUBLIC)
-    assert dpi.fit_codebook(sparse.csr_matrix(PUBLIC), 60) == dpi.Codebook(PUBLIC)
+    assert fit_codebook(PUBLIC, 60) == Codebook(PUBLIC)
+    assert fit_codebook(sparse.csr_matrix(PUBLIC), 60) == Codebook(PUBLIC)
 
 
 def test_fewer_codewords_are_nearer_to_the_vectors_than_vectors_are():
-    unit = dpi.Codebook(PUBLIC).vectors
-    small = dpi.fit_codebook(PUBLIC, 10).vectors
+    unit = Codebook(PUBLIC).vectors
+    small = fit_codebook(PUBLIC, 10).vectors
     assert small.shape == (10, 8)
     assert (unit @ small.T).max(axis=1).mean() > (unit @ unit[::6].T).max(axis=1).mean()
 
 
 def test_a_grown_codebook_holds_midpoints_of_near_neighbours():
-    unit = dpi.Codebook(PUBLIC).vectors
-    grown = dpi.fit_codebook(PUBLIC, 100).vectors
+    unit = Codebook(PUBLIC).vectors
+    grown = fit_codebook(PUBLIC, 100).vectors
     assert np.allclose(grown[:60], unit, atol=1e-6)
     cosines = unit @ unit.T
     np.fill_diagonal(cosines, -1)
@@ -38,31 +37,21 @@ def test_a_grown_codebook_holds_midpoints_of_near_neighbours():
     assert len(np.unique(grown.round(5), axis=0)) == 100
     # The nearest neighbours of all vectors come before the second nearest of any.
     nearest = {tuple(sorted((i, int(cosines[i].argmax())))) for i in range(60)}
-    first = dpi.fit_codebook(PUBLIC, 60 + len(nearest)).vectors[60:]
+    first = fit_codebook(PUBLIC, 60 + len(nearest)).vectors[60:]
     made = {tuple(sorted(np.argsort(-np.abs(unit @ w))[:2].tolist())) for w in first}
     assert len(made & nearest) > len(nearest) // 2
 
 
 def test_equal_vectors_make_no_midpoints():
     twice = np.concatenate([PUBLIC[:5], PUBLIC[:5]])
-    assert dpi.fit_codebook(twice, 5) == dpi.Codebook(PUBLIC[:5])
-    assert len(np.unique(dpi.fit_codebook(twice, 15).vectors.round(4), axis=0)) == 15
+    assert fit_codebook(twice, 5) == Codebook(PUBLIC[:5])
+    assert len(np.unique(fit_codebook(twice, 15).vectors.round(4), axis=0)) == 15
 
 
 def test_what_cannot_be_made_is_refused():
-    with pytest.raises(dpi.InputError, match="at most 6 codewords can be grown from them, not 7"):
-        dpi.fit_codebook(np.eye(3) + 0.1, 7)
-    with pytest.raises(dpi.InputError, match="size of a codebook"):
-        dpi.fit_codebook(PUBLIC, 1)
-    with pytest.raises(dpi.InputError, match="row 2 is zero"):
-        dpi.fit_codebook(np.where(np.arange(60)[:, None] == 2, 0, PUBLIC), 10)
-
-
-def test_the_command_writes_a_file_that_build_reads(tmp_path):
-    np.save(tmp_path / "public.npy", PUBLIC)
-    command = ["codebook", str(tmp_path / "public.npy"), str(tmp_path / "book.npy")]
-    run = CliRunner().invoke(app, [*command, "--size", "20"])
-    assert "book.npy: 20 codewords of 8 attributes" in run.output
-    assert len(dpi.Codebook.read(tmp_path / "book.npy")) == 20
-    with pytest.raises(dpi.InputError, match="already exists"):
-        CliRunner().invoke(app, [*command, "--size", "20"], catch_exceptions=False)
+    with refuses("at most 6 codewords can be grown from them, not 7"):
+        fit_codebook(np.eye(3) + 0.1, 7)
+    with refuses("size of a codebook"):
+        fit_codebook(PUBLIC, 1)
+    with refuses("row 2 is zero"):
+        fit_codebook(np.where(np.arange(60)[:, None] == 2, 0, PUBLIC), 10)

@@ -1,7 +1,5 @@
 """Curves: what a run measures, how runs are summarised, and what is refused beforehand."""
 
-from __future__ import annotations
-
 import csv
 import math
 from importlib import import_module
@@ -11,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.made_datasets import low_rank
+from helpers.made_datasets import low_rank, unit
+from helpers.refusals import refuses
+from helpers.specs import attribute_spec
+from numpy.random import default_rng
 
 from dpindex import Blocks, Codebook, Dense, Repeated, Spec, attribute, record
-from dpindex.base.errors import InputError
 from dpindex.data import open_vectors
 from dpindex.mechanism.variants import Variant
 from dpindex.study import MEASURES, evaluate, spec_grid, write_report
@@ -22,9 +22,9 @@ from dpindex.study import MEASURES, evaluate, spec_grid, write_report
 TRIAL = import_module("dpindex.study.trial")
 
 DIM = 12
-BASE = np.random.default_rng(1).random((150, DIM))
-QUERIES = np.random.default_rng(2).random((6, DIM))
-PLAIN = Spec(method="none-oporp", dim=DIM, k=DIM, adjacency=attribute(1.0))
+BASE = default_rng(1).random((150, DIM))
+QUERIES = default_rng(2).random((6, DIM))
+PLAIN = attribute_spec(method="none-oporp", dim=DIM, k=DIM)
 
 
 def curve_of(*vectors, **terms):
@@ -35,8 +35,7 @@ def curve_of(*vectors, **terms):
 
 def nearest(count):
     """Exact neighbours by a plain sort."""
-    unit = BASE / np.linalg.norm(BASE, axis=1, keepdims=True)
-    return np.argsort(-QUERIES @ unit.T, axis=1)[:, :count]
+    return np.argsort(-QUERIES @ unit(BASE).T, axis=1)[:, :count]
 
 
 class FakeIndex:
@@ -90,10 +89,8 @@ def test_measures_of_scripted_answers(fake):
 
 def test_seeds_budgets_and_settings_reach_the_index(fake):
     fake.answers = nearest(100)
-    private = Spec(
-        method="dp-oporp-staircase", dim=DIM, k=4, epsilon=2.0, seed=40, adjacency=attribute(1.0)
-    )
-    baseline = Spec(method="none-oporp", dim=DIM, k=4, seed=40, adjacency=attribute(1.0))
+    private = attribute_spec(method="dp-oporp-staircase", dim=DIM, k=4, epsilon=2.0, seed=40)
+    baseline = attribute_spec(method="none-oporp", dim=DIM, k=4, seed=40)
     told = []
     curve = curve_of(
         BASE,
@@ -122,7 +119,7 @@ def test_seeds_budgets_and_settings_reach_the_index(fake):
 
 
 def test_mean_and_spread_are_those_of_the_runs():
-    spec = Spec(method="dp-oporp-staircase", dim=DIM, k=6, epsilon=8.0, adjacency=attribute(1.0))
+    spec = attribute_spec(method="dp-oporp-staircase", dim=DIM, k=6, epsilon=8.0)
     curve = curve_of(BASE, QUERIES, [spec], runs=4, query_modes=["private"])
     point = curve.points[0]
     assert set(curve.measures) > set(MEASURES)
@@ -140,7 +137,7 @@ def test_mean_and_spread_are_those_of_the_runs():
 
 
 def test_attacks_have_fresh_noise():
-    spec = Spec(method="dp-oporp-staircase", dim=DIM, k=6, epsilon=8.0, adjacency=attribute(1.0))
+    spec = attribute_spec(method="dp-oporp-staircase", dim=DIM, k=6, epsilon=8.0)
     errors = set()
     for _ in range(3):
         curve = curve_of(BASE, QUERIES, [spec], runs=1, query_modes=["private"])
@@ -153,7 +150,7 @@ def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypat
     monkeypatch.setattr("dpindex.data.source.CHUNK_NUMBERS", 40 * DIM)
     monkeypatch.setattr("dpindex.data.source.SPARSE_ROWS", 40)
     np.save(tmp_path / "base.npy", BASE)
-    spec = Spec(method="none-oporp", dim=DIM, k=5, adjacency=attribute(1.0))
+    spec = attribute_spec(method="none-oporp", dim=DIM, k=5)
 
     def shares(base, queries):
         curve = curve_of(base, queries, [spec], runs=2, query_modes=["exact"])
@@ -168,7 +165,7 @@ def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypat
 
 def test_more_epsilon_finds_more_and_bits_are_small():
     """With 900 answers a point the difference seen here is beyond 20 deviations of chance."""
-    base = np.random.default_rng(3).random((400, 30))
+    base = default_rng(3).random((400, 30))
     grid = spec_grid(
         30, ["dp-oporp-staircase", "dp-signoporp-rr"], [0.5, 30.0], [16], adjacency=attribute(1.0)
     )
@@ -192,14 +189,14 @@ def test_more_epsilon_finds_more_and_bits_are_small():
         ({"neighbours": 9}, "neighbours must be at least 10"),
         ({"neighbours": 151}, "151 true neighbours cannot be found among 150"),
         (
-            {"specs": [Spec(method="none-oporp", dim=5, adjacency=attribute(1.0))]},
+            {"specs": [attribute_spec(method="none-oporp", dim=5)]},
             "base has 12 columns .* dim = 5",
         ),
         (
             {
                 "specs": [
                     PLAIN,
-                    Spec(method="none-oporp", dim=DIM, scale=2.0, adjacency=attribute(1.0)),
+                    attribute_spec(method="none-oporp", dim=DIM, scale=2.0),
                 ]
             },
             "must agree in scale",
@@ -210,7 +207,7 @@ def test_more_epsilon_finds_more_and_bits_are_small():
         ),
         (
             {
-                "specs": [PLAIN, Spec(method="none-signrp", dim=DIM, adjacency=attribute(1.0))],
+                "specs": [PLAIN, attribute_spec(method="none-signrp", dim=DIM)],
                 "metric": "ip",
             },
             "none-signrp keeps signs",
@@ -221,7 +218,7 @@ def test_more_epsilon_finds_more_and_bits_are_small():
 def test_what_cannot_be_measured_is_refused(change, message):
     arguments = {"base": BASE, "queries": QUERIES, "specs": [PLAIN]} | change
     told = []
-    with pytest.raises(InputError, match=message):
+    with refuses(message):
         curve_of(**arguments, progress=lambda done, *_: told.append(done))
     assert told in ([], [0])  # before the first build has ended
 
@@ -283,7 +280,7 @@ class TestSpecGrid:
         assert grid.refused[1].startswith("dp-oporp-staircase with k = 128: ")
 
     def test_an_unknown_method_is_an_error(self):
-        with pytest.raises(InputError, match="no method 'dp-magic'"):
+        with refuses("no method 'dp-magic'"):
             spec_grid(64, ["dp-magic"], [1], adjacency=attribute(1.0))
 
 
@@ -330,10 +327,8 @@ def test_csv_files_say_what_was_measured(tmp_path):
 def test_denoised_curves_find_more_and_say_what_is_exposed():
     """At the same budget; the gain of 0.09 is eight deviations of chance over 300 queries."""
     base = 2 * np.clip(low_rank(2000) - 0.25, 0, 0.5)
-    spec = Spec(
-        method="raw-staircase", dim=24, epsilon=3.0, bounds=(0, 1), adjacency=attribute(1.0)
-    )
-    ceiling = Spec(method="none-oporp", dim=24, k=24, bounds=(0, 1), adjacency=attribute(1.0))
+    spec = attribute_spec(method="raw-staircase", dim=24, epsilon=3.0, bounds=(0, 1))
+    ceiling = attribute_spec(method="none-oporp", dim=24, k=24, bounds=(0, 1))
     plain, denoised = (
         curve_of(base, base[:300], [spec, ceiling], runs=1, denoise=kind)
         for kind in (None, "linear")
@@ -355,10 +350,8 @@ def test_denoised_curves_find_more_and_say_what_is_exposed():
 
 
 def test_what_is_too_wide_to_invert_has_no_exposure():
-    base = np.random.default_rng(1).random((60, 2100))
-    spec = Spec(
-        method="raw-staircase", dim=2100, epsilon=3.0, bounds=(0, 1), adjacency=attribute(1.0)
-    )
+    base = default_rng(1).random((60, 2100))
+    spec = attribute_spec(method="raw-staircase", dim=2100, epsilon=3.0, bounds=(0, 1))
     curve = curve_of(base, base[:2], [spec], runs=1, neighbours=10)
     assert np.isnan(curve.points[0].mean["reconstruction_error"])
 
@@ -378,7 +371,7 @@ def test_linkage_is_never_below_what_the_index_itself_finds(fake):
     """The index finds each own code first; noise hides it from the attack on the codes."""
     places = np.arange(100)
     rows = np.arange(150)[:, None]
-    spec = Spec(method="dp-oporp-staircase", dim=DIM, k=4, epsilon=0.01, adjacency=attribute(1.0))
+    spec = attribute_spec(method="dp-oporp-staircase", dim=DIM, k=4, epsilon=0.01)
     fake.answers = (rows + places - 15) % 150
     mean = curve_of(BASE, QUERIES, [spec], runs=1).points[0].mean
     assert mean["linked"] < 0.1
@@ -388,8 +381,8 @@ def test_linkage_is_never_below_what_the_index_itself_finds(fake):
 
 def test_more_candidates_never_find_less():
     """One noisy query is asked for all of them."""
-    base = np.random.default_rng(4).uniform(-1, 1, (2100, DIM))
-    spec = Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=0.5, adjacency=attribute(1.0))
+    base = default_rng(4).uniform(-1, 1, (2100, DIM))
+    spec = attribute_spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=0.5)
     curve = curve_of(base, base[:5], [spec], runs=1, query_modes=["private"])
     found = [curve.points[0].mean[f"recall@10 within {level}"] for level in curve.candidates]
     assert curve.candidates[-1] == 200
@@ -398,7 +391,7 @@ def test_more_candidates_never_find_less():
 
 
 def test_a_curve_prints_as_a_table_and_is_a_frame():
-    spec = Spec("dp-oporp-staircase", dim=DIM, epsilon=4.0, adjacency=attribute(1.0))
+    spec = attribute_spec("dp-oporp-staircase", dim=DIM, epsilon=4.0)
     curve = curve_of(BASE, QUERIES, [spec, PLAIN], runs=2, neighbours=20)
     said = str(curve)
     assert "recall@10 of the true 10" in said

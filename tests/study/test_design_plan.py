@@ -5,8 +5,12 @@ The noise is known: these tests are about predictions, not about privacy.
 
 import numpy as np
 import pytest
+from helpers.made_datasets import unit
+from helpers.releases import filled_index
+from numpy.random import default_rng
 
 import dpindex as dpi
+from dpindex import Spec, attribute, design, l2
 from dpindex.study import evaluate, ground_truth
 from dpindex.study.prediction import Prediction
 from dpindex.study.sample import Sample
@@ -18,7 +22,7 @@ DESIGNED = "dp-designed-laplace"
 METHODS = [DESIGNED, "dp-signdesigned-geometric", "dp-oporp-staircase"]
 TERMS = {
     "epsilon": 1.0,
-    "adjacency": dpi.attribute(1.0),
+    "adjacency": attribute(1.0),
     "bounds": (0.0, 1.0),
     "methods": METHODS,
 }
@@ -26,8 +30,8 @@ TERMS = {
 
 def collection(rows, seed):
     """Vectors in [0, 1] of about eight dimensions, whose columns vary together."""
-    maps = np.random.default_rng(0).normal(size=(8, DIM))
-    rng = np.random.default_rng(seed)
+    maps = default_rng(0).normal(size=(8, DIM))
+    rng = default_rng(seed)
     values = 0.5 + 0.12 * rng.normal(size=(rows, 8)) @ maps + 0.02 * rng.normal(size=(rows, DIM))
     return np.clip(values, 0, 1).astype(np.float32)
 
@@ -35,16 +39,16 @@ def collection(rows, seed):
 def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_on():
     """It would come to know vectors of which it sees ten codes each."""
     sample = Sample(collection(600, 1), 2000)
-    made = dpi.design(sample.fitted, epsilon=1.0, code_length=12)
+    made = design(sample.fitted, epsilon=1.0, code_length=12)
     terms = {key: value for key, value in TERMS.items() if key != "methods"}
-    spec = dpi.Spec(DESIGNED, DIM, design=made, **terms)
+    spec = Spec(DESIGNED, DIM, design=made, **terms)
     population = sample.population_of(spec, 100)
     others = population.others
     tried = population.vectors
     assert others is not None
     assert len(others) == len(tried) == 300
     assert not {*map(bytes, others)} & {*map(bytes, tried)}
-    raw = dpi.Spec("raw-laplace", DIM, **terms)
+    raw = Spec("raw-laplace", DIM, **terms)
     assert sample.population_of(raw, 100, denoised=True).others is None
 
 
@@ -52,7 +56,7 @@ def test_the_denoiser_of_long_codes_is_learned_from_other_vectors_alone():
     """Of mail, a denoiser that had seen the same vectors was promised .41, and found .26."""
     sample = Sample(collection(300, 1), 2000)
     terms = {key: value for key, value in TERMS.items() if key != "methods"}
-    raw = dpi.Spec("raw-laplace", DIM, **terms)
+    raw = Spec("raw-laplace", DIM, **terms)
     assert sample.population_of(raw, 100).others is None
     population = sample.population_of(raw, 100, denoised=True)
     learned = Prediction(raw, population, 10).codes_to_learn_from
@@ -63,7 +67,7 @@ def test_the_denoiser_of_long_codes_is_learned_from_other_vectors_alone():
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
 def test_designs_need_an_attribute_and_their_noise():
-    terms = {**TERMS, "methods": None, "adjacency": dpi.l2(1.0), "epsilon": 8.0, "delta": 1e-6}
+    terms = {**TERMS, "methods": None, "adjacency": l2(1.0), "epsilon": 8.0, "delta": 1e-6}
     refused = dpi.plan(collection(500, 1), n=2000, **terms, max_bytes=40).refused
     assert any(line.startswith(DESIGNED) for line in refused)
 
@@ -75,8 +79,8 @@ def test_what_a_design_gives_away_is_measured():
     terms = {key: value for key, value in TERMS.items() if key != "methods"}
     terms["epsilon"] = 4.0
     for method in METHODS[:2]:
-        made = dpi.design(collection(600, 1), epsilon=4.0, signs="signdesigned" in method)
-        spec = dpi.Spec(method, DIM, design=made, **terms)
+        made = design(collection(600, 1), epsilon=4.0, signs="signdesigned" in method)
+        spec = Spec(method, DIM, design=made, **terms)
         figures = Trial(spec, base).reconstruction()
         assert figures["reconstruction_error"] < 0.5, method
         (curve,) = evaluate(base, base[:20], [spec], runs=1)
@@ -97,8 +101,7 @@ def test_what_is_promised_of_designs_is_found():
     for row in {row.method: row for row in reversed(plan.rows)}.values():
         if row.spec.design is None or row.exact.recall == 0.0:  # too little signal to be tried
             continue
-        index = dpi.PrivateIndex(row.spec)
-        index.add(base)
+        index = filled_index(row.spec, base)
         if row.denoiser is not None:
             index.fit_denoiser(row.denoiser)
         for query in ("private", "exact"):
@@ -121,8 +124,7 @@ def test_what_is_promised_of_a_softmax_codebook_is_found(record_epsilon):
     terms = {**TERMS, "methods": ["codebook-softmax"], "record_epsilon": record_epsilon}
     plan = dpi.plan(collection(2000, 1), n=n, candidates=n // 50, **terms)
     assert len(plan.best.guarantee.promises) == (1 if record_epsilon is None else 2)
-    index = dpi.PrivateIndex(plan.best.spec)
-    index.add(base)
+    index = filled_index(plan.best.spec, base)
     truth = ground_truth(base, queries, 50)
     for query in ("private", "exact"):
         ids = index.search(queries, k=n // 50, query=query).ids
@@ -133,14 +135,13 @@ def test_what_is_promised_of_a_softmax_codebook_is_found(record_epsilon):
 @pytest.mark.filterwarnings("ignore:.*outside the public bounds:dpindex.QualityWarning")
 def test_a_design_of_few_directions_is_promised_no_more_than_it_finds():
     """Decoded codes crowd at a cosine of 1: .3 of ten was promised where .04 was found."""
-    rng = np.random.default_rng(10)
+    rng = default_rng(10)
     vectors = np.clip(rng.random((4200, 4)) @ rng.random((4, 24)) / 4, 0, 1)
     asked, public, base = np.split(vectors, (200, 1200))
-    terms = {"adjacency": dpi.attribute(1.0), "epsilon": 2.0, "bounds": (0.0, 1.0)}
+    terms = {"adjacency": attribute(1.0), "epsilon": 2.0, "bounds": (0.0, 1.0)}
     made = dpi.plan(public, n=3000, methods=["dp-designed-laplace"], **terms)
-    index = dpi.PrivateIndex(made.best.spec)
-    index.add(base)
-    base = base / np.linalg.norm(base, axis=1, keepdims=True)
+    index = filled_index(made.best.spec, base)
+    base = unit(base)
     nearest = np.argsort(-(asked @ base.T), axis=1)[:, :50]
     for mode in ("exact", "private"):
         hits = index.search(asked, k=10, query=mode).ids

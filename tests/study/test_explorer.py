@@ -1,7 +1,5 @@
 """The explorer: its numbers are those of the curve, its page is one safe file."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
@@ -17,8 +15,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 from helpers.commands import fails
+from helpers.made_datasets import unit
+from helpers.refusals import refuses
 
-from dpindex import InputError, attribute, record
+from dpindex import attribute, record
 from dpindex.data import as_source
 from dpindex.study import Additions, Shown, evaluate, require_libraries, spec_grid
 from dpindex.study.evaluation import at_norm_1
@@ -76,8 +76,8 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, list[str]] = {"script": [], "style": [], "title": [], "li": []}
+        self.elements = []
+        self.texts = {"script": [], "style": [], "title": [], "li": []}
         self.inside = ""
         self.feed(text)
         self.close()
@@ -235,7 +235,6 @@ def test_the_page_is_one_file_that_may_run_nothing_else(curves):
         assert attributes.get("href") in (None, "data:,"), tag
         assert not [name for name in attributes if name.startswith("on") or name == "style"], tag
     (policy,) = [a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a]
-    assert policy is not None
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     data, *scripts = page.texts["script"]
     assert json.loads(data)["found"] == 10
@@ -299,7 +298,7 @@ def test_bad_input_is_refused_before_anything_is_measured(
     asked = as_source(QUERIES, "queries")
 
     def refused(sentence, **how):
-        with pytest.raises(InputError, match=sentence):
+        with refuses(sentence):
             Shown(source, asked, **how)
 
     refused("an image of 3x5 has 15 values and a vector has 12", image_shape=(3, 5))
@@ -314,12 +313,12 @@ def test_bad_input_is_refused_before_anything_is_measured(
         (hollow, "base: row 7 is the zero"),
         (sparse, "array: row 7 is the zero"),
     ):
-        with pytest.raises(InputError, match=sentence):
+        with refuses(sentence):
             evaluate(base, QUERIES, specs())
-    with pytest.raises(InputError, match="nothing to evaluate"):
+    with refuses("nothing to evaluate"):
         evaluate(BASE, QUERIES, [])
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(InputError, match="jinja2 and pillow; run pip install jinja2"):
+    with refuses("jinja2 and pillow; run pip install jinja2"):
         require_libraries()
 
 
@@ -342,13 +341,13 @@ def test_a_page_shows_what_there_is(curves):
 
 def test_vectors_at_norm_1_are_measured_as_they_are():
     """Directions are made where they are needed, and not of vectors that are directions."""
-    unit = BASE / np.linalg.norm(BASE, axis=1, keepdims=True)
-    source = as_source(unit)
+    directions = unit(BASE)
+    source = as_source(directions)
     assert at_norm_1(source) is source
     for base in (BASE, scipy.sparse.csr_matrix(BASE)):
         ((_, rows),) = at_norm_1(as_source(base)).chunks()
         rows = rows.toarray() if scipy.sparse.issparse(rows) else rows
-        np.testing.assert_allclose(rows, unit, rtol=1e-5)
+        np.testing.assert_allclose(rows, directions, rtol=1e-5)
 
 
 def test_sparse_vectors_and_a_projection_too_large_to_invert(

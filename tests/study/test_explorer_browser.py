@@ -4,8 +4,6 @@ Needs Chromium and the package ``playwright``; the check of accessibility also n
 ``axe.min.js`` ``DPINDEX_AXE`` names. What is missing is reported as skipped.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -73,8 +71,8 @@ class Explorer:
         )
         self.page = self.context.new_page()
         self.page.set_default_timeout(0)  # however busy the machine is
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
+        self.complaints = []
+        self.requests = []
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.special
+from helpers.specs import attribute_spec
+from numpy.random import default_rng
 
-from dpindex import Codebook, Privatizer, Spec, attribute, record
+from dpindex import Codebook, Privatizer, Spec, record
 from dpindex.base.arrays import unit
 from dpindex.decode.kinds import decoder_of
 from dpindex.study.trial import measure_linkage
@@ -13,14 +15,14 @@ from dpindex.study.trial import measure_linkage
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 DIM = 16
-X = np.random.default_rng(0).uniform(-1, 1, (400, DIM))
+X = default_rng(0).uniform(-1, 1, (400, DIM))
 SPECS = [
-    Spec("raw-staircase", DIM, epsilon=4.0, adjacency=attribute(1.0)),
-    Spec("dp-signoporp-geometric", DIM, k=16, epsilon=1.0, adjacency=attribute(1.0)),
+    attribute_spec("raw-staircase", DIM, epsilon=4.0),
+    attribute_spec("dp-signoporp-geometric", DIM, k=16, epsilon=1.0),
     Spec("record-cap", DIM, k=64, epsilon=6.0, adjacency=record()),
     Spec("record-codebook", DIM, epsilon=6.0, adjacency=record(), subset=2,
-         codebook=Codebook(np.random.default_rng(1).normal(size=(50, DIM)))),
-    Spec("none-signrp", DIM, k=16, adjacency=attribute(1.0)),
+         codebook=Codebook(default_rng(1).normal(size=(50, DIM)))),
+    attribute_spec("none-signrp", DIM, k=16),
 ]  # fmt: skip
 
 
@@ -43,7 +45,7 @@ def test_blocks_of_any_size_and_vectors_of_any_kind_count_the_same(spec, monkeyp
 
 def test_equal_codes_share_the_match():
     """Four copies of each vector without noise: a fourth of the matches is the own code."""
-    spec = Spec("none-oporp", DIM, k=DIM, adjacency=attribute(1.0))
+    spec = attribute_spec("none-oporp", DIM, k=DIM)
     privatizer = Privatizer(spec, allow_unprotected=True)
     codes = privatizer.privatize(np.tile(X[:50], (4, 1)))
     assert linked(privatizer, X[:50], codes) == pytest.approx(0.25)
@@ -52,9 +54,7 @@ def test_equal_codes_share_the_match():
 def test_noise_hides_and_its_absence_tells():
     """By chance one in 400; six deviations above that is 0.03 of 400 known vectors."""
     for epsilon, low, high in ((0.01, 0.0, 0.03), (60.0, 0.99, 1.0)):
-        privatizer = Privatizer(
-            Spec("raw-staircase", DIM, epsilon=epsilon, adjacency=attribute(1.0))
-        )
+        privatizer = Privatizer(attribute_spec("raw-staircase", DIM, epsilon=epsilon))
         codes = privatizer.privatize(X)
         assert low <= linked(privatizer, X, codes) <= high
 
@@ -63,12 +63,12 @@ def test_noise_hides_and_its_absence_tells():
 @pytest.mark.parametrize(
     "spec",
     [
-        Spec("raw-staircase", 2, epsilon=3.0, bounds=(-1.0, 1.0), adjacency=attribute(1.0)),
-        Spec("raw-gaussian", 2, epsilon=3.0, delta=1e-6, adjacency=attribute(1.0)),
-        Spec("raw-square-wave", 2, epsilon=1.0, bounds=(-0.5, 0.5), adjacency=attribute(1.0)),
-        Spec("dp-signoporp-rr", 2, k=2, epsilon=1.0, adjacency=attribute(1.0)),
+        attribute_spec("raw-staircase", 2, epsilon=3.0, bounds=(-1.0, 1.0)),
+        attribute_spec("raw-gaussian", 2, epsilon=3.0, delta=1e-6),
+        attribute_spec("raw-square-wave", 2, epsilon=1.0, bounds=(-0.5, 0.5)),
+        attribute_spec("dp-signoporp-rr", 2, k=2, epsilon=1.0),
         Spec("record-codebook", 2, epsilon=3.0, adjacency=record(), subset=2,
-             codebook=Codebook(np.random.default_rng(1).normal(size=(9, 2)))),
+             codebook=Codebook(default_rng(1).normal(size=(9, 2)))),
     ],
     ids=lambda spec: spec.method,
 )  # fmt: skip
@@ -93,11 +93,9 @@ def test_chances_are_frequencies(spec):
 @pytest.mark.parametrize(("method", "k"), [("raw-square-wave", 256), ("dp-signoporp-rr", 256)])
 def test_the_crowd_is_part_of_the_odds(method, k):
     """Vectors of a few directions: cosines find the codes that fit everyone, odds do not."""
-    rng = np.random.default_rng(3)
+    rng = default_rng(3)
     x = np.clip(rng.normal(size=(2000, 8)) @ rng.normal(size=(8, 256)) / 8 + 0.5, 0.0, 1.0)
-    privatizer = Privatizer(
-        Spec(method, 256, k=k, epsilon=2.0, bounds=(0.0, 1.0), adjacency=attribute(1.0))
-    )
+    privatizer = Privatizer(attribute_spec(method, 256, k=k, epsilon=2.0, bounds=(0.0, 1.0)))
     codes = privatizer.privatize(x)
     decoded = codes.to_float()
     cosines = unit(privatizer.project(x[:200]) * 1.0) @ unit(decoded).T

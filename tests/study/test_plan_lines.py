@@ -5,6 +5,8 @@ The noise is known: these tests are about predictions, not about privacy.
 
 import numpy as np
 import pytest
+from helpers.made_datasets import topics
+from numpy.random import default_rng
 
 import dpindex as dpi
 
@@ -17,8 +19,8 @@ COLUMNS = 10
 
 def table(rows, seed, outliers=0.0):
     """Columns that vary together, most values in 0 … 1 and some far outside."""
-    maps = np.random.default_rng(0).normal(size=(3, COLUMNS))
-    rng = np.random.default_rng(seed)
+    maps = default_rng(0).normal(size=(3, COLUMNS))
+    rng = default_rng(seed)
     values = 1.0 / (1.0 + np.exp(-rng.normal(size=(rows, 3)) @ maps))
     far = rng.random(values.shape) < 0.01
     values[far] += outliers * rng.normal(size=far.sum())
@@ -26,11 +28,7 @@ def table(rows, seed, outliers=0.0):
 
 
 def embeddings(rows, seed):
-    """Directions about twenty centres."""
-    centres = np.random.default_rng(0).normal(size=(20, COLUMNS))
-    rng = np.random.default_rng(seed)
-    x = centres[rng.integers(0, 20, rows)] + 0.3 * rng.normal(size=(rows, COLUMNS))
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    return topics(rows, COLUMNS, seed, 20, 0.3).astype(np.float32)
 
 
 def plan(public, **changes):
@@ -40,10 +38,9 @@ def plan(public, **changes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["dp-designed-laplace", "codebook-softmax"])
-@pytest.mark.parametrize("outliers", [2.0, 10.0, 80.0])
-def test_public_parts_are_made_of_the_sample_as_it_is_clipped(method, outliers):
+def test_public_parts_are_made_of_the_sample_as_it_is_clipped(method):
     """A few cells of 80 ranges would decide all of a design, and any codeword that has one."""
-    far = table(600, 1, outliers)
+    far = table(600, 1, 80.0)
     terms = {"methods": [method], "bounds": (0.0, 1.0), "clip": True}
     assert plan(far, **terms).best.spec == plan(far.clip(0, 1), **terms).best.spec
 

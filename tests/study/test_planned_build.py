@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.commands import fails
+from helpers.made_datasets import topics
+from helpers.refusals import refuses
 
 import dpindex as dpi
+from dpindex import PrivateIndex, Spec, build, record
 from dpindex.study.saved_plan import SavedPlan
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("known_noise", "few_queries")]
@@ -16,11 +19,7 @@ RECORD = ("--record", "--epsilon", 8, "--public", "public.npy")
 
 
 def collection(rows, seed):
-    """Forty topics of vectors at norm 1."""
-    centres = np.random.default_rng(0).normal(size=(40, DIM))
-    rng = np.random.default_rng(seed)
-    x = centres[rng.integers(0, 40, rows)] + 0.5 * rng.normal(size=(rows, DIM))
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    return topics(rows, DIM, seed, 40).astype(np.float32)
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +63,7 @@ def test_a_saved_plan_builds_what_was_planned(run, methods, promise):
     planned = json.loads(done(run(*line.split())))
     said = done(run("build", "vectors.npy", "my-index", "--plan", "my.plan"))
     built = dpi.open("my-index")
-    assert built.spec == dpi.Spec.from_dict(planned["recommended"]["spec"])
+    assert built.spec == Spec.from_dict(planned["recommended"]["spec"])
     assert built.metric == planned["metric"]
     assert ("--query private" in said) == (planned["query"] == "private")
 
@@ -128,12 +127,12 @@ def test_what_a_plan_cannot_build_is_said(run, options, words):
 
 
 def test_python_takes_a_plan(tmp_path):
-    plan = dpi.plan(collection(600, 1), n=700, epsilon=8.0, adjacency=dpi.record())
+    plan = dpi.plan(collection(600, 1), n=700, epsilon=8.0, adjacency=record())
     assert plan.spec == plan.best.spec
     assert "Recommended: record-codebook" in str(plan)
-    index = dpi.PrivateIndex(plan)
+    index = PrivateIndex(plan)
     assert (index.spec, index.metric) == (plan.spec, plan.metric)
-    assert dpi.build("vectors.npy", tmp_path / "my-index", plan).drawn == 700
+    assert build("vectors.npy", tmp_path / "my-index", plan).drawn == 700
     assert dpi.open(tmp_path / "my-index").spec == plan.spec
-    with pytest.raises(dpi.InputError, match="a Spec or a plan"):
-        dpi.PrivateIndex(index)
+    with refuses("a Spec or a plan"):
+        PrivateIndex(index)

@@ -13,13 +13,11 @@
 3. **A method** is one row in ``dpindex/mechanism/method_table.py``: a family of projections, the
    calibration, a summary and the source.
 
-Codes of the new format are indexed, searched, compared, denoised, saved and read as decoded
+Codes of the new format are filled_index, searched, compared, denoised, saved and read as decoded
 numbers. What can do better with them is one row of ``DECODERS`` in ``dpindex.decode.kinds``. Before
 release a verifier of the law is added to ``audit.law_verifiers``, and its encoder to
 ``tests/independent/oracle.py``.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -27,8 +25,12 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from helpers.refusals import refuses
+from helpers.releases import codes_of, filled_index
+from helpers.specs import attribute_spec
+from numpy.testing import assert_array_equal
 
-import dpindex as dpi
+from dpindex import PrivateIndex, Spec, codes_from_bytes, methods
 from dpindex.mechanism import method_table
 from dpindex.mechanism.codes import FORMATS, CodeFormat, Codes
 from dpindex.mechanism.families import IDENTITY
@@ -141,24 +143,24 @@ def vectors():
 
 @pytest.fixture
 def spec():
-    return dpi.Spec("toy-coins", dim=DIM, epsilon=24.0, adjacency=dpi.attribute(1.0))
+    return attribute_spec("toy-coins", dim=DIM, epsilon=24.0)
 
 
 def test_the_row_is_a_method_as_any_other(spec):
-    row = next(row for row in dpi.methods() if row.name == "toy-coins")
+    row = next(row for row in methods() if row.name == "toy-coins")
     assert (row.codes, row.kind) == ("byte pairs", "pure")
-    assert dpi.Spec.from_json(spec.to_json()) == spec
+    assert Spec.from_json(spec.to_json()) == spec
     assert str(spec.guarantee) == "epsilon = 24 (pure DP) under attribute(beta=1)"
 
 
 def test_codes_are_written_read_and_checked(spec, vectors):
-    codes = dpi.Privatizer(spec).privatize(vectors)
+    codes = codes_of(spec, vectors)
     assert codes.stored.shape == (ROWS, 2 * DIM)
-    again = dpi.codes_from_bytes(codes.to_bytes())
-    np.testing.assert_array_equal(again.stored, codes.stored)
+    again = codes_from_bytes(codes.to_bytes())
+    assert_array_equal(again.stored, codes.stored)
     assert again.format == codes.format
-    with pytest.raises(dpi.InputError, match="are not pairs of bytes"):
-        dpi.codes_from_bytes(Codes(codes.format, codes.stored[:, :-1]).to_bytes())
+    with refuses("are not pairs of bytes"):
+        codes_from_bytes(Codes(codes.format, codes.stored[:, :-1]).to_bytes())
     np.testing.assert_allclose(codes.to_float(), vectors, atol=34 / 32)  # 17 cells on either side
     assert 0 < spec.format.noise_share(codes.to_float(), vectors) < 1
 
@@ -166,26 +168,24 @@ def test_codes_are_written_read_and_checked(spec, vectors):
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 @pytest.mark.parametrize("mode", ["exact", "private"])
 def test_an_index_is_built_searched_saved_and_opened(spec, vectors, tmp_path, metric, mode):
-    index = dpi.PrivateIndex(spec, metric=metric)
-    index.add(vectors)
-    index.add_codes(dpi.Privatizer(spec).privatize(vectors[:5]), ids=range(ROWS, ROWS + 5))
+    index = filled_index(spec, vectors, metric=metric)
+    index.add_codes(codes_of(spec, vectors[:5]), ids=range(ROWS, ROWS + 5))
     index.save(tmp_path / "index")
-    opened = dpi.PrivateIndex.open(tmp_path / "index")
+    opened = PrivateIndex.open(tmp_path / "index")
     assert len(opened) == ROWS + 5
     hits = opened.search(vectors[:20], k=10, query=mode)
     assert hits.ids.shape == (20, 10)
     assert np.isfinite(hits.similarity).all() == (metric == "cosine")
     assert (hits.unbiased_stderr > 0).all()
-    np.testing.assert_array_equal(hits.scores, np.sort(hits.scores, axis=1)[:, ::-1])
+    assert_array_equal(hits.scores, np.sort(hits.scores, axis=1)[:, ::-1])
     if mode == "exact":
         same = index.search(vectors[:20], k=10)
-        np.testing.assert_array_equal(same.ids, hits.ids)
+        assert_array_equal(same.ids, hits.ids)
 
 
 def test_similarities_are_unbiased(spec, vectors):
     """The mean error over pairs is below seven of its own deviations, by the stated errors."""
-    index = dpi.PrivateIndex(spec, metric="ip")
-    index.add(vectors)
+    index = filled_index(spec, vectors, metric="ip")
     hits = index.search(vectors[:1], k=ROWS)
     truth = vectors[hits.ids[0]] @ vectors[0]
     error = hits.unbiased[0] - truth
@@ -194,8 +194,7 @@ def test_similarities_are_unbiased(spec, vectors):
 
 
 def test_rooms_without_an_entry_take_the_codes_as_numbers(spec, vectors):
-    index = dpi.PrivateIndex(spec)
-    index.add(vectors)
+    index = filled_index(spec, vectors)
     assert index.calibrate() is not None
     assert index.fit_denoiser("linear").kind == "linear"
     assert index.search(vectors[:3], k=5).ids.shape == (3, 5)

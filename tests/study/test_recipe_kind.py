@@ -6,11 +6,14 @@ found by everything that is given codes: search, plan, publish, evaluate, attack
 
 import numpy as np
 import pytest
+from helpers.releases import filled_index
+from helpers.specs import attribute_spec
 from helpers.toy_database import MADE
 from test_recipe import ROW as LAW
 from test_recipe import BytePairFormat, listed, spec, vectors
 
 import dpindex as dpi
+from dpindex import PrivateIndex, Privatizer, attribute, evaluate, plan, publish
 from dpindex.audit import attack
 from dpindex.base.arrays import unit
 from dpindex.decode.kinds import DECODERS, decoder_of
@@ -82,9 +85,7 @@ def one_row(monkeypatch):
 
 @pytest.fixture
 def index(spec, vectors):
-    made = dpi.PrivateIndex(spec)
-    made.add(vectors)
-    return made
+    return filled_index(spec, vectors)
 
 
 def nearest(index, vectors):
@@ -99,7 +100,7 @@ def test_search_ranks_by_its_ranking(index, vectors, keep, tmp_path):
     before = Counts.searches
     if keep == "saved":
         index.save(tmp_path / "index")
-        index = dpi.PrivateIndex.open(tmp_path / "index")
+        index = PrivateIndex.open(tmp_path / "index")
     assert (index.search(vectors[:9], k=5).ids == wanted).mean() > 0.9
     assert Counts.searches > before
     filtered = index.search(vectors[:9], k=5, filter=range(300))
@@ -110,7 +111,7 @@ def test_search_ranks_by_its_ranking(index, vectors, keep, tmp_path):
 def test_a_published_index_ranks_by_its_vectors(index, vectors, monkeypatch):
     monkeypatch.setitem(PLACES, r"toy://.*", "helpers.toy_database.Toy")
     MADE.clear()
-    dpi.publish(index, "toy://here", "coins")
+    publish(index, "toy://here", "coins")
     published = dpi.open("toy://here", "coins")
     hits = published.search(vectors[:9], k=5, query="exact")
     assert (hits.ids == nearest(index, vectors[:9])).mean() > 0.9
@@ -119,8 +120,8 @@ def test_a_published_index_ranks_by_its_vectors(index, vectors, monkeypatch):
 @pytest.mark.slow
 def test_evaluations_and_plans_run_it(vectors):
     before = Counts.searches
-    toy = dpi.Spec(LAW.name, dim=16, epsilon=24.0, adjacency=dpi.attribute(1.0))
-    (curve,) = dpi.evaluate(vectors, vectors[:20], [toy], runs=1, neighbours=20)
+    toy = attribute_spec(LAW.name, dim=16, epsilon=24.0)
+    (curve,) = evaluate(vectors, vectors[:20], [toy], runs=1, neighbours=20)
     assert Counts.searches > before
     assert all(0 < point.mean["recall@10"] <= 1 for point in curve.points)
     planned = []
@@ -128,8 +129,8 @@ def test_evaluations_and_plans_run_it(vectors):
     monkeypatch = pytest.MonkeyPatch()
     with monkeypatch.context() as patch:
         patch.setattr(CoinDecoder, "items", lambda *a: planned.append(plain) or plain(*a))
-        made = dpi.plan(
-            vectors, n=10_000, epsilon=24.0, adjacency=dpi.attribute(1.0),
+        made = plan(
+            vectors, n=10_000, epsilon=24.0, adjacency=attribute(1.0),
             methods=[LAW.name],
         )  # fmt: skip
     assert made.best.spec.method == LAW.name
@@ -138,7 +139,7 @@ def test_evaluations_and_plans_run_it(vectors):
 
 @pytest.mark.slow
 def test_attacks_and_the_audit_know_its_law(spec, vectors):
-    privatizer = dpi.Privatizer(spec)
+    privatizer = Privatizer(spec)
     likelihoods = decoder_of(spec).likelihoods(privatizer, vectors[:50])
     logs = likelihoods.logs(privatizer.privatize(vectors[:50]))
     assert (logs[:-1].argmax(axis=0) == np.arange(50)).mean() > 0.5
