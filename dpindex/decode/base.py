@@ -222,7 +222,7 @@ class Decoder(Estimator):
     by_hamming: ClassVar[bool] = False
     """True if codes are signs, and private ones are compared by how many of them agree."""
 
-    shrunken: ClassVar[bool] = False
+    shrunken: bool = False
     """True if the norm of an item says how sure it is, so that it is not scaled to rank."""
 
     exact_only: ClassVar[bool] = False

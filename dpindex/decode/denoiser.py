@@ -318,7 +318,7 @@ class Denoiser:
         Of expectation propagation; empty if the denoiser is linear.
     error_variance : float64 array, shape (K,) or (0,)
         Squared error of an estimate under each component of the last iteration's prior, as its
-        filter claims it, if that prior is a scale mixture; else empty.
+        filter claims it, if that prior has several; else empty.
     """
 
     spec: Spec
@@ -393,6 +393,19 @@ class Denoiser:
         """
         return self._blockwise(codes, lambda y: self._expanded(self._scaled_posterior(y)))
 
+    def mapped_to_rank(self, codes: Codes, weights: Singles, constant: Singles) -> Singles:
+        """Return :meth:`to_rank` of ``x @ weights + constant``, x what is estimated: (n, p)."""
+        error_variance = self.error_variance
+        if error_variance.size:
+            error_variance = self.iterations[-1].filter.mapped_error_variance(weights)
+
+        def ranked(y: Singles) -> Singles:
+            estimate, share = self._posterior(y)
+            mapped = self._expanded(estimate) @ weights + constant
+            return _scaled(mapped, share @ error_variance)
+
+        return self._blockwise(codes, ranked)
+
     def error_root(self, spec: Spec) -> Singles:
         """L such that the errors of estimates have the covariance LLᵀ, shape (k, R).
 
@@ -457,29 +470,33 @@ class Denoiser:
         return out
 
     def _scaled_posterior(self, y: Singles) -> Singles:
-        estimate, error = self._posterior(y)
-        squares = np.einsum("ij,ij->i", estimate, estimate, dtype=np.float64)
-        norms = np.sqrt(squares + error).astype(np.float32)
-        norms[norms == 0] = 1.0
-        return np.asarray(estimate / norms[:, None])
+        estimate, share = self._posterior(y)
+        return _scaled(estimate, share @ self.error_variance)
 
     def _mean_posterior(self, y: Singles) -> Singles:
         return self._posterior(y)[0]
 
-    def _posterior(self, y: Singles) -> tuple[Singles, Doubles | float]:
-        """Estimates along the basis, and their squared errors where these differ."""
+    def _posterior(self, y: Singles) -> tuple[Singles, Singles]:
+        """Estimates along the basis, and responsibilities of what :attr:`error_variance` is of."""
+        several = self.error_variance.size
         if self._linear_along_basis is not None:
             weights, mean = self._linear_along_basis
-            inner, _ = self.linear.inner(y)
-            return inner @ weights + mean, 0.0
+            inner, share = self.linear.inner(y)
+            return inner @ weights + mean, share[:, :several]
         z = y
         location = self._channel.likelihood.locate(y)
         for iteration in self.iterations[:-1]:
             z = iteration.message(z, location)
         estimate, share = self.iterations[-1].posterior(z, location)
-        if not self.error_variance.size:
-            return estimate, 0.0
-        return estimate, share @ self.error_variance
+        return estimate, share[:, :several]
+
+
+def _scaled(estimate: Singles, error: Doubles) -> Singles:
+    """Estimates over the root of ``‖x̂‖² + error``."""
+    squares = np.einsum("ij,ij->i", estimate, estimate, dtype=np.float64)
+    norms = np.sqrt(squares + error).astype(np.float32)
+    norms[norms == 0] = 1.0
+    return np.asarray(estimate / norms[:, None])
 
 
 def _mean_noise(channel: Channel, mean: AnyArray) -> Doubles:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles, Vectors, row_norms, spaced
+from dpindex.base.arrays import AnyArray, Doubles, Singles, Vectors, row_norms, spaced, unit
 from dpindex.decode.base import (
     Decoder,
     Estimate,
@@ -238,7 +238,8 @@ class DesignedDecoder(Decoder):
     """Estimates of the original vectors behind codes of a design, denoised first if they can be.
 
     Similarities are what estimates said of those of public vectors, and errors the deviation from
-    it. The norms of estimates say little under noise, so cosines to them rank.
+    it. The norms of estimates say little under noise, so cosines to them rank. Of denoised ones the
+    errors count in the norms.
     """
 
     informed = True
@@ -256,16 +257,23 @@ class DesignedDecoder(Decoder):
         if spec.format_type.are_signs:  # the law is not known before the design is read
             self.likelihoods = SignLikelihoods
         self._denoiser = denoiser
+        # The denoiser itself brings estimates to the norm under which inner products rank best.
+        self.shrunken = not (denoiser is None or metric != "cosine" or spec.format_type.are_signs)
+        if self.shrunken:
+            self.ranked_by = "ip"
 
     @classmethod
     def reads(cls, spec: Spec) -> bool:
         return spec.design is not None
 
     def items(self, codes: Codes) -> AnyArray:
-        return decoded(codes, self.spec, self._denoiser)
+        if self._denoiser is None or not self.shrunken:
+            return decoded(codes, self.spec, self._denoiser)
+        return self._denoiser.mapped_to_rank(codes, *linear_estimate(self.spec, denoised=True))
 
     def query_items(self, queries: Queries) -> AnyArray:
-        return decoded_queries(queries, self._denoiser)[:, :-1]
+        inside = decoded_queries(queries, self._denoiser)[:, :-1]
+        return unit(inside) if self.shrunken else inside
 
     def exact_queries(self, projector: Projector, vectors: Vectors) -> ExactQueries:
         coordinates = exact_coordinates(projector.scaled(vectors), self.spec)

@@ -445,7 +445,9 @@ def _fit_iterations(
         iteration, prediction = _iteration(rows, _filter(rows, chosen), table)
         if not _clearly_better(best, prediction, y):
             return [*iterations, iteration], prediction, _error_variance(iteration.filter, rows)
-    return iterations, best, np.empty(0)
+    last = iterations[-1].filter
+    within = last.error_variance if last.prior.components > 1 else np.empty(0)
+    return iterations, best, within
 
 
 def _error_variance(filter_: MixtureFilter, rows: TrainingCodes) -> Doubles:
@@ -456,7 +458,6 @@ def _error_variance(filter_: MixtureFilter, rows: TrainingCodes) -> Doubles:
     """
     prior = filter_.prior
     synthesis = filter_.synthesis.astype(np.float64)
-    within = prior.leverage(filter_.basis) @ filter_.noise
     y = rows.held_codes
     signal = (y - filter_.mean) ** 2 - rows.channel.noise(y)
     total = float(signal.sum(axis=1).mean())
@@ -464,7 +465,7 @@ def _error_variance(filter_: MixtureFilter, rows: TrainingCodes) -> Doubles:
     inside = float(np.sum(of_directions * synthesis))
     beyond = max(0.0, total - inside)
     relative_scales = SCALES / (prior.weight @ SCALES)
-    error: Doubles = within + beyond * relative_scales
+    error: Doubles = filter_.error_variance + beyond * relative_scales
     return error
 
 

@@ -443,6 +443,16 @@ class MixtureFilter:
         """The basis in units of the data, shape (k, R)."""
         return self.basis * np.sqrt(self.noise)[:, None]
 
+    @property
+    def error_variance(self) -> Doubles:
+        """Squared error of a posterior mean under each component, shape (K,)."""
+        return np.asarray(self.leverage @ self.noise, dtype=np.float64)
+
+    def mapped_error_variance(self, weights: Singles) -> Doubles:
+        """Return :attr:`error_variance` of posterior means times weights of shape (k, p)."""
+        leverage = self.prior.leverage(weights.T @ self.synthesis)
+        return np.asarray(leverage.sum(axis=1, dtype=np.float64))
+
     def inner(self, z: Singles) -> tuple[Singles, Singles]:
         """Posterior means along the basis, (n, R), and the responsibilities behind them, (n, K)."""
         analysis = self.basis / np.sqrt(self.noise)[:, None]
