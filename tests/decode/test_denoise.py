@@ -375,6 +375,23 @@ class TestRanking:
         assert denoiser.error_variance.size == 0
         assert np.abs(denoiser.to_rank(codes) - unit(denoiser(codes))).max() < 1e-6
 
+    def test_of_several_kinds_by_what_the_error_is_too(self, monkeypatch):
+        """Also of vectors that are a linear map of what is estimated."""
+        monkeypatch.setattr(fitting, "MIN_Z_OF_PRIORS", {"scales": 1e9, "mixture": -1e9})
+        spec = spec_of("raw-staircase")
+        codes = made(spec, low_rank(5000), 7)
+        denoiser = fit_denoiser(codes, spec, "score")
+        errors = denoiser.error_variance
+        assert errors.size == denoiser.iterations[-1].filter.prior.components
+        estimate = denoiser(codes).astype(np.float64)
+        ranked = denoiser.to_rank(codes)
+        squares = (estimate**2).sum(axis=1)
+        ratio = np.linalg.norm(ranked, axis=1) / np.sqrt(squares)
+        claimed = 1 / ratio**2 - squares
+        assert 0.9 * errors.min() < claimed.min() < claimed.max() < 1.1 * errors.max()
+        mapped = denoiser.mapped_to_rank(codes, 2 * np.eye(DIM, dtype=np.float32), np.zeros(DIM))
+        assert np.abs(mapped - ranked).max() < 1e-5
+
     @pytest.mark.slow
     def test_with_sizes_by_what_the_error_is_too(self, sized):
         """The norm divided by is that of the estimate and of its error, as the filter claims it.
