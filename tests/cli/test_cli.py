@@ -218,12 +218,6 @@ def test_finding_9_a_link_under_the_name_of_an_output(run, prints, files):
     assert not (files / "ledger").exists()
 
 
-def test_sparse_and_clipped_input(prints, files):
-    prints(f"build sparse.npz ix {STAIRCASE}")
-    prints("query ix sparse.npz -k 1")
-    prints(f"build far.npy clipped {STAIRCASE} --clip")
-
-
 def test_wrong_index_directories(run, files):
     fails(run("info nowhere"), "nowhere")
     (files / "empty").mkdir()

@@ -40,7 +40,6 @@ def struck(name, handler="default_int_handler"):
     [
         "dpindex.cli",
         "typer",
-        pytest.param("numpy.linalg", marks=pytest.mark.slow),
         pytest.param("dpindex.mechanism.method_table", marks=pytest.mark.slow),
     ],
 )

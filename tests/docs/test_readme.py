@@ -3,12 +3,11 @@
 import re
 
 import pytest
-from helpers.documents import ROOT, blocks, inline_code, paste, prose
+from helpers.documents import ROOT, inline_code, paste, prose
 
 import dpindex as dpi
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = blocks(TEXT)
 
 
 def test_it_is_short():

@@ -33,7 +33,6 @@ LOSSY = [
     "ROT12,Flat",
     "IVF16,Flat",
     "IVF16,PQ12x4fs",
-    "OPQ6,IVF8,PQ6",
     "HNSW16",
     "ROT12,HNSW16,SQ8",
 ]

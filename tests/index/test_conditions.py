@@ -9,7 +9,7 @@ import pytest
 from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec, folded
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpindex.index.filters import kept_rows
@@ -194,6 +194,7 @@ def _exact(value):
 
 @pytest.mark.parametrize("kind", _TYPES)
 @given(data=st.data())
+@settings(max_examples=50)
 def test_comparisons_are_those_of_exact_fractions(kind, data):
     values = data.draw(st.lists(_values(kind) | st.none(), min_size=1, max_size=6))
     literal = data.draw(_LITERALS | st.sampled_from([v for v in values if v is not None] or [0]))

@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pytest
 from helpers.made_datasets import uniform
-from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec
 
@@ -86,32 +85,6 @@ def test_an_index_is_a_dictionary_of_codes(index):
     assert np.int64(3) in numbers
     assert True not in numbers
     assert "3" not in numbers
-
-
-def test_a_replacement_is_a_second_release(index, tmp_path):
-    ledger = dpi.Ledger(tmp_path / "ledger")
-    names = index.ids.tolist()
-    before = index.codes.stored.copy()
-    index.save(tmp_path / "i")  # a ledger counts releases that last
-    payload = {"t&": ["x", "y"], "score": [1, 2]}
-    given = {"payload": payload, "ledger": ledger, "upsert": True}
-    with refuses("second release"):
-        index.add(VECTORS[:2], [names[0], "new"], **given)
-    assert np.array_equal(index.codes.stored, before)
-    assert not ledger.path.exists()
-    index.add(VECTORS[:2], [names[0], "new"], allow_rerelease=True, **given)
-    assert list(index) == [*names[1:], names[0], "new"]
-    assert np.array_equal(index.codes.stored[:11], before[1:])
-    with refuses("second release"):
-        index.add(VECTORS[:1], ["new"], upsert=True)
-    index.add(VECTORS[:1], ["new"], upsert=True, ledger=ledger, allow_rerelease=True)
-    assert [(t.ids, t.releases) for t in ledger.totals()] == [(1, 2), (1, 1)]
-    with refuses("twice in the input"):
-        index.add(VECTORS[:2], ["a", "a"], upsert=True)
-    with refuses("give every vector an id"):
-        index.add(VECTORS[:2], None, upsert=True)
-    index.save(tmp_path / "i")
-    assert dpi.open(tmp_path / "i").codes.to_bytes() == index.codes.to_bytes()
 
 
 def test_pickles(index):

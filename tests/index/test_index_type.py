@@ -44,18 +44,6 @@ def test_rotation_keeps_cosines():
     assert mine.scores == pytest.approx(theirs.scores, abs=0.01)
 
 
-@pytest.mark.slow
-def test_grows_and_is_kept(tmp_path):
-    index, base = index_of("IVF16,SQ8", rows=600)
-    first = index.search(base[:5])
-    index.add(low_rank(2000, seed=3))
-    assert index.search(base[:5], k=3000).ids.shape == (5, 2600)
-    index.save(tmp_path / "index")
-    opened = PrivateIndex.open(tmp_path / "index")
-    assert opened.index_type == "IVF16,SQ8"
-    assert opened.search(base[:5]).ids.shape == first.ids.shape
-
-
 def test_too_few_to_train():
     index, base = index_of("PQ8", rows=100)
     with refuses("needs at least 256"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.made_datasets import uniform
 from helpers.processes import python
-from helpers.refusals import refuses
+from helpers.refusals import interrupted_at, refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec, designed, needed
 from scipy import sparse
@@ -388,15 +388,11 @@ def test_ctrl_c_between_blocks_does_not_shift_rows(index_type, after, monkeypatc
     np.testing.assert_allclose(hits.unbiased[:, 0], 0, atol=1e-2)
 
 
-def test_ctrl_c_while_rows_are_removed_changes_nothing(monkeypatch):
+def test_ctrl_c_while_rows_are_removed_changes_nothing():
     index = _filled("none-oporp")
     index.search(_vectors(1))
     before = _state(index)
-    interrupt = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # noqa: E731
-    with monkeypatch.context() as patch:
-        patch.setattr("dpindex.storage.code_store.RowParts.where", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            index.remove([3])
+    interrupted_at("dpindex.storage.code_store.RowParts.where", lambda: index.remove([3]))
     assert _state(index) == before
     assert index.search(_vectors(60)[3], k=1).ids.tolist() == [[3]]
 
@@ -404,17 +400,10 @@ def test_ctrl_c_while_rows_are_removed_changes_nothing(monkeypatch):
 @pytest.mark.parametrize(
     "place", ["dpindex.storage.code_store.Ids.append", "dpindex.storage.code_store.appended"]
 )
-def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(place, monkeypatch):
+def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(place):
     index = _filled("none-oporp")
     before = _state(index)
-    with monkeypatch.context() as patch:
-
-        def interrupted(*_):
-            raise KeyboardInterrupt
-
-        patch.setattr(place, interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            index.add(_vectors(5, seed=3))
+    interrupted_at(place, lambda: index.add(_vectors(5, seed=3)))
     assert _state(index) == before
     extra = _vectors(5, seed=4)
     index.add(extra)

@@ -146,11 +146,6 @@ def test_rows_follow_the_order_of_adding_and_ids_name_them():
     assert hits.exact.all()
 
 
-def test_a_dataset_brings_its_ids():
-    dataset = as_dataset(as_source(X[::-1])).with_labels(np.arange(N)[::-1])
-    _check(_index().search(Q, K, candidates=N, rerank=dataset), "cosine")
-
-
 def test_what_is_not_answered_comes_last_in_the_order_of_the_codes():
     index = _index()
     found = index.search(Q, 30)

@@ -1,8 +1,6 @@
 """A published index answers as the index itself does."""
 
-import re
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,7 +102,8 @@ def test_hits_are_those_of_the_index(name, made):
     own = MILVUS if "Milvus" in type(served.database).__name__ else SQL
     pairs = [(None, None), *zip(FILTERS, own, strict=True), (few, few), (few, set(few))]
     for filter_, there in pairs:
-        for asked in (Q, codes):
+        rows = slice(None if filter_ is None else 9)
+        for asked in (Q[rows], codes.take(rows)):
             here = index.search(asked, 10, filter=filter_)
             # Distances of private queries are whole numbers, so many are equal.
             options = [{"filter": filter_}]
@@ -243,14 +242,8 @@ class TestCollectors(CollectorContract):
         served[-1].close()
 
 
-@pytest.mark.parametrize("place", [PLACES[0], PLACES[-1]])  # a file, and a server
+@pytest.mark.parametrize("place", PLACES[:1])
 def test_the_page_runs_as_it_is_typed(place, tmp_path):
-    page = section("databases.md", "## Publish and search")
-    books = address(tmp_path, place)
-    if place != "postgresql":
-        books = f"books{Path(place).suffix}"
-    page = page.replace("books.db", books)
-    page = re.sub(r"(?<= )(postgresql://\S+)", r"'\1'", page)  # in a shell
-    said = "".join(typed(page, tmp_path))
-    assert f"{books}, collection books: 20000 codes" in said
+    said = "".join(typed(section("databases.md", "## Publish and search"), tmp_path))
+    assert "books.db, collection books: 20000 codes" in said
     assert said.count("±") == 16  # the heading, and five hits of each query

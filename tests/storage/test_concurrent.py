@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers.commands import fails
 from helpers.made_datasets import low_rank, uniform
+from helpers.refusals import interrupt
 from helpers.specs import attribute_spec
 
 from dpindex import Ledger, PrivateIndex, Privatizer
@@ -85,10 +86,6 @@ STOPS = {
 }
 
 
-def _interrupted():
-    raise KeyboardInterrupt
-
-
 ADD = "add ix x.npy --ids ids0.txt --ledger ledger"
 
 
@@ -147,7 +144,7 @@ class TestDenoise:
         def stop(command):
             with monkeypatch.context() as patch:
                 for module in (private_index, targets):
-                    patch.setattr(module, "fit_denoiser", lambda *_: _interrupted())
+                    patch.setattr(module, "fit_denoiser", interrupt)
                 assert run(command)[0] == 130
 
         return stop

@@ -12,15 +12,13 @@ from typing import Any
 
 import pytest
 from helpers.made_datasets import uniform
+from helpers.refusals import interrupted_at
 from helpers.releases import build, filled_index, write_codes
 from helpers.specs import attribute_spec
 
 import dpindex as dpi
-from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.history import History
-from dpindex.storage.journal import PrivateFolder
 from dpindex.storage.manifest import Settings
-from dpindex.storage.targets import IndexTarget
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="looks at calls of POSIX systems")
 
@@ -28,6 +26,11 @@ SPEC = attribute_spec("dp-oporp-staircase", 8, k=8, epsilon=2.0)
 INDEX = Settings(SPEC, "ip")
 VECTORS = uniform(24, 8)
 IDS = [f"person-{row}" for row in range(24)]
+
+
+PUBLISH = "dpindex.storage.targets.IndexTarget.publish_files"
+RENAME = "dpindex.storage.journal.PrivateFolder.publish"
+GROW = "dpindex.storage.directory.IndexDirectory.publish_staged"
 
 
 class Calls:
@@ -128,29 +131,18 @@ def test_names_of_what_was_drawn_are_on_the_disk_before_it_is_published(calls, t
     assert any(event[0] == "sync" for event in events[last + 1 : end])
 
 
-def test_what_was_released_is_known_before_its_codes_are_seen(tmp_path, monkeypatch):
+def test_what_was_released_is_known_before_its_codes_are_seen(tmp_path):
     """Stopped at the last step of a build, and at that of an ``add`` and of a first save."""
-
-    def stopped(*_):
-        raise KeyboardInterrupt
-
     index = filled_index(SPEC, VECTORS, metric="ip")
-    with monkeypatch.context() as patch:
-        patch.setattr(IndexTarget, "publish_files", stopped)
-        patch.setattr(PrivateFolder, "publish", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            build(tmp_path / "built", INDEX, VECTORS)
-        with pytest.raises(KeyboardInterrupt):
-            index.save(tmp_path / "saved")
+    interrupted_at(PUBLISH, lambda: build(tmp_path / "built", INDEX, VECTORS))
+    interrupted_at(RENAME, lambda: index.save(tmp_path / "saved"))
     for name in ("built", "saved"):
         assert not (tmp_path / name).exists()
         assert len(History.read(tmp_path / name).rows) == 24
     build(tmp_path / "built", INDEX, VECTORS)
     index = dpi.open(tmp_path / "built")
     index.add(-VECTORS)
-    monkeypatch.setattr(IndexDirectory, "publish_staged", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        index.save(tmp_path / "built")
+    interrupted_at(GROW, lambda: index.save(tmp_path / "built"))
     assert len(History.read(tmp_path / "built").rows) == 48
 
 

@@ -508,22 +508,6 @@ def test_a_worker_needs_the_memory_of_a_segment(tmp_path):
     assert most < 10 << 20  # the shard has 30 MB of vectors
 
 
-def test_codebooks(data, tmp_path):
-    """The codewords lie in the target; a codebook of private vectors is refused first."""
-    shared = dpi.Codebook(vectors(ROWS)[:50])
-    book = dpi.Codebook(np.random.default_rng(0).normal(size=(50, DIM)))
-    made = {"method": "record-codebook", "dim": DIM, "epsilon": 3.0, "adjacency": dpi.record()}
-    with refuses("50 of the 50 codewords are private vectors too"):
-        build_index(opened(data), tmp_path / "index", dpi.Spec(**made, codebook=shared))
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["data"]
-    build_index(opened(data), tmp_path / "index", dpi.Spec(**made, codebook=book))
-    index = dpi.open(tmp_path / "index")
-    assert index.spec.codebook == book
-    assert len(index) == ROWS
-    terms = Terms(skip_leak_check=True)
-    build_index(opened(data), tmp_path / "open", dpi.Spec(**made, codebook=shared), terms=terms)
-
-
 def published_paths(target):
     return {file.relative_to(target).as_posix() for file in target.rglob("*") if file.is_file()}
 

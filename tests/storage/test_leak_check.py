@@ -146,7 +146,6 @@ def made(kind, count, dim):
         ("positive", 200, 12, 10),
         ("positive", 1000, 300, 40),
         ("narrow", 8000, 6, 40),
-        ("clusters", 12000, 16, 5),
         ("clusters", 4000, 16, 200),
         ("repeated", 600, 24, 20),
     ],

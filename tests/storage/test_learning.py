@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.made_datasets import bucket_at, uniform
+from helpers.refusals import interrupted_at
 from helpers.releases import dataset_of, filled_index
 from helpers.specs import attribute_spec
 
@@ -15,7 +16,7 @@ from dpindex.integrations.accepted import Submission
 from dpindex.integrations.collector import Collector
 from dpindex.storage.manifest import Settings
 from dpindex.storage.release import Terms
-from dpindex.storage.targets import IndexOptions, IndexTarget, build_index
+from dpindex.storage.targets import IndexOptions, build_index
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -94,13 +95,10 @@ def test_an_interrupted_build_keeps_what_it_had_learned(tmp_path, monkeypatch):
     terms = Terms(dpi.Ledger(tmp_path / "ledger"))
     dataset = dataset_of(vectors(), ids=IDS, rows=70)
 
-    def stop(*_):
-        raise KeyboardInterrupt
+    def built():
+        build_index(dataset, place, SPEC, None, terms)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(IndexTarget, "publish_files", stop)
-        with pytest.raises(KeyboardInterrupt):
-            build_index(dataset, place, SPEC, None, terms)
+    interrupted_at("dpindex.storage.targets.IndexTarget.publish_files", built)
     (staged,) = tmp_path.glob("index.unpublished/*/calibration/*.table")
     before = staged.read_bytes()
 
@@ -110,7 +108,7 @@ def test_an_interrupted_build_keeps_what_it_had_learned(tmp_path, monkeypatch):
         return replace(found, total=found.total + 1e-9)
 
     monkeypatch.setattr("dpindex.storage.targets.learned", another)
-    build_index(dataset, place, SPEC, None, terms)
+    built()
     (published,) = place.glob("calibration/*.table")
     assert published.read_bytes() == before
     assert dpi.PrivateIndex.open(place).calibration is not None
