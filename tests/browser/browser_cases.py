@@ -8,11 +8,10 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from helpers.streams import Scripted
 
 from dpindex import Codebook, Privatizer, Spec, record
@@ -24,13 +23,13 @@ SIZES = ((2, 1), (7, 3), (1000, 5), (65536, 1), (65536, 65535))
 ROWS = 60
 
 
-def base64_of(array: npt.NDArray[Any]) -> str:
+def base64_of(array):
     """Return the bytes of an array, little-endian, in base64."""
     little = array.astype(array.dtype.newbyteorder("<"))
     return base64.b64encode(little.tobytes()).decode()
 
 
-def spec_of(codewords: npt.NDArray[Any], epsilon: float, subset: int | None = None) -> Spec:
+def spec_of(codewords, epsilon, subset=None):
     """Return a spec of ``record-codebook`` with this codebook."""
     book = Codebook(codewords)
     return Spec(
@@ -43,9 +42,7 @@ def spec_of(codewords: npt.NDArray[Any], epsilon: float, subset: int | None = No
     )
 
 
-def symbols_of(
-    spec: Spec, vectors: npt.NDArray[Any], words: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.uint16]:
+def symbols_of(spec, vectors, words):
     """Return the symbols that secret words, shape (n, 3), make of vectors, shape (n, dim)."""
     privatizer = Privatizer(spec)
     symbols = []
@@ -56,9 +53,7 @@ def symbols_of(
     return np.array(symbols, dtype=np.uint16)
 
 
-def encoding(
-    spec: Spec, vectors: npt.NDArray[np.float64], words: npt.NDArray[np.uint64]
-) -> dict[str, str]:
+def encoding(spec, vectors, words):
     """Return one case: spec, codebook, vectors, secret words, and the symbols they become.
 
     Of the similarities there are the sums, each similarity times 1 + the number of its codeword.
@@ -75,7 +70,7 @@ def encoding(
     }
 
 
-def law_cases() -> Iterator[dict[str, Any]]:
+def law_cases():
     """Yield chances of a uniform symbol, times 2^64."""
     for size, subset in SIZES:
         for epsilon in EPSILONS:
@@ -83,7 +78,7 @@ def law_cases() -> Iterator[dict[str, Any]]:
             yield {**terms, "uniform": str(uniform_share(size, epsilon, subset))}
 
 
-def hard_vectors(rng: np.random.Generator, dim: int) -> npt.NDArray[np.float64]:
+def hard_vectors(rng, dim):
     """Return vectors of every size, with ties, zeros and subnormal numbers, shape (ROWS, dim)."""
     vectors = rng.normal(size=(ROWS, dim)) * 10.0 ** rng.integers(-300, 300, (ROWS, 1))
     vectors[0] = 0.0
@@ -96,7 +91,7 @@ def hard_vectors(rng: np.random.Generator, dim: int) -> npt.NDArray[np.float64]:
     return vectors
 
 
-def _halfway(rng: np.random.Generator, dim: int) -> npt.NDArray[np.float64]:
+def _halfway(rng, dim):
     """Return a vector of halves of a grid step, whose direction tells how they are rounded."""
     while True:
         steps = rng.integers(-(2**20), 2**20 - 1, dim) + 0.5
@@ -108,7 +103,7 @@ def _halfway(rng: np.random.Generator, dim: int) -> npt.NDArray[np.float64]:
             return steps / 2**20
 
 
-def hard_words(rng: np.random.Generator, spec: Spec) -> npt.NDArray[np.uint64]:
+def hard_words(rng, spec):
     """Return secret words, a third of them at the ends of outcomes, shape (ROWS, 3)."""
     law = spec.law
     words = rng.integers(0, ONE - 1, (ROWS, 3), np.uint64, endpoint=True)
@@ -123,7 +118,7 @@ def hard_words(rng: np.random.Generator, spec: Spec) -> npt.NDArray[np.uint64]:
     return words
 
 
-def encoding_cases() -> Iterator[dict[str, str]]:
+def encoding_cases():
     """Yield small codebooks, one with tied codewords, and vectors that are hard to round."""
     rng = np.random.default_rng(27)
     for size, dim, epsilon, subset in ((9, 4, 1.0, 2), (40, 3, 3.0, 36), (33, 17, 6.0, 1)):
@@ -134,14 +129,14 @@ def encoding_cases() -> Iterator[dict[str, str]]:
         yield encoding(spec, hard_vectors(rng, dim), hard_words(rng, spec))
 
 
-def refused_cases() -> Iterator[dict[str, Any]]:
+def refused_cases():
     """Yield specs, or a codebook or limit beside one, that every encoder must refuse."""
     codewords = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)
     good = spec_of(codewords, 2.0, 3).to_dict()
     given = base64_of(codewords)
     named = good["codebook"]
 
-    def case(why: str, text: str, codebook: str = given, limit: float = 2.0) -> dict[str, Any]:
+    def case(why, text, codebook=given, limit=2.0):
         return {"why": why, "text": text, "codebook": codebook, "max_epsilon": limit}
 
     changes: dict[str, Sequence[Any]] = {
@@ -204,7 +199,7 @@ def refused_cases() -> Iterator[dict[str, Any]]:
     yield case("epsilon is above the limit", text, given, 1.99)
 
 
-def all_cases() -> dict[str, Any]:
+def all_cases():
     """Return the content of ``tests/browser/cases.json``."""
     return {
         "laws": list(law_cases()),

@@ -12,7 +12,6 @@ later; it gives the index and what saves it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,21 +41,19 @@ class CollectorContract:
     """Codes are accepted once, under one id each, durably, and searches find them."""
 
     @pytest.fixture(params=SPECS)
-    def filled(self, request: pytest.FixtureRequest) -> dpi.PrivateIndex:
+    def filled(self, request):
         index = dpi.PrivateIndex(SPECS[request.param])
         names = [f"old{i}" for i in range(OLD)]
         index.add(X[:OLD], names, payload={"year": [1999] * OLD})
         return index
 
-    def left_over(self, folder: Path, codes: dpi.Codes) -> None:
+    def left_over(self, folder, codes):
         """Leave two codes as a collector that was killed leaves them."""
         accepted = Accepted(folder / "log")
         assert accepted.add([Submission(codes, np.array(["a", "b"]))], []) == ["stored"]
         accepted.close()
 
-    def test_codes_are_collected(
-        self, opened: Opened, filled: dpi.PrivateIndex, tmp_path: Path
-    ) -> None:
+    def test_codes_are_collected(self, opened, filled, tmp_path):
         codes = dpi.Privatizer(filled.spec).privatize(X[OLD:])
         index, save = opened()
         with Collector(index, tmp_path / "log", save) as collector:
@@ -81,9 +78,7 @@ class CollectorContract:
         years = dict(zip(hits.ids[0].tolist(), hits.payload["year"].to_pylist(), strict=True))
         assert (years["it's new"], years["old0"]) == (None, 1999)
 
-    def test_what_a_killed_collector_accepted_is_put_there_once(
-        self, opened: Opened, filled: dpi.PrivateIndex, tmp_path: Path
-    ) -> None:
+    def test_what_a_killed_collector_accepted_is_put_there_once(self, opened, filled, tmp_path):
         codes = dpi.Privatizer(filled.spec).privatize(X[OLD : OLD + 2])
         for _ in range(2):  # the second time it is there already
             self.left_over(tmp_path, codes)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from langchain_core.stores import InMemoryStore
 
 STAGES = ("before", "within", "after")
@@ -14,26 +11,26 @@ STAGES = ("before", "within", "after")
 class FailingStore(InMemoryStore):
     """Keeps values in memory; calls are counted down until one fails, once."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.calls_left = 0
         self.stage = "before"
 
-    def fail(self, calls: int = 1, stage: str = "before") -> None:
+    def fail(self, calls=1, stage="before"):
         """Let that call from now on fail."""
         self.calls_left = calls
         self.stage = stage
 
-    def mget(self, keys: Sequence[str]) -> list[Any]:
+    def mget(self, keys):
         return self._called(super().mget, keys)
 
-    def mset(self, key_value_pairs: Sequence[tuple[str, Any]]) -> None:
+    def mset(self, key_value_pairs):
         self._called(super().mset, key_value_pairs)
 
-    def mdelete(self, keys: Sequence[str]) -> None:
+    def mdelete(self, keys):
         self._called(super().mdelete, keys)
 
-    def _called(self, method: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> Any:
+    def _called(self, method, items):
         self.calls_left -= 1
         fails = self.calls_left == 0
         if fails and self.stage == "before":

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,18 +35,18 @@ LAW = SKETCH.law
 """Worked out before the forks."""
 
 
-def dataset(vectors: Any) -> Any:
+def dataset(vectors):
     return dataset_of(vectors, ids=IDS, rows=12)
 
 
 class BuiltFolder(Case):
-    def terms(self, allow_rerelease: bool) -> Terms:
+    def terms(self, allow_rerelease):
         return Terms(self.ledger, allow_rerelease)
 
-    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+    def run(self, vectors=VECTORS, allow_rerelease=False):
         build_index(dataset(vectors), self.place, SPEC, None, self.terms(allow_rerelease))
 
-    def published(self) -> bytes | None:
+    def published(self):
         if not self.place.exists():
             return None
         index = dpi.PrivateIndex.open(self.place)
@@ -61,7 +59,7 @@ class UncountedFolder(BuiltFolder):
 
     counts = False
 
-    def terms(self, allow_rerelease: bool) -> Terms:
+    def terms(self, allow_rerelease):
         return Terms()
 
 
@@ -70,31 +68,31 @@ class Stored(BuiltFolder):
 
     keeps_threads = True
 
-    def prepare(self) -> None:
+    def prepare(self):
         self.place.mkdir()
 
-    def move_away(self) -> None:
+    def move_away(self):
         super().move_away()
         self.place.mkdir()
 
-    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+    def run(self, vectors=VECTORS, allow_rerelease=False):
         private = self.folder / "keys.unpublished"
         options = IndexOptions(private=private)
         url = f"file://{self.place}"
         build_index(dataset(vectors), url, SPEC, options, self.terms(allow_rerelease))
 
-    def published(self) -> bytes | None:
+    def published(self):
         if not (self.place / "manifest.json").exists():
             return None
         return super().published()
 
 
 class WrittenCodes(Case):
-    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+    def run(self, vectors=VECTORS, allow_rerelease=False):
         terms = Terms(self.ledger, allow_rerelease)
         release(dataset(vectors), CodesFile(self.place, SPEC), terms)
 
-    def published(self) -> bytes | None:
+    def published(self):
         if not self.place.exists():
             return None
         codes = codes_from_bytes(self.place.read_bytes())
@@ -105,10 +103,10 @@ class WrittenCodes(Case):
 
 
 class Sketch(Case):
-    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+    def run(self, vectors=VECTORS, allow_rerelease=False):
         build_sketch(dataset(vectors), self.place, SKETCH, Terms(self.ledger, allow_rerelease))
 
-    def published(self) -> bytes | None:
+    def published(self):
         if not self.place.exists():
             return None
         assert RaceSketch.open(self.place).spec == SKETCH
@@ -120,24 +118,24 @@ class Grown(Case):
 
     ends_with = (0,)
 
-    def prepare(self) -> None:
+    def prepare(self):
         index = filled_index(SPEC, VECTORS[:3], ["x", "y", "z"])
         index.save(self.place)
         shutil.copytree(self.place, self.folder / "before")
 
-    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+    def run(self, vectors=VECTORS, allow_rerelease=False):
         with dpi.PrivateIndex.changing(self.place, _busy) as index:
             if IDS[0] not in index:  # a growth that was sealed is finished by who opens it
                 index.add(vectors, IDS, ledger=self.ledger, allow_rerelease=allow_rerelease)
 
-    def published(self) -> bytes | None:
+    def published(self):
         index = dpi.PrivateIndex.open(self.place)
         assert len(index) in (3, ROWS + 3)
         if len(index) == 3:
             return None
         return index.codes.take(slice(3, None)).to_bytes()
 
-    def move_away(self) -> None:
+    def move_away(self):
         """The index is served elsewhere, and a copy from before takes its place."""
         shutil.move(self.place, self.folder / "served")
         shutil.copytree(self.folder / "before", self.place)
@@ -146,7 +144,7 @@ class Grown(Case):
 class Replaced(Grown):
     """Vectors that take the place of others, with a ledger that does not know these."""
 
-    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+    def run(self, vectors=VECTORS, allow_rerelease=False):
         with dpi.PrivateIndex.changing(self.place, _busy) as index:
             if IDS[0] not in index:
                 options = {"ledger": self.ledger, "allow_rerelease": allow_rerelease}
@@ -159,12 +157,12 @@ class GrownAlone(Grown):
     counts = False
     ends_with = (0, 2)
 
-    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+    def run(self, vectors=VECTORS, allow_rerelease=False):
         with dpi.PrivateIndex.changing(self.place, _busy) as index:
             index.add(vectors)
             index.save(self.place)
 
-    def prepare(self) -> None:
+    def prepare(self):
         index = filled_index(SPEC, -VECTORS[:3])
         index.save(self.place)
         shutil.copytree(self.place, self.folder / "before")
@@ -175,24 +173,22 @@ class Saved(Case):
 
     counts = False
 
-    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+    def run(self, vectors=VECTORS, allow_rerelease=False):
         index = filled_index(SPEC, vectors, IDS)
         index.save(self.place)
 
-    def published(self) -> bytes | None:
-        return BuiltFolder.published(self)  # type: ignore[arg-type]
+    def published(self):
+        return BuiltFolder.published(self)
 
 
-def _busy() -> None:
+def _busy():
     raise InputError("another process writes; this one does not wait.")
 
 
 class TestBuiltFolder(ReleaseFaults):
     case = BuiltFolder
 
-    def test_h1_a_finished_index_holds_codes_and_nothing_of_the_release(
-        self, tmp_path: Path
-    ) -> None:
+    def test_h1_a_finished_index_holds_codes_and_nothing_of_the_release(self, tmp_path):
         case = self.made(tmp_path)
         case.run()
         files = {path.relative_to(case.place).parts[0] for path in case.place.rglob("*")}
@@ -241,7 +237,7 @@ class TestStored(ReleaseFaults):
     keeps_names = False  # what a real bucket takes is durable; a folder in its place is not
 
     @pytest.fixture(autouse=True)
-    def _folders_as_buckets(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _folders_as_buckets(self, monkeypatch):
         store = pytest.importorskip("obstore.store")
         opened_at = store.from_url
         monkeypatch.setattr(store, "from_url", lambda url: opened_at(url, mkdir=True))
@@ -258,18 +254,18 @@ KILLED_AT = 19
 class TestUnfinished:
     """A release that was killed while it was drawn."""
 
-    def killed(self, kind: type[Case], folder: Path) -> Case:
+    def killed(self, kind, folder):
         folder.mkdir(exist_ok=True)
         case = kind(folder)
 
-        def attempt() -> None:
+        def attempt():
             with watched(KILLED_AT, kill):
                 case.run()
 
         assert in_child(attempt) == 9
         return case
 
-    def test_a_copy_is_refused(self, tmp_path: Path, kind: type[Case]) -> None:
+    def test_a_copy_is_refused(self, tmp_path, kind):
         case = self.killed(kind, tmp_path / "a")
         shutil.copytree(tmp_path / "a", tmp_path / "b")
         copy = kind.__new__(kind)
@@ -288,9 +284,7 @@ class TestUnfinished:
         assert in_child(case.run) == 0
         check_whole(case)
 
-    def test_h7_the_content_decides_what_is_the_same_release(
-        self, tmp_path: Path, kind: type[Case]
-    ) -> None:
+    def test_h7_the_content_decides_what_is_the_same_release(self, tmp_path, kind):
         case = self.killed(kind, tmp_path)
         changed = VECTORS.copy()
         changed[-1, -1] = -changed[-1, -1]
@@ -300,11 +294,11 @@ class TestUnfinished:
         check_whole(case)
 
 
-def test_f2_a_token_whose_codes_are_gone_is_spent(tmp_path: Path) -> None:
+def test_f2_a_token_whose_codes_are_gone_is_spent(tmp_path):
     """Killed after the rename; the index is moved; then a second release is booked as one."""
     case = BuiltFolder(tmp_path)
 
-    def killed() -> None:
+    def killed():
         dpi_journal = "dpindex.storage.journal"
         __import__(dpi_journal, fromlist=["Journal"]).Journal.end = lambda _: kill()
         case.run()
@@ -324,13 +318,13 @@ def test_f2_a_token_whose_codes_are_gone_is_spent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ledger", [True, False])
-def test_f2_what_is_drawn_and_gone_is_not_drawn_again(tmp_path: Path, ledger: bool) -> None:
+def test_f2_what_is_drawn_and_gone_is_not_drawn_again(tmp_path, ledger):
     case = BuiltFolder(tmp_path) if ledger else UncountedFolder(tmp_path)
 
-    def killed() -> None:
+    def killed():
         from dpindex.storage.journal import Journal
 
-        Journal.end = lambda _: kill()  # type: ignore[method-assign]
+        Journal.end = lambda _: kill()
         case.run()
 
     assert in_child(killed) == 9
@@ -345,16 +339,16 @@ def test_f2_what_is_drawn_and_gone_is_not_drawn_again(tmp_path: Path, ledger: bo
         check_nothing_left(case)
 
 
-def check_nothing_left(case: Case) -> None:
+def check_nothing_left(case):
     assert not list(case.folder.rglob("*.unpublished"))
 
 
-def test_f2_the_ledger_remembers_what_its_journal_forgot(tmp_path: Path) -> None:
+def test_f2_the_ledger_remembers_what_its_journal_forgot(tmp_path):
     """Files of the private folder go back to when nothing was drawn; the folder itself stays."""
     case = BuiltFolder(tmp_path)
 
-    def killed() -> None:
-        IndexTarget.publish_files = lambda *_: kill()  # type: ignore[method-assign]
+    def killed():
+        IndexTarget.publish_files = lambda *_: kill()
         case.run()
 
     assert in_child(killed) == 9
@@ -368,7 +362,7 @@ def test_f2_the_ledger_remembers_what_its_journal_forgot(tmp_path: Path) -> None
     assert case.releases() == [(ROWS, 1)]
 
 
-def test_a_ledger_takes_an_index_with_a_folder(tmp_path: Path) -> None:
+def test_a_ledger_takes_an_index_with_a_folder(tmp_path):
     ledger = dpi.Ledger(tmp_path / "ledger")
     index = dpi.PrivateIndex(SPEC)
     with refuses(r"save the index to a folder first \(index.save"):
