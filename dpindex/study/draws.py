@@ -58,8 +58,8 @@ class NoisyProjections:
     def of_near(self, rows: Integers) -> Codes:
         """Return a code of each near rank of some queries, query by query."""
         every = np.arange(self._population.near.shape[1])
-        made = self._population.near_vectors(rows, every)
-        return self._privatizer.privatize(made.vectors)
+        made, _ = self._population.near_vectors(rows, every)
+        return self._privatizer.privatize(made)
 
 
 def noisy_codes(privatizer: Privatizer, vectors: Vectors, rounds: int) -> Codes:
@@ -96,7 +96,9 @@ class SymbolDraws:
     def of_vectors(self, rounds: int) -> Codes:
         """Return ``rounds`` codes of each vector: of all in a first round, then in a second one."""
         population = self._population
-        scored = self._scored(population.labels, self._of_vectors)
+        scored = self._scored(
+            population.labels, lambda some: self._project(population.vectors[some])
+        )
         return self._codes(self._drawn("vectors", scored, rounds).T)
 
     def of_queries(self, rows: Integers) -> Codes:
@@ -122,25 +124,14 @@ class SymbolDraws:
         for rows in row_blocks(len(labels), _MAX_SCORES // self._law.size):
             yield scores(rows), self._are_of(labels[rows])
 
-    def _of_vectors(self, rows: slice) -> Floats:
-        """Return scores of all codewords for some vectors."""
-        return self._project(self._population.vectors[rows])
-
-    def _of_near(self, rows: Integers, of_queries: Floats) -> tuple[Floats, Integers]:
-        """Return scores for near ranks of some queries, and the groups that these are made towards.
-
-        ``of_queries`` are the scores for the queries.
-        """
-        made = self._population.near_vectors(rows, self._middle)
-        return self._project(made.vectors), made.towards
-
     def _scored_near(self, rows: Integers) -> Iterator[_Scored]:
         population = self._population
         shared = len(self._middle)
         for block in row_blocks(len(rows), _MAX_SCORES // self._law.size // shared):
             asked = rows[block]
             of_queries = self._project(population.queries[asked])
-            scores, towards = self._of_near(asked, of_queries)
+            made, towards = population.near_vectors(asked, self._middle)
+            scores = self._project(made)
             of_asked = self._are_of(population.asked_labels[asked])
             own = np.repeat(of_asked, shared, axis=0)
             if population.codewords is not None:
@@ -174,25 +165,7 @@ class SymbolDraws:
 
 
 class NearestDraws(SymbolDraws):
-    """Symbols that are one of the nearest codewords, or any.
-
-    Scores are linear, so those for near ranks are sums of those for queries and vectors.
-    """
-
-    def _of_vectors(self, rows: slice) -> Floats:
-        known = self._population.scores
-        digest = self._law.codebook.digest
-        if digest not in known:
-            known[digest] = self._project(self._population.vectors)
-        return known[digest][rows]
-
-    def _of_near(self, rows: Integers, of_queries: Floats) -> tuple[Floats, Integers]:
-        population = self._population
-        sources, *weights = population.near_weights(rows, self._middle)
-        of_query, of_farther = (weight[:, None].astype(np.float32) for weight in weights)
-        scores = np.repeat(of_queries, len(self._middle), axis=0) * of_query
-        scores += self._of_vectors(slice(None))[sources] * of_farther
-        return scores, population.labels[sources]
+    """Symbols that are one of the nearest codewords, or any."""
 
     def _drawn(self, name: str, scored: Iterable[_Scored], rounds: int) -> Integers:
         known = self._population.lists

@@ -595,13 +595,18 @@ def test_vectors_of_near_ranks_lie_where_they_should(sample):
         population = Population(sample, N, 40, metric=metric)
         rows = np.arange(3, 9)
         every = np.arange(population.near.shape[1])
-        made = population.near_vectors(rows, every).vectors.reshape(6, -1, DIM).astype(np.float64)
+        made = population.near_vectors(rows, every)[0].reshape(6, -1, DIM).astype(np.float64)
         asked = population.queries[rows, None].astype(np.float64)
         distances = ((made - asked) ** 2).sum(axis=2) / 2
         if metric == "cosine":
             norms = np.linalg.norm(made, axis=2) * np.linalg.norm(asked, axis=2)
             distances = 1 - (made * asked).sum(axis=2) / norms
-        assert_allclose(distances, population.near[rows], rtol=0.01, atol=1e-6)
+        wanted = population.near[rows]
+        # Values that leave the range of the sample are clipped, and a vector is then nearer.
+        clipped = ((made <= sample.min()) | (made >= sample.max())).any(axis=2)
+        assert clipped.mean() < 0.25
+        assert_allclose(distances[~clipped], wanted[~clipped], rtol=0.01, atol=1e-6)
+        assert_allclose(distances[clipped], wanted[clipped], rtol=0.05)
         assert made.min() >= sample.min()
         assert made.max() <= sample.max()
 
@@ -614,7 +619,7 @@ def test_near_vectors_of_sparse_ones_have_whole_attributes():
     population = Population(scipy.sparse.csr_matrix(words, dtype=np.float32), 8000, 40)
     rows = np.arange(6)
     ranks = np.arange(population.near.shape[1])
-    made = population.near_vectors(rows, ranks).vectors
+    made, _ = population.near_vectors(rows, ranks)
     assert set(made.data) == {1.0}
     cosines = made.multiply(population.queries[np.repeat(rows, len(ranks))]).sum(axis=1).A1
     for part in (made, population.queries[np.repeat(rows, len(ranks))]):
