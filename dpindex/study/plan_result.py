@@ -291,7 +291,7 @@ class Plan:
         share = measure.of(self.best.found(self.query))
         if self.best.test is None:
             return share, share
-        return self.best.test.range_of(share, self.query)
+        return self.best.test.range_of(share)
 
     @property
     def expected(self) -> str:

@@ -477,7 +477,7 @@ class _Planner:
         rows = [
             predicted_rows(spec, tested, COUNTED_ROUNDS, ladder, 0.0)[0] for tested in (part, whole)
         ]
-        return SelfTest.of(queries, *rows)
+        return SelfTest.of(queries, *(row.found(self._goal.query) for row in rows))
 
     def _row(
         self, spec: Spec, noise: float, queries: int, rounds: int, kind: DenoiserKind | None

@@ -255,11 +255,10 @@ class Population:
         chosen = np.ix_(rows, ranks)
         asked = np.repeat(rows, len(ranks))
         sources = self._sources[chosen].ravel()
-        near = self.near[chosen].ravel()
+        near, farther = self.near[chosen].ravel(), self._farther[chosen].ravel()
         norms = (self._asked_norms[asked], self._norms[sources])
         if issparse(self.vectors):
-            alike = 1.0 - self._farther[chosen].ravel()
-            share = _share_of_first(*norms, alike, 1.0 - near)
+            share = _share_of_first(*norms, 1.0 - farther, 1.0 - near)
             parts = (self.queries[asked], self.vectors[sources])
             made = _crossed(*parts, share, self._coins[chosen].ravel())
             if self._on_sphere:
@@ -269,10 +268,12 @@ class Population:
             shares = self._near_shares[ranks] - self._farther_shares[chosen]
             made = self._placed(asked, sources, near[:, None], shares.reshape(-1, 1))
             if self._by_direction:
-                made *= np.sqrt(norms[0] * norms[1])[:, None].astype(np.float32)
-        if not self._on_sphere:
-            values = made.data if issparse(made) else made
-            np.clip(values, self.vectors.min(), self.vectors.max(), out=values)
+                # Lengths go from that of the query to that of the farther vector.
+                reached = np.sqrt(np.minimum(near / np.maximum(farther, _TINY), 1.0))
+                lengths = norms[0] + reached * (norms[1] - norms[0])
+                made *= lengths[:, None].astype(np.float32)
+            if not self._on_sphere:
+                np.clip(made, self.vectors.min(), self.vectors.max(), out=made)
         return made, self.labels[sources]
 
     def _placed(self, asked: Integers, sources: Integers, near: Doubles, shares: Doubles) -> Any:

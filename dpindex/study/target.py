@@ -87,43 +87,32 @@ class SelfTest:
     ----------
     queries : int
         Queries of the prediction that is tested.
-    private, exact : float
+    apart : float
         Mean difference of log-odds between shares that were predicted and counted, [0, ∞).
 
-    >>> SelfTest(1000, 0.0, 0.5).range_of(0.5, "exact")
+    >>> SelfTest(1000, 0.5).range_of(0.5)
     (0.34, 0.66)
     """
 
     queries: int
-    private: float
-    exact: float
+    apart: float
 
     @classmethod
-    def of(cls, queries: int, predicted: Row, counted: Row) -> SelfTest:
-        """Return the test that compares two rows."""
-        private, exact = (
-            _log_odds_apart(predicted.found(mode), counted.found(mode))
-            for mode in ("private", "exact")
+    def of(cls, queries: int, *shares: FoundShares) -> SelfTest:
+        """Return the test that compares what was predicted and counted."""
+        predicted, counted = (
+            _log_odds(np.array([one.precision, *one.within.values()])) for one in shares
         )
-        return cls(queries, private, exact)
+        return cls(queries, float(np.abs(predicted - counted).mean()))
 
-    def range_of(self, share: float, query: QueryMode) -> tuple[float, float]:
+    def range_of(self, share: float) -> tuple[float, float]:
         """Return a range that should hold what is found nine times in ten, to two digits."""
-        apart = self.private if query == "private" else self.exact
         deviation = math.sqrt(share * (1.0 - share) / self.queries + _VARIES**2)
         odds = _log_odds(np.array([share]))[0]
-        low, high = (float(expit(odds + step)) for step in (-apart, apart))
+        low, high = (float(expit(odds + step)) for step in (-self.apart, self.apart))
         lowest = max(0.0, min(low, share) - _NINE_OF_TEN * deviation)
         highest = min(1.0, max(high, share) + _NINE_OF_TEN * deviation)
         return math.floor(100 * lowest) / 100, math.ceil(100 * highest) / 100
-
-
-def _log_odds_apart(one: FoundShares, other: FoundShares) -> float:
-    """Return the mean difference of the log-odds of two predictions, of all that they count."""
-    first, second = (
-        _log_odds(np.array([shares.precision, *shares.within.values()])) for shares in (one, other)
-    )
-    return float(np.abs(first - second).mean())
 
 
 def _log_odds(shares: Doubles) -> Doubles:
