@@ -5,25 +5,11 @@ import pytest
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec
 from scipy import sparse
+from test_projector import plain, uniform
 
 from dpindex import Privatizer, Spec, attribute
 
 pytestmark = pytest.mark.usefixtures("known_noise")
-
-
-def plain(**changes):
-    arguments = {
-        "adjacency": attribute(1.0),
-        "method": "dp-oporp-staircase",
-        "dim": 24,
-        "k": 8,
-        "epsilon": 2.0,
-    }
-    return Privatizer(Spec(**{**arguments, **changes}))
-
-
-def uniform(n, dim=24, seed=0):
-    return np.random.default_rng(seed).uniform(-1, 1, (n, dim))
 
 
 @pytest.mark.parametrize("threads", [0, -1])

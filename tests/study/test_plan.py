@@ -542,10 +542,18 @@ def topics(rows, seed, shares=None):
     centres = default_rng(0).normal(size=(30, DIM))
     rng = default_rng(seed)
     x = centres[rng.choice(30, rows, p=shares)] + 0.5 * rng.normal(size=(rows, DIM))
-    return (unit(x)).astype(np.float32)
+    return unit(x).astype(np.float32)
 
 
 RARE = 1.0 / np.arange(1, 31)
+
+
+def assert_as_near(population, sampled, truth):
+    """Vectors of three near ranks lie as far away as those of a collection do."""
+    ranks = population.weight[0, sampled:].cumsum()
+    for rank in (4, 9, 29):
+        predicted = population.near[:, np.searchsorted(ranks, rank)].mean()
+        assert predicted == pytest.approx(1 - truth.scores[:, rank].mean(), rel=0.12)
 
 
 @pytest.mark.parametrize("shares", [None, RARE / RARE.sum()], ids=["equal", "rare"])
@@ -554,10 +562,7 @@ def test_the_nearest_of_a_topic_are_no_nearer_than_they_are(n, shares):
     """Distances leap behind the last sampled vector of a rare topic, and in no other place."""
     population = Population(topics(1000, 1, shares), n, 250)
     truth = ground_truth(topics(n, 2, shares), topics(300, 3, shares), NEIGHBOURS)
-    ranks = population.weight[0, 1000:].cumsum()
-    for rank in (4, 9, 29):
-        predicted = population.near[:, np.searchsorted(ranks, rank)].mean()
-        assert predicted == pytest.approx(1 - truth.scores[:, rank].mean(), rel=0.12)
+    assert_as_near(population, 1000, truth)
 
 
 def test_near_copies_say_no_more_of_how_distances_grow_than_one_vector():
@@ -576,10 +581,7 @@ def test_near_copies_say_no_more_of_how_distances_grow_than_one_vector():
     assert sorted(population.labels) == list(range(400))
     assert set(map(bytes, population.queries)) <= set(map(bytes, public[:400]))
     truth = ground_truth(with_variants(2000, 2), topics(300, 3), NEIGHBOURS)
-    ranks = population.weight[0, 400:].cumsum()
-    for rank in (4, 9, 29):
-        predicted = population.near[:, np.searchsorted(ranks, rank)].mean()
-        assert predicted == pytest.approx(1 - truth.scores[:, rank].mean(), rel=0.12)
+    assert_as_near(population, 400, truth)
 
 
 @pytest.mark.filterwarnings("error")

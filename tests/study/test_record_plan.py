@@ -17,7 +17,7 @@ from dpindex.study.candidates import promising_subsets
 from dpindex.study.prediction import predicted_rows
 from dpindex.study.sample import Sample
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = pytest.mark.usefixtures("known_noise", "few_queries")
 
 DIM = 24
 N = 6000
@@ -40,7 +40,6 @@ def measured(spec, base, queries, query):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
 def test_methods_are_compared_and_the_best_is_recommended():
     outcome = plan(delta=1e-6)
     assert {row.method for row in outcome.rows} == {"record-cap", "record-codebook"}
@@ -83,15 +82,6 @@ def test_sets_are_near_the_size_at_which_reports_are_half_true():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
-def test_a_recall_gets_its_epsilon():
-    outcome = plan(epsilon=None, recall=0.15, candidates=10)
-    assert outcome.best.private.recall >= 0.1
-    assert outcome.best.spec.budget < 12
-    assert outcome.best.spec.budget == float(f"{outcome.best.spec.budget:.2g}")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -104,7 +94,6 @@ def test_a_recall_gets_its_epsilon():
         ({"epsilon": 1000.0}, "epsilon"),
     ],
 )
-@pytest.mark.usefixtures("few_queries")
 def test_what_cannot_be_planned(changes, words):
     with refuses(words):
         plan(**changes)
@@ -127,7 +116,6 @@ def test_codebook_files(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
 def test_predictions_for_sentence_embeddings(data_dir):
     """CLINC150, of whose sentences a random part is public; bench/promises.py tries more."""
     with np.load(data_dir / "clinc150_minilm.npz") as data:
@@ -151,7 +139,6 @@ def variants(vectors, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
 def test_promises_hold_for_groups_that_are_told():
     """Queries without siblings find less than vectors of the sample would."""
     base, _ = variants(collection(1200, 2), 3)
@@ -193,7 +180,6 @@ def test_what_is_told_must_fit(changes, words):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
 def test_a_plan_asks_for_groups_until_it_is_told_of_queries():
     """How near the nearest are says nothing about groups."""
     rows = 500
