@@ -7,10 +7,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from dpindex.base.arrays import (
-    Singles,
-    unit,
-)
+from dpindex.base.arrays import Longs, Singles, row_norms, unit
 from dpindex.base.checks import whole_number
 from dpindex.base.errors import InputError
 from dpindex.mechanism.guide import Guide
@@ -59,7 +56,7 @@ def fit_codebook(public: Any, size: int) -> Codebook:
         book = centroid_codebook(vectors, size)
         book.guide = Guide.learned(vectors, book.vectors)
         return book
-    return Codebook(_grown(vectors, size))
+    return grown_codebook(sample.stated[first], size)[0]
 
 
 def centroid_codebook(vectors: Singles, size: int, rounds: int = _ROUNDS) -> Codebook:
@@ -85,15 +82,32 @@ def centroid_codebook(vectors: Singles, size: int, rounds: int = _ROUNDS) -> Cod
     return Codebook(kmeans.centroids)
 
 
-def _grown(vectors: Singles, size: int) -> Singles:
-    """Return the vectors and ``size − n`` midpoints of different pairs, near neighbours first."""
+def grown_codebook(vectors: Singles, size: int) -> tuple[Codebook, Longs]:
+    """Return a codebook of vectors and of points half-way between near neighbours, and their ends.
+
+    Parameters
+    ----------
+    vectors : float32 array, shape (n, dim)
+        Of different directions. A point between two of them has their mean norm.
+    size : int
+        Codewords, more than n.
+
+    Returns
+    -------
+    Codebook
+        The vectors first, then ``size − n`` points between different pairs, the nearest first.
+    int64 array, shape (2, size)
+        The two vectors between which each codeword lies; a vector lies between itself and itself.
+    """
     count = len(vectors)
     missing = size - count
+    norms = row_norms(vectors).astype(np.float32)
+    directions = vectors / norms[:, None]
     flat = faiss.IndexFlatIP(vectors.shape[1])
-    flat.add(vectors)
+    flat.add(directions)
     reach = 4 * -(-missing // count)
     while True:
-        cosines, near = flat.search(vectors, min(reach, count))
+        cosines, near = flat.search(directions, min(reach, count))
         # Column by column: the nearest of every vector come before the second nearest.
         left = np.tile(np.arange(count), near.shape[1])
         right = near.T.ravel()
@@ -110,5 +124,8 @@ def _grown(vectors: Singles, size: int) -> Singles:
             )
         reach *= 2
     kept = np.sort(first)[:missing]
-    sums = vectors[low[kept]] + vectors[high[kept]]
-    return np.concatenate([vectors, unit(sums)])
+    pairs = np.stack([low[kept], high[kept]])
+    between = unit(directions[pairs].sum(axis=0)) * norms[pairs].mean(axis=0)[:, None]
+    every = np.arange(count)
+    ends = np.hstack([np.stack([every, every]), pairs])
+    return Codebook(np.concatenate([vectors, between])), ends

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import issparse
+from dpindex.base.arrays import issparse, spaced
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.data import VectorSource, as_source
 from dpindex.mechanism.codebooks import fit_codebook
 from dpindex.mechanism.method import Method
 from dpindex.mechanism.method_table import OF_PAPERS, find_method
 from dpindex.mechanism.method_table import methods as all_methods
+from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.optimiser import (
     MAX_STEPS,
     best_window,
@@ -45,6 +46,12 @@ _MIN_BINS = 8
 _TRIED_STEPS = 12
 # Codewords of a softmax codebook, at most, and windows, in deviations to either side.
 _SOFTMAX_CODEWORDS = 1 << 12
+# Codewords for each of them, where points between near vectors are codewords too.
+_GROWN = 4
+# Codewords are grown where the likeliest has such a chance, on average over some that play vectors:
+# of sentences at epsilon 1 it has .8, where .03 more is found, and .65 at .5, where none is.
+_LIKELIEST = 0.75
+_ROLES = 256
 _WINDOWS = (None, 1.4, 1.0, 0.7, 0.3)
 # Vectors of the sample for each codeword, and for each centroid.
 _VECTORS_PER_CODEWORD = (1, 4)
@@ -240,6 +247,22 @@ class SpecsToTry:
         designs = [self._design(method, k, spec.budget) for k in longer]
         return [replace(spec, design=made, k=None) for made in designs]
 
+    def grown(self, spec: Spec) -> Spec | None:
+        """Return the spec with points between near codewords, where these are vectors; or None.
+
+        None is returned, too, where codewords are seldom those of the highest score: it is noise
+        then that limits what is found, and not how many codewords there are.
+        """
+        if not spec.method_row.family.windows or self._sample.has_centroids(spec):
+            return None
+        size = spec.codewords.size
+        chances = SymbolLaw.of(spec.law).of_codewords(spaced(size, _ROLES))
+        if chances.max(axis=1).mean() < _LIKELIEST:
+            return None
+        with suppress(InputError):  # few vectors of different directions
+            return replace(spec, codebook=self._sample.grown_book(size, _GROWN * size))
+        return None
+
     def _new_design(self, method: Method, k: int, epsilon: float, whole: bool = False) -> Design:
         """Return a design of half of the sample, or of all public vectors."""
         terms = self._terms
@@ -315,7 +338,8 @@ class SpecsToTry:
             return replace(spec, design=made)
         if not spec.symbols:
             return spec
-        make = fit_codebook if self._sample.has_centroids(spec) else Codebook.spaced
+        grown = spec.symbols > self._source.shape[0]
+        make = fit_codebook if grown or self._sample.has_centroids(spec) else Codebook.spaced
         return replace(spec, codebook=make(self._source, spec.symbols))
 
     def contrast(self, epsilon: float) -> Spec | None:

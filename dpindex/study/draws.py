@@ -149,7 +149,7 @@ class SymbolDraws:
         groups = self._population.codewords
         if groups is None:
             return np.zeros((len(labels), self._law.size), dtype=np.bool_)
-        return np.asarray(labels[:, None] == groups)
+        return np.asarray((labels[:, None, None] == groups).any(axis=1))
 
     def _drawn(self, name: str, scored: Iterable[_Scored], rounds: int) -> Integers:
         """Return symbols of each vector that is scored, shape (n, rounds)."""

@@ -287,8 +287,11 @@ class _Planner:
         def with_denoiser(row: Row) -> Row:
             return self.refined(row, "auto" if is_for_last(row) else None)
 
-        if len(near) > 1 or is_for_last(near[0]):
+        if len(near) > 1 or is_for_last(near[0]) or self.to_try.grown(near[0].spec):
             near = [*in_threads(with_denoiser, near, self._workers)]
+        compared = near
+        near = self._with_grown(compared)
+        rest += [row for row in compared if row not in near]
         highest = max(map(value, near))
         even = [row for row in near if value(row) >= (1 - _EVEN) * highest]
         best = min(even, key=lambda row: (row.bytes_per_vector, -value(row)))
@@ -306,7 +309,8 @@ class _Planner:
     def screened(self, specs: Sequence[Spec]) -> list[Row]:
         """Return rows of the specs that may be best and whose codes fit, best first.
 
-        Every third spec of each method is tried, and then those beside one that is near the best.
+        Every third spec of each method is tried, the longest signs, and then those beside one that
+        is near the best.
 
         Raises
         ------
@@ -320,6 +324,8 @@ class _Planner:
         rows: list[Row] = []
         tried: set[Spec] = set()
         some = [spec for line in lines.values() for spec in line[1::3] or line]
+        # Signs of single attributes find .78 of sentences where those of two find .56.
+        some += [line[0] for line in lines.values() if decoder_of(line[0]).by_hamming and line[1:]]
         while some:
             rows += self._tried(some, refusals)
             tried.update(some)
@@ -431,6 +437,26 @@ class _Planner:
         finding = [row for row in rows if self._goal.value(row) > 0.0] or rows
         with_scores = [row for row in finding if has_scores(row.spec) and not is_informed(row.spec)]
         return _first_of_each(with_scores, lambda row: type(row.spec.projection))[:_FINALISTS]
+
+    def _with_grown(self, rows: Sequence[Row]) -> list[Row]:
+        """Return rows, with the best softmax codebook of vectors grown if that finds more.
+
+        It takes four times as long, so one is tried, with the best window, and the other windows
+        are left out then. All that is found counts: .01 of the nearest ten alone says little.
+        """
+        ranked = self._goal.ranked(rows)
+        for row in ranked:
+            spec = self.to_try.grown(row.spec)
+            if spec is not None:
+                grown = self.refined(replace(row, spec=spec))
+                if self._found_by_both(grown) > self._found_by_both(row):
+                    book = row.spec.codebook
+                    return [grown, *(other for other in ranked if other.spec.codebook != book)]
+                break
+        return ranked
+
+    def _found_by_both(self, row: Row) -> float:
+        return self._goal.value(row) + row.found(self._goal.query).precision
 
     def refined(self, row: Row, kind: DenoiserKind | None = None, stage: int = -1) -> Row:
         """Return the row from more trials, with another denoiser than it has if one is named."""

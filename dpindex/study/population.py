@@ -89,9 +89,10 @@ class Population:
         do. A vector that plays a query does not see itself nor others of its group.
     metric : "cosine" or "l2"
         What neighbours are ranked by.
-    codewords : int array, shape (K,), optional
-        The groups of codewords of a codebook that is tried on the vectors. No vector is encoded by
-        one of its own group, and no query sees one of its own.
+    codewords : int array, shape (K,) or (2, K), optional
+        The groups of codewords of a codebook that is tried on the vectors, or those of both vectors
+        that each lies between. No vector is encoded by one of its own group, and no query sees one
+        of its own.
     others : as the vectors, shape (o, dim), optional
         Vectors of whose codes a denoiser is learned beside those that it is tried on. It comes to
         know vectors of which it has seen many codes, where in a collection each has one.
@@ -131,7 +132,7 @@ class Population:
         self.vectors: Any = vectors[chosen]
         self.n = n
         self.metric = metric
-        self.codewords = codewords
+        self.codewords = None if codewords is None else np.atleast_2d(codewords)
         self.others = others
         self._stream = PublicStream(0, "plan population")
         rows = len(chosen)

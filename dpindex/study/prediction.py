@@ -273,8 +273,9 @@ class Prediction:
         population = self._population
         if population.codewords is None:
             return None
-        named: Integers = population.codewords[codes.stored.reshape(self._rounds, -1)]
-        return np.asarray(named == population.asked_labels[rows, None, None])
+        named: Integers = population.codewords[:, codes.stored.reshape(self._rounds, -1)]
+        asked = population.asked_labels[rows, None, None, None]
+        return np.asarray((named == asked).any(axis=1))
 
 
 def _shares(means: Doubles, ladder: Sequence[int]) -> FoundShares:

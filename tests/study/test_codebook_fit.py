@@ -6,6 +6,7 @@ from helpers.refusals import refuses
 from scipy import sparse
 
 from dpindex import Codebook, fit_codebook
+from dpindex.mechanism.codebooks import grown_codebook
 
 PUBLIC = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
 
@@ -40,6 +41,17 @@ def test_a_grown_codebook_holds_midpoints_of_near_neighbours():
     first = fit_codebook(PUBLIC, 60 + len(nearest)).vectors[60:]
     made = {tuple(sorted(np.argsort(-np.abs(unit @ w))[:2].tolist())) for w in first}
     assert len(made & nearest) > len(nearest) // 2
+
+
+def test_grown_codewords_keep_the_units_of_the_vectors():
+    """Windows and weights are those of codewords as they are stated."""
+    book, ends = grown_codebook(PUBLIC, 100)
+    assert np.array_equal(book.stated[:60], PUBLIC)
+    norms = np.linalg.norm(PUBLIC, axis=1)
+    assert np.linalg.norm(book.stated, axis=1) == pytest.approx(norms[ends].mean(axis=0), rel=1e-5)
+    between = book.vectors[ends[0]] + book.vectors[ends[1]]
+    between /= np.linalg.norm(between, axis=1, keepdims=True)
+    assert book.vectors == pytest.approx(between, abs=1e-6)
 
 
 def test_equal_vectors_make_no_midpoints():

@@ -3,6 +3,8 @@
 The noise is known: these tests are about predictions, not about privacy.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers.made_datasets import unit
@@ -12,6 +14,7 @@ from numpy.random import default_rng
 import dpindex as dpi
 from dpindex import Spec, attribute, design, l2
 from dpindex.study import evaluate, ground_truth
+from dpindex.study.draws import draws_of
 from dpindex.study.prediction import Prediction
 from dpindex.study.sample import Sample
 from dpindex.study.trial import Trial
@@ -62,6 +65,43 @@ def test_the_denoiser_of_long_codes_is_learned_from_other_vectors_alone():
     learned = Prediction(raw, population, 10).codes_to_learn_from
     assert len(learned) == 10 * len(population.others) == 1500
     assert not {*map(bytes, population.others)} & {*map(bytes, population.vectors)}
+
+
+def test_no_vector_is_encoded_by_a_codeword_that_lies_at_its_own():
+    """Points between near vectors are as near to both as no codeword is to another vector."""
+    sample = Sample(collection(200, 1), 2000)
+    book = sample.grown_book(200, 800)
+    terms = {key: value for key, value in TERMS.items() if key != "methods"} | {"epsilon": 50.0}
+    spec = dpi.Spec("codebook-softmax", DIM, codebook=book, **terms)
+    population = sample.population_of(spec, 20)
+    ends = population.codewords
+    assert ends.shape == (2, 800)
+    assert np.array_equal(ends[:, :200], [np.arange(200)] * 2)
+    draws = draws_of(spec, population)
+    symbols = draws.of_vectors(rounds=1).stored.ravel()
+    assert (symbols >= 200).mean() > 0.5
+    assert not (ends[:, symbols] == population.labels).any()
+    asked = draws.of_queries(np.arange(20)).stored.ravel()
+    assert not (ends[:, asked] == population.asked_labels).any()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
+def test_a_softmax_codebook_is_grown_where_more_codewords_find_more():
+    public = collection(1000, 1)
+    terms = {**TERMS, "methods": ["codebook-softmax"], "epsilon": 10.0}
+    plan = dpi.plan(public, n=8000, candidates=40, **terms)
+    assert plan.best.spec.codebook == dpi.fit_codebook(public, 4000)
+    base, queries = collection(8000, 2), collection(300, 3)
+    truth = ground_truth(base, queries, 50)
+    found = {}
+    for size in (1000, 4000):
+        spec = replace(plan.best.spec, codebook=dpi.fit_codebook(public, size))
+        index = dpi.PrivateIndex(spec)
+        index.add(base)
+        found[size] = truth.precision(index.search(queries, k=10).ids, 10, 50).mean()
+    assert found[4000] > found[1000] + 0.02
+    assert abs(plan.best.exact.precision - found[4000]) < 0.1
 
 
 @pytest.mark.slow
