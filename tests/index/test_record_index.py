@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from helpers.commands import fails
+from helpers.processes import python
 from helpers.refusals import refuses
 from helpers.releases import filled_index
 
@@ -48,6 +50,21 @@ def test_an_index_finds_and_opens_again(method, query, tmp_path, known_noise):
     again.add(_rows(30, 4), ids=np.arange(1000, 1030))
     again.save(tmp_path / "index")
     assert len(PrivateIndex.open(tmp_path / "index")) == 630
+
+
+@pytest.mark.slow
+def test_commands_know_a_codebook_by_its_vectors(run, prints, tmp_path):
+    for name, rows in {"x": _rows(300, 2), "public": PUBLIC.stated, "other": _rows(80, 8)}.items():
+        np.save(tmp_path / name, rows)
+    prints("build x.npy index --record --method record-codebook --epsilon 12 --codebook public.npy")
+    # In a process of its own: a stream that is known is no secret, and the audit would say so.
+    report = python("-m", "dpindex", "audit", "--exact", "index", cwd=tmp_path)
+    assert "holds" in report
+    assert "any two vectors" in report
+    (tmp_path / "spec.json").write_text(_spec("record-codebook").to_json())
+    prints("privatize x.npy x.codes --spec spec.json --codebook public.npy")
+    another = run("privatize x.npy y.codes --spec spec.json --codebook other.npy")
+    fails(another, "codebook")
 
 
 def _codebook_file(folder):
