@@ -47,6 +47,8 @@ from dpindex.study.truth import TIE
 # power of it: a choice.
 _REPLACED = 5
 _STEEPEST = 0.2
+# How many times its mean a spacing of sparse vectors may be: one in twelve is more, by chance.
+_USUAL = 2.5
 # By how much norms that are equal may differ.
 _SAME_NORM = 1e-2
 # By how much near ranks grow behind those of true neighbours, which have one each. Few heavy ones
@@ -203,8 +205,13 @@ class Population:
         rank of the sample to the first, as a power of the rank, goes on nearer.
         """
         logarithms = np.log(np.maximum(rising[:, : 1 + _REPLACED], self._floor))
-        spacings = np.diff(logarithms, axis=1).mean(axis=0)
         number = np.arange(1, 1 + _REPLACED)
+        spacings = number * np.diff(logarithms, axis=1)
+        if issparse(self.vectors):
+            # A few mails have copies, which say nothing of how near the nearest of others are.
+            most = _USUAL * float(np.median(spacings)) / math.log(2.0)
+            spacings = np.minimum(spacings, most)
+        spacings = spacings.mean(axis=0) / number
         rates = np.log(np.maximum(number * spacings, _TINY))
         slope, first = np.polyfit(np.log(number), rates, 1)
         slope = np.clip(slope, -_STEEPEST, _STEEPEST)
