@@ -69,7 +69,7 @@ def test_a_wheel_works_without_the_checkout(wheel, tmp_path):
     program = """
 import pathlib, dpindex as dpi, numpy as np
 assert pathlib.Path(dpi.__file__).is_relative_to(pathlib.Path("site").resolve())
-vectors = uniform(50, 16)
+vectors = np.random.default_rng(0).uniform(-1, 1, (50, 16))
 np.save("vectors.npy", vectors)
 """
     build = "-m dpindex build vectors.npy index --method dp-oporp-staircase --epsilon 3 --beta 1"

@@ -178,9 +178,9 @@ def test_the_command_line(proxy, tmp_path):
     assert "not denoised: 240 codes are too few" in done.output
     with refuses("is a finished index"):
         run(app, build, catch_exceptions=False)
-    assert "240 vectors of 12 attributes" in run(f"{app} {['info', 's3://lake/second']}").output
+    assert "240 vectors of 12 attributes" in run(app, ["info", "s3://lake/second"]).output
     np.save(tmp_path / "q.npy", vectors(2))
-    asked = run(f"{app} {['query', 's3://lake/second', str(tmp_path / 'q.npy'), '-k', '3']}")
+    asked = run(app, ["query", "s3://lake/second", str(tmp_path / "q.npy"), "-k", "3"])
     assert " n" in asked.output
     with refuses("in a folder only"):
         run(app, ["add", "s3://lake/second", str(tmp_path / "q.npy")], catch_exceptions=False)
