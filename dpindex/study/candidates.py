@@ -111,6 +111,7 @@ class SpecsToTry:
         self._sample = sample
         self._narrow = self._narrow_bounds()
         self._design = cache(self._new_design)
+        self.grown = cache(self._new_grown)
         self._window_of: dict[float, float] = {}  # by the variance of noise
         self.refused: list[str] = []
 
@@ -247,7 +248,7 @@ class SpecsToTry:
         designs = [self._design(method, k, spec.budget) for k in longer]
         return [replace(spec, design=made, k=None) for made in designs]
 
-    def grown(self, spec: Spec) -> Spec | None:
+    def _new_grown(self, spec: Spec) -> Spec | None:
         """Return the spec with points between near codewords, where these are vectors; or None.
 
         None is returned, too, where codewords are seldom those of the highest score: it is noise

@@ -256,10 +256,8 @@ class Sample:
             others = self.vectors[fitted[spaced(len(fitted), count)]]
         groups_of_codewords = None
         if codewords:
-            ends = self._ends.get(codewords)
-            groups_of_codewords = self._groups[
-                spaced(len(self), codewords) if ends is None else ends
-            ]
+            ends = self._ends.get(codewords, spaced(len(self), codewords))
+            groups_of_codewords = self._groups[ends]
         return Population(
             self.vectors[rows],
             self._n,
