@@ -119,7 +119,7 @@ def new_reranking(
     """
     if rerank is None:
         raise InputError(
-            "candidates are ordered by their original vectors: say who has them.",
+            "candidates are put in order by their original vectors: say where these are.",
             field="rerank",
         )
     count = wanted(candidates, k, rows)

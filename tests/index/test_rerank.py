@@ -297,7 +297,7 @@ def test_only_parts_of_candidates_are_read():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"candidates": 30}, "say who has them"),
+        ({"candidates": 30}, "say where these are"),
         ({"rerank": X, "candidates": 3}, "candidates must be at least k = 5, not 3"),
         ({"rerank": X, "candidates": 7.5}, "candidates must be a whole number"),
         ({"rerank": X[:, 1:]}, "23 columns where the index has 24"),

@@ -257,7 +257,7 @@ def test_a_searcher_reranks_with_the_holder(server):
         searcher.search(codes, 5, queries=queries, rerank=X)
     with refuses("there are 2 queries for 1 codes"):
         searcher.search(codes, 5, queries=X[:2], rerank=answers)
-    with refuses("say who has them"):
+    with refuses("say where these are"):
         searcher.search(codes, 5, queries=queries, candidates=10)
     with refuses("does not have the role rerank"):
         searcher.similarities(X[0], NAMES)
