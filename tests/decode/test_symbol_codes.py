@@ -24,10 +24,6 @@ def _public(count, seed):
     return CENTRES[rng.integers(0, len(CENTRES), count)] + 0.6 * rng.normal(size=(count, DIM))
 
 
-def _unit(x):
-    return unit(x)
-
-
 @pytest.mark.parametrize("epsilon", [1.0, 5.0, 10.0])
 @pytest.mark.parametrize("private", [False, True])
 def test_estimates_are_calibrated(epsilon, private):
@@ -42,7 +38,7 @@ def test_estimates_are_calibrated(epsilon, private):
     if private:
         queries = PrivateQueries(privatizer.privatize(q), spec)
     estimates, errors = decoder_of(spec, "cosine").estimates(codes, queries, 1)
-    true = _unit(q) @ _unit(x).T
+    true = unit(q) @ unit(x).T
     assert abs((estimates - true).mean()) < 0.05
     assert 0.8 < np.std((estimates - true) / errors) < 1.2
     pairs = codes.take(slice(0, 300))

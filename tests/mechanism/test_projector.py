@@ -4,6 +4,7 @@ from operator import attrgetter
 
 import numpy as np
 import pytest
+from helpers.made_datasets import uniform
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec, example, folded, length
 from numpy.random import default_rng
@@ -32,10 +33,6 @@ def plain(**changes):
         "epsilon": 2.0,
     }
     return Privatizer(Spec(**{**arguments, **changes}))
-
-
-def uniform(n, dim=24, seed=0):
-    return default_rng(seed).uniform(-1, 1, (n, dim))
 
 
 # Input of every kind
@@ -87,7 +84,7 @@ def test_projections_agree_across_layouts_splits_and_instances(row):
 
 
 def test_memory_maps_and_read_only_arrays(tmp_path):
-    x = uniform(100).astype(np.float32)
+    x = uniform(100, 24).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     privatizer = plain()
@@ -103,8 +100,8 @@ def test_memory_maps_and_read_only_arrays(tmp_path):
 
 def test_one_vector_and_lists():
     privatizer = plain()
-    assert len(privatizer.privatize(uniform(1)[0])) == 1
-    assert len(privatizer.privatize(uniform(3).tolist())) == 3
+    assert len(privatizer.privatize(uniform(1, 24)[0])) == 1
+    assert len(privatizer.privatize(uniform(3, 24).tolist())) == 3
 
 
 def test_duplicate_and_unsorted_sparse_entries_are_one_attribute():
@@ -138,7 +135,7 @@ def test_a_searcher_projects_as_a_device_does():
     device = plain()
     searcher = Projector(device.spec)
     assert not hasattr(searcher, "privatize")
-    x = uniform(40)
+    x = uniform(40, 24)
     assert_array_equal(searcher.project(x), device.project(x))
     with refuses("column 3 is NaN"):
         searcher.project([[0.0] * 3 + [np.nan] + [0.0] * 20])
@@ -223,7 +220,7 @@ def test_sparse_zeros_must_lie_within_the_bounds():
 
 
 def test_clip_moves_values_to_the_bounds_but_not_nan():
-    x = 3 * uniform(50)
+    x = 3 * uniform(50, 24)
     clipping = plain(clip=True)
     strict = plain()
     wanted = strict.project(np.clip(x, -1, 1))
@@ -237,7 +234,7 @@ def test_clip_moves_values_to_the_bounds_but_not_nan():
 
 
 def test_declared_norms_are_checked():
-    x = uniform(9000)
+    x = uniform(9000, 24)
     x *= 0.5 / np.linalg.norm(x, axis=1, keepdims=True)
     privatizer = plain(norm=1.0, scale=0.5)
     x[70] *= 1.009
