@@ -58,6 +58,8 @@ class Lance(Database):
             return f"cast('{value}' as decimal({kind.precision}, {kind.scale}))"
         if isinstance(value, float):
             return f"cast('{value!r}' as double)"
+        if value == -(1 << 63):  # written plainly, it is a double to LanceDB
+            return f"cast('{value}' as bigint)"
         return super().literal(value, kind, name)
 
     def is_nan(self, name: str) -> str:

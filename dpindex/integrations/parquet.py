@@ -235,6 +235,9 @@ class Parquet(Database):
         schema = layout.columns
         if len({name.lower() for name in schema.names}) < len(schema):
             raise InputError("DuckDB does not tell A from a: rename a payload column in the index.")
+        for field in layout.fields:
+            if arrow().types.is_float16(field.type):  # DuckDB reads no table that has one
+                raise _not_kept(field)
         with self._asking():
             made = f"create table {self._table} as select * from rows"
             self._run(made, rows=schema.empty_table())
@@ -242,10 +245,7 @@ class Parquet(Database):
             kept = self._run(f"from {self._table}").to_arrow_table().schema
         for field in layout.fields:
             if not _holds(kept.field(field.name).type, field.type):
-                raise InputError(
-                    f"DuckDB keeps no payload column of type {field.type}: turn {field.name!r} "
-                    f"into numbers, text or times in microseconds."
-                )
+                raise _not_kept(field)
 
     def open(self, layout: Layout) -> None:
         self.layout = layout
@@ -487,6 +487,13 @@ class Parquet(Database):
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _not_kept(field: Any) -> InputError:
+    return InputError(
+        f"DuckDB keeps no payload column of type {field.type}: turn {field.name!r} into numbers of "
+        f"32 or 64 bits, text or times in microseconds."
+    )
 
 
 def _holds(kept: Any, wanted: Any) -> bool:

@@ -268,7 +268,7 @@ def test_columns_that_differ_by_case_are_refused(name, tmp_path):
 @pytest.mark.parametrize("kind", [pa.duration("us"), pa.float16()])
 def test_types_that_would_lose_something_are_refused(kind, tmp_path):
     database = open_database(tmp_path / "x.parquet", "dpindex", new=True)
-    with refuses(r"keeps no payload column of type|refuses"):
+    with refuses("keeps no payload column of type .*: turn 'a' into"):
         database.create(Layout(False, 2, 3, "ip", pa.schema({"a": kind})))
 
 
