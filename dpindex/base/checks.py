@@ -67,6 +67,13 @@ def whole_number(
     return whole
 
 
+def at_least_one(value: Any, name: str) -> int:
+    """``value`` as an int, if it is a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1, not {value!r}.", field=name)
+    return int(value)
+
+
 def _is_real(value: Any) -> bool:
     """Whether it is a real number, NumPy's too, and no truth value."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)

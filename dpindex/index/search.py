@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 import numpy as np
 
 from dpindex.base.arrays import Doubles, Longs, Rows, Table, Vectors, row_blocks
-from dpindex.base.checks import finite_number
+from dpindex.base.checks import at_least_one, finite_number
 from dpindex.base.errors import InputError
 from dpindex.decode.base import Estimate, Estimator, PrivateQueries, Queries
 from dpindex.decode.calibration import SimilarityCalibration
@@ -194,11 +194,10 @@ class Searchable(ABC):
         >>> hits.ids.tolist(), hits.similarity.tolist(), hits.exact.tolist()
         ([[0], [1]], [[1.0], [1.0]], [[True], [True]])
         """
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise InputError(f"k must be a whole number of at least 1, not {k!r}.", field="k")
-        reranking = self._reranking(Q, int(k), candidates, rerank)
+        k = at_least_one(k, "k")
+        reranking = self._reranking(Q, k, candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
-        return self._answers(queries, int(k), reranking, one_filter(filter, where))
+        return self._answers(queries, k, reranking, one_filter(filter, where))
 
     def range_search(
         self,

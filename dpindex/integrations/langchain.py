@@ -11,6 +11,7 @@ import numpy as np
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.arrays import Doubles, row_blocks
+from dpindex.base.checks import at_least_one
 from dpindex.base.errors import InputError, import_extra
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.spec import Spec
@@ -117,7 +118,7 @@ class PrivateVectorStore(VectorStore):
         ledger: Ledger | None = None,
         allow_rerelease: bool = False,
     ) -> None:
-        self.index = PrivateIndex(index) if isinstance(index, Spec) else index
+        self.index = index if isinstance(index, PrivateIndex) else PrivateIndex(index)
         self._embedding = embedding
         self._documents = InMemoryStore() if documents is None else documents
         self._vectors = InMemoryStore() if vectors is None else vectors
@@ -198,23 +199,25 @@ class PrivateVectorStore(VectorStore):
         Raises
         ------
         InputError
-            If numbers of texts, metadata and ids differ, an id stands twice, an id has another text
-            and the store does not allow a release of it, or for another option.
+            If numbers of texts, metadata and ids differ, a text is no str, an id is given twice, an
+            id has another text and the store does not allow a release of it, or for another option.
         """
         options.pop("batch_size", None)
         _refuse(options)
-        listed = list(texts)
+        listed = _texts(texts)
         names = _names([None] * len(listed) if ids is None else ids)
         names = [name or str(uuid.uuid4()) for name in names]
         facts = metadatas or [{}] * len(listed)
-        if not len(listed) == len(names) == len(facts) == len(set(names)):
+        if not len(listed) == len(names) == len(facts):
             raise InputError(
-                f"{len(listed)} texts need as many ids, each another, and as many metadata: got "
-                f"{len(names)} ids and {len(facts)} metadata."
+                f"{len(listed)} texts need as many ids and as many metadata: got {len(names)} ids "
+                f"and {len(facts)} metadata."
             )
-        documents = {}
+        documents: dict[str, Document] = {}
         for name, text, about in zip(names, listed, facts, strict=True):
-            documents[name] = Document(id=name, page_content=text, metadata=dict(about))
+            if name in documents:
+                raise InputError(f"two texts have the id {name!r}; give each its own.", field="ids")
+            documents[name] = Document(id=name, page_content=text, metadata=dict(about or {}))
         kept = self._vectors_kept(documents)
         replaced = [name for name in names if name in self.index and name not in kept]
         if replaced and not self._allow_rerelease:
@@ -389,8 +392,8 @@ class PrivateVectorStore(VectorStore):
         Raises
         ------
         InputError
-            For a filter that is no function, for another option, and if the store has no document
-            or no vector of any code that was found.
+            For k < 1, a filter that is no function, another option, and if the store has no
+            document or no vector of any code that was found.
         """
         _refuse(options)
         return self.similarity_search_by_vector(
@@ -415,8 +418,8 @@ class PrivateVectorStore(VectorStore):
         Raises
         ------
         InputError
-            For a filter that is no function, for another option, and if the store has no document
-            or no vector of any code that was found.
+            For k < 1, a filter that is no function, another option, and if the store has no
+            document or no vector of any code that was found.
         """
         _refuse(options)
         return self._search(self._embedding.embed_query(query), k, filter)
@@ -444,8 +447,8 @@ class PrivateVectorStore(VectorStore):
         Raises
         ------
         InputError
-            For a filter that is no function, for another option, and if the store has no document
-            or no vector of any code that was found.
+            For k < 1, a filter that is no function, another option, and if the store has no
+            document or no vector of any code that was found.
         """
         _refuse(options)
         return [document for document, _ in self._search(embedding, k, filter)]
@@ -479,8 +482,8 @@ class PrivateVectorStore(VectorStore):
         Raises
         ------
         InputError
-            For a filter that is no function, for another option, and if the store has no document
-            or no vector of any code that was found.
+            For k < 1, a filter that is no function, another option, and if the store has no
+            document or no vector of any code that was found.
         """
         _refuse(options)
         vector = self._embedding.embed_query(query)
@@ -517,10 +520,12 @@ class PrivateVectorStore(VectorStore):
         Raises
         ------
         InputError
-            For a filter that is no function, for another option, and if the store has no document
-            or no vector of any code that was found.
+            For k < 1, a filter that is no function, another option, and if the store has no
+            document or no vector of any code that was found.
         """
         _refuse(options)
+        at_least_one(fetch_k, "fetch_k")
+        at_least_one(k, "k")
         near = [document for document, _ in self._search(embedding, fetch_k, filter)]
         vectors = self._vectors_of([document.id or "" for document in near]).tolist()
         chosen = maximal_marginal_relevance(np.array(embedding), vectors, lambda_mult, k)
@@ -530,6 +535,7 @@ class PrivateVectorStore(VectorStore):
         self, vector: list[float], k: int, filter_: DocumentFilter | None
     ) -> ScoredDocuments:
         """Return documents and similarities: the codes choose, the application's vectors order."""
+        k = at_least_one(k, "k")
         ids = self._allowed(filter_)
         if len(self.index) == 0 or ids == []:
             return []
@@ -597,6 +603,17 @@ def _refuse(options: Mapping[str, Any]) -> None:
     """Raise InputError for options that mean nothing here: left out, they could mean anything."""
     if options:
         raise InputError(f"this store has no option {min(options)!r}; leave it out.")
+
+
+def _texts(texts: Iterable[str]) -> list[str]:
+    """Return texts as a list; InputError for one text alone, whose letters would be texts."""
+    if isinstance(texts, str):
+        raise InputError("texts is one text; put it in a list.", field="texts")
+    listed = list(texts)
+    for place, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise InputError(f"text {place} is of type {type(text).__name__}, not str.")
+    return listed
 
 
 def _names(ids: Any) -> list[Any]:

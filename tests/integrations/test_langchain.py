@@ -148,9 +148,40 @@ def test_a_store_from_texts_says_what_it_needs():
     with refuses("needs index="):
         PrivateVectorStore.from_texts(["a"], EMBEDDING)
     with refuses("as many ids"):
-        store.add_texts(["a", "b"], ids=["1", "1"])
+        store.add_texts(["a", "b"], ids=["1"])
     relevance = store.similarity_search_with_relevance_scores("a", 2)
     assert all(0.0 <= score <= 1.0 for _, score in relevance)
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "words"),
+    [
+        ("one text", {}, "texts is one text; put it in a list"),
+        (["a", None], {}, "text 1 is of type NoneType, not str"),
+        (["a", "b"], {"ids": ["1", "1"]}, "two texts have the id '1'"),
+    ],
+)
+def test_texts_that_cannot_be_meant_release_nothing(texts, options, words):
+    store = made()
+    with refuses(words):
+        store.add_texts(texts, **options)
+    assert len(store.index) == 0
+    assert store.add_texts(["a"], metadatas=[None]) == list(store.index)
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5])
+def test_less_than_one_document_is_refused(count):
+    store = filled()
+    for method in (store.similarity_search, store.max_marginal_relevance_search):
+        with refuses("k must be a whole number of at least 1"):
+            method("text 7", k=count)
+    with refuses("fetch_k must be a whole number of at least 1"):
+        store.max_marginal_relevance_search("text 7", fetch_k=count)
+
+
+def test_a_store_takes_an_index_or_what_makes_one():
+    with refuses("needs a Spec or a plan, not str"):
+        PrivateVectorStore(EMBEDDING, "notes-index")
 
 
 def test_a_filter_that_is_a_dict_is_refused_in_words():
