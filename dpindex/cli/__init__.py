@@ -227,9 +227,7 @@ def main() -> None:
 def _usage(error: Any) -> str:
     """Return a usage error as one sentence that names the --help to read."""
     said = " ".join(error.format_message().split()).rstrip(".?").replace("Value error, ", "")
-    said = re.sub(
-        r"\.? (?:Did you mean|\(Possible options:) (.*?)\)?$", r"; did you mean \1?", said
-    )
+    said = re.sub(r"\.? (?:Did you mean|\(Possible options:) (.*?)\)?$", r"; did you mean \1", said)
     shown = "."
     if error.ctx:
         shown = f"; see {error.ctx.command_path} --help."
@@ -415,8 +413,10 @@ class ReadAs:
                 continue
             fitting = {name: file for name, file in files.items() if file and takes(file)}
             if not fitting:
-                field = "columns" if takes is _has_columns else "header"
-                raise InputError("no file of this command is read so; leave it out.", field=field)
+                flag, kinds = ("--header", ".csv and .tsv files")
+                if takes is _has_columns:
+                    flag, kinds = ("--columns", ".parquet and .arrow files")
+                raise InputError(f"{flag} is for {kinds}, and none is named here; leave it out.")
             applied |= {name: f"{file}:{key}" for name, file in fitting.items()}
         return applied
 

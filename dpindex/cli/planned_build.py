@@ -125,7 +125,14 @@ def plan_of(
         For public vectors of other columns, and what a plan refuses.
     """
     from dpindex.study.planner import plan
+    from dpindex.study.target import LEAST_ROWS
 
+    if dataset.rows < LEAST_ROWS:
+        raise InputError(
+            f"{dataset.name} has {dataset.rows} vectors, and a plan is for {LEAST_ROWS} or more; "
+            f"name a method instead (`dpindex methods` lists them).",
+            field="method",
+        )
     if epsilon is None:
         raise InputError("state the budget of one code, such as --epsilon 8.")
     data = o.DataOptions(**{name: getattr(options, name) for name in _DATA})

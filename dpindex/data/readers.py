@@ -260,6 +260,9 @@ _SPARSE_MEMBERS = {"data", "format", "shape"}
 def _mapped(location: Location) -> AnyArray:
     """The array in a .npy file, of which pages are read when they are used; never an object."""
     location.refuse_key()
+    with open(location.path, "rb") as file:
+        if file.read(6) != b"\x93NUMPY":  # NumPy would call it pickled, and say how to load it
+            raise location.error("it does not begin as a .npy file; give it its right suffix.")
     array: Any = np.load(location.path, mmap_mode="r")
     left = location.size - array.offset
     if array.nbytes != left:

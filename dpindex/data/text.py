@@ -64,13 +64,19 @@ def open_text(location: Location, delimiter: str) -> VectorSource:
             refuse_other_encodings(location)
             raise
 
-    cells = _cells(next(lines(), ""), delimiter)
+    line = next(lines(), "")
+    cells = _cells(line, delimiter)
     columns = len(cells)
     others = [other for other in ";\t|," if other != delimiter and other in cells[0]]
     if columns == 1 and others:
         raise location.error(
             f"line 1 has {others[0]!r} and no {delimiter!r}; separate numbers by commas in a .csv, "
             f"and by tabs in a .tsv."
+        )
+    if delimiter == "," and re.search(r"\d *[;\t|] *[-+]?\d", line):
+        raise location.error(
+            "line 1 has commas within numbers, or two separators; write decimal points, and commas "
+            "between numbers."
         )
     skipped = int(_has_names(location, cells, stated_header(location)))
     with naming(escaped(location.name)):

@@ -65,8 +65,8 @@ def embed(
     sizes["vectors"] = len(table) - public - queries
     if min(public, queries) < 0 or sizes["vectors"] < 1:
         raise InputError(
-            f"{texts} has {len(table)} rows, of which {public} public ones and {queries} queries "
-            f"cannot be held out with vectors left."
+            f"{texts} has {len(table)} rows; {public} public ones and {queries} queries cannot be "
+            f"held out with vectors left."
         )
     words = _words(texts, table, column)
     if "id" not in table.column_names:
@@ -184,7 +184,9 @@ def _table(texts: Path, column: str) -> Any:
     """Return the rows of the files of one format in a path."""
     if not texts.exists():
         raise InputError(f"{texts}: No such file or directory; check the path.")
-    files = [texts] if texts.is_file() else sorted(texts.rglob("[!.]*"))
+    if texts.is_file():
+        return read_tables([texts], [column])
+    files = sorted(texts.rglob("[!.]*"))
     kinds = {file.suffix for file in files}.intersection(TABLE_SUFFIXES)
     if len(kinds) != 1:
         raise InputError(f"{texts} must hold files of one of {', '.join(TABLE_SUFFIXES)}.")

@@ -329,7 +329,7 @@ class Method:
         if not self.private:
             return
         if parameters.epsilon is None:
-            raise InputError(f"{self.name} needs an epsilon.")
+            raise InputError(f"{self.name} needs an epsilon.", field="epsilon")
         if self.needs_delta or parameters.delta != 0:
             checked_delta(parameters.delta, self.name, law.max_delta)
         if parameters.adjacency.kind not in self.adjacencies:

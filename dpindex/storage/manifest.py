@@ -243,7 +243,11 @@ class Settings:
         """The spec of private queries."""
         if self.query_epsilon is None:
             return self.spec
-        return self.spec.with_epsilon(self.query_epsilon)
+        try:
+            return self.spec.with_epsilon(self.query_epsilon)
+        except InputError as error:
+            error.field = "query_epsilon"
+            raise
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain JSON values."""

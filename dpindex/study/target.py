@@ -25,6 +25,8 @@ FOUND, NEIGHBOURS = 10, 50
 """Answers, and true neighbours, that precision counts (Li & Li 2023, Sec. 5.1)."""
 
 MAX_DENSE_DIM = 4096
+LEAST_ROWS = 500
+"""Vectors of a collection that a plan is for."""
 """Attributes up to which vectors are held dense; wider ones are sparse matrices."""
 
 
@@ -388,7 +390,7 @@ class Goal:
             )
         whole_records = isinstance(self.adjacency, Record)
         whole_number(self.dim, "dim", 2, MAX_DENSE_DIM if whole_records else 2**31 - 1)
-        whole_number(self.n, "n", 500, 2**40)
+        whole_number(self.n, "n", LEAST_ROWS, 2**40)
         whole_number(self.at, "at", 1, NEIGHBOURS)
         if isinstance(self.candidates, str):
             share_of(self.candidates)

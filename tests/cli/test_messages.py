@@ -237,6 +237,44 @@ def test_a_wrong_command_line_is_one_sentence(run, command, words):
     fails(run(command), words, "; see dpindex ")
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--public x.npy --record --epsilon 8", "x.npy has 20 vectors, and a plan is for 500"),
+        (f"{STAIRCASE} --query-epsilon 0", "must be above 0, not 0.0 (--query-epsilon)"),
+        ("--method dp-oporp-staircase --beta 1", "needs an epsilon (--epsilon)"),
+        (f"{STAIRCASE} --header yes", "--header is for .csv and .tsv files, and none is named"),
+        (f"{STAIRCASE} --columns a:b", "--columns is for .parquet and .arrow files"),
+    ],
+)
+def test_a_refusal_names_the_option_to_change(run, files, options, words):
+    fails(run(f"build x.npy new {options}"), words)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("german.csv", "0,5;0,25\n0,1;0,2\n", "line 1 has commas within numbers"),
+        ("csv.npy", "0.5,0.25\n", "it does not begin as a .npy file"),
+    ],
+)
+def test_a_file_that_is_not_what_it_seems_is_refused_for_that(run, files, name, text, words):
+    (files / name).write_text(text)
+    fails(run(f"build {name} new {STAIRCASE}"), f"{name}: {words}")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("embed ids.txt", "no table has the suffix '.txt'; use one of .parquet, "),
+        ("embed few.csv --public 2", "few.csv has 2 rows; 2 public ones and 0 queries cannot be"),
+    ],
+)
+def test_texts_that_cannot_be_embedded(run, files, command, words):
+    (files / "few.csv").write_text("text\nhello\nthanks\n")
+    fails(run(command), words)
+
+
 class TestNotes:
     """What may not be meant is noted in one line, and done."""
 

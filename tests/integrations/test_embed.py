@@ -116,9 +116,9 @@ def test_what_cannot_be_embedded_is_said(run, prints, model, tmp_path):
     )
     fails(
         run(f"{embed} --public 200 --queries 40"),
-        "240 rows, of which 200 public ones and 40 queries",
+        "240 rows; 200 public ones and 40 queries",
     )
-    fails(run(f"{embed} --public -1"), "of which -1 public ones")
+    fails(run(f"{embed} --public -1"), "240 rows; -1 public ones")
     fails(run("embed none.csv --model model"), "none.csv: No such file or directory")
     fails(run("embed texts.csv --model texts.csv"), "cannot be loaded by model2vec")
     (tmp_path / "twice.csv").write_text("vector,text\n1,cats\n")
