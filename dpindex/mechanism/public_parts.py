@@ -261,14 +261,14 @@ class Codebook(PublicPart):
         Parameters
         ----------
         path : str or path
-            With the suffix .codebook, or of at most 65536 vectors.
+            With the suffix .codebook, or .vectors as in an index, or of at most 65536 vectors.
 
         Raises
         ------
         InputError
             For another file.
         """
-        if os.fspath(path).endswith(cls.suffix):
+        if os.fspath(path).endswith((cls.suffix, ".vectors")):
             return super().read(path)
         with open_vectors(path) as source:
             if source.shape[0] > MAX_SIZE:

@@ -179,8 +179,8 @@ class Plan:
             for measure in measures:
                 shares += f"{measure.of(row.private):9.2f}{measure.of(row.exact):6.2f}"
             lines.append(f"{code:35}{row.denoiser or '–':9}{shares}{row.bytes_per_vector:6}")
-        if any(row.centroids for row in self.rows):
-            lines.append("K: codewords that are public vectors; C: centroids of public vectors")
+        if any(row.spec.codebook for row in self.rows):
+            lines.append("K: codewords; C: centroids of public vectors; w: --subset; u: --window")
         lines.append(f"under {self.best.guarantee}")
         for row in self.contrast:
             lines.append(f"{row.method}, for contrast: {row.guarantee}, any two vectors of norm 1")

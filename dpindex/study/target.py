@@ -177,11 +177,13 @@ class Row:
 
     @property
     def size(self) -> str:
-        """Coordinates of a code, or w and the number of codewords: C if they are centroids."""
+        """Coordinates of a code, or the codewords, C if they are centroids, with w or u."""
         if not self.spec.symbols:
             return str(self.k)
         letter = "C" if self.centroids else "K"
         size = f"{letter}={self.spec.symbols}"
+        if self.spec.window is not None:
+            return f"{size} u={self.spec.window:g}"
         return size if self.spec.subset is None else f"{size} w={self.spec.subset}"
 
     @property
@@ -216,6 +218,7 @@ class Row:
             "codewords": self.spec.codebook and self.spec.symbols,
             "centroids": self.centroids,
             "subset": self.spec.subset,
+            "window": self.spec.window,
             "epsilon": self.spec.budget,
             "denoiser": self.denoiser,
             **shares,

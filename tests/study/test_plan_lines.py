@@ -45,6 +45,16 @@ def test_public_parts_are_made_of_the_sample_as_it_is_clipped(method):
     assert plan(far, **terms).best.spec == plan(far.clip(0, 1), **terms).best.spec
 
 
+@pytest.mark.parametrize("query", ["exact", "private"])
+def test_rows_of_a_table_differ(query):
+    """Windows differ in rows that have all else alike."""
+    made = plan(embeddings(600, 1), methods=["codebook-softmax"], query=query)
+    rows = [(row.size, row.denoiser) for row in made.rows]
+    assert len(set(rows)) == len(rows) > 1
+    assert f"{made.rows[0].size} " in str(made)
+    assert "u: --window" in str(made)
+
+
 def test_embeddings_are_built_with_their_norm():
     """Without narrow bounds, within which vectors have other norms."""
     terms = {"methods": ["raw-staircase"], "epsilon": 20.0}

@@ -65,6 +65,8 @@ def test_a_saved_plan_builds_what_was_planned(run, methods, promise):
     built = dpi.open("my-index")
     assert built.spec == Spec.from_dict(planned["recommended"]["spec"])
     assert built.metric == planned["metric"]
+    if built.spec.codebook is not None:  # what devices of a published index read
+        assert dpi.Codebook.read("my-index/codebook/000001.vectors") == built.spec.codebook
     assert ("--query private" in said) == (planned["query"] == "private")
 
 
