@@ -256,8 +256,13 @@ def query_vectors(body: bytes, dim: int) -> Doubles:
     return np.array([_vector(row, dim, wrong) for row in rows])
 
 
-def neighbours(text: str) -> int:
-    """The parameter ``k``, [1, 1000]; RefusedError for anything else."""
+def neighbours(parameters: Sequence[tuple[str, str]]) -> int:
+    """The one parameter of a search, ``k``, [1, 1000], default 10; RefusedError for all others."""
+    if not parameters:
+        return 10
+    (name, text), *others = parameters
+    if name != "k" or others:
+        raise RefusedError(422, "k, given once, is all that a search takes beside its body.")
     if not re.fullmatch("[1-9][0-9]{0,2}|1000", text):
         raise RefusedError(422, f"k must be a whole number from 1 to {MAX_K}.")
     return int(text)

@@ -357,7 +357,7 @@ class Service:
         Query parameter k: neighbours of each query, 1 to 1000, default 10.
         """
         self._admit(request, "search")
-        k = r.neighbours(request.query_params.get("k", "10"))
+        k = r.neighbours(request.query_params.multi_items())
         is_exact = _content_type(request) == _JSON
         if is_exact and not self.exact_queries:
             raise r.RefusedError(

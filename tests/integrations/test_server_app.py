@@ -210,6 +210,10 @@ def test_wrong_bodies(make, index):
 def test_wrong_queries(make):
     client = make()
     headers = {**CODES, **bearer(SEARCH)}
+    for asked in ("K=2", "k=2&k=3", "k=2&filter=a"):  # which would be passed over
+        answer = client.post(f"/search?{asked}", content=codes(), headers=headers)
+        assert answer.status_code == 422
+        assert "k, given once, is all" in answer.json()["detail"]
     for k in ("0", "1001", "-1", "ten", "１", "1e2", ""):
         answer = client.post("/search", params={"k": k}, content=codes(), headers=headers)
         assert answer.status_code == 422, k
