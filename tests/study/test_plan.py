@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.spatial
 from helpers.made_datasets import unit
 from helpers.refusals import refuses
 from helpers.releases import build, filled_index
@@ -611,6 +612,29 @@ def test_vectors_of_near_ranks_lie_where_they_should(sample):
         assert_allclose(distances[clipped], wanted[clipped], rtol=0.05)
         assert made.min() >= sample.min()
         assert made.max() <= sample.max()
+
+
+@pytest.mark.parametrize("copied", [0, 24], ids=["", "with copies"])
+def test_near_ranks_are_as_near_as_each_querys_exponent_says(copied):
+    """Two thirds of the vectors lie in a plane, and the others fill 16 dimensions.
+
+    Copies of a few vectors make no other's neighbours nearer.
+    """
+    rng = default_rng(0)
+    dims = np.array([2, 16])[np.arange(12_000) % 3 % 2]
+    vectors = rng.normal(size=(12_000, 18))
+    vectors[(np.arange(18) < 2) != (dims == 2)[:, None]] = 0.0
+    vectors[:copied] = vectors[copied : 2 * copied] + 1e-3
+    public, private = vectors[:1000], vectors[1000:]
+    population = Population(public, len(private), 500, metric="l2")
+    for dim in (2, 16):
+        own = dims[population.asked_labels] == dim
+        asked = population.queries[own]
+        nearest = np.sort(scipy.spatial.distance.cdist(asked, private, "sqeuclidean") / 2, axis=1)
+        true = np.log(np.median(nearest[:, [4, 19]], axis=0))
+        made = np.log(np.median(population.near[own][:, [4, 19]], axis=0))
+        # In logarithms of how many vectors lie that near; with one exponent for all 5 to 13.
+        assert_allclose(dim / 2 * made, dim / 2 * true, rtol=0, atol=2.2)
 
 
 def test_near_vectors_of_sparse_ones_have_whole_attributes():
