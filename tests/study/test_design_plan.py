@@ -41,7 +41,7 @@ def collection(rows, seed):
 
 def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_on():
     """It would come to know vectors of which it sees ten codes each."""
-    sample = Sample(collection(600, 1), 2000)
+    sample = Sample(collection(800, 1), 2000)
     made = design(sample.fitted, epsilon=1.0, code_length=12)
     terms = {key: value for key, value in TERMS.items() if key != "methods"}
     spec = Spec(DESIGNED, DIM, design=made, **terms)
@@ -49,7 +49,7 @@ def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_o
     others = population.others
     tried = population.vectors
     assert others is not None
-    assert len(others) == len(tried) == 300
+    assert len(others) == len(tried) == 400
     assert not {*map(bytes, others)} & {*map(bytes, tried)}
     raw = Spec("raw-laplace", DIM, **terms)
     assert sample.population_of(raw, 100, denoised=True).others is None
