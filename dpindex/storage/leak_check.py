@@ -118,9 +118,9 @@ class LeakCheck:
 
     @classmethod
     def of(cls, spec: Spec, rows: int) -> LeakCheck | None:
-        """Return the check of a spec, None if it has no public part."""
+        """Return the check of a spec; None if it has no public part, or for one vector alone."""
         part = spec.compared_part
-        if part is None:
+        if part is None or rows < _FEWEST:
             return None
         return cls(part, rows, spec.scale)
 
