@@ -1,17 +1,20 @@
 """What codes say about the similarities of a collection, and what a search may state then.
 
-A release learns it as it publishes, whatever it publishes to: :func:`learned`. What cannot be
-learned is not stated, and :func:`unstated` says why.
+A release learns it as it publishes, whatever it publishes to: :func:`learned`. In memory it is
+learned when it is first asked for: :class:`Learned`. What cannot be learned is not stated, and
+:func:`unstated` says why.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from functools import cached_property, partial
 
 import numpy as np
 
 from dpindex.base.arrays import Rows, spaced
-from dpindex.decode.base import Decoder
+from dpindex.decode.base import Decoder, Estimator
 from dpindex.decode.calibration import SAMPLE_ROWS, SimilarityCalibration
 from dpindex.decode.denoised import DenoisedDecoder
 from dpindex.mechanism.codes import Codes
@@ -48,6 +51,70 @@ def learned(
     if found is None or not np.isfinite(found.density).all():
         return None
     return found
+
+
+class Learned:
+    """What is known of the codes of a collection, or learned of them when it is first asked for.
+
+    Searches in several threads share it: the first that asks learns, and the others wait for it.
+
+    Parameters
+    ----------
+    decoder : Decoder
+        Of the codes as they are ranked.
+    rows : int
+        Codes in the collection.
+    learn : callable
+        Returns what :func:`learned` does; called once.
+    changes : int
+        Rows that had come into the collection or gone from it.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        rows: int,
+        learn: Callable[[], SimilarityCalibration | None],
+        changes: int,
+    ) -> None:
+        self.rows = rows
+        self.changes = changes
+        self._decoder = decoder
+        self._learn: Callable[[], SimilarityCalibration | None] | None = learn
+        self._calibration: SimilarityCalibration | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def later(
+        cls, decoder: Decoder, take: Callable[[Rows], Codes], rows: int, changes: int
+    ) -> Learned:
+        """Return what :func:`learned` will find."""
+        return cls(decoder, rows, partial(learned, decoder, take, rows), changes)
+
+    def serves(self, changes: int) -> bool:
+        """Whether it says enough of a collection of which so many rows have come or gone."""
+        changed = changes - self.changes
+        return changed <= 0 or LEAST_ROWS <= self.rows >= 2 * changed
+
+    @property
+    def calibration(self) -> SimilarityCalibration | None:
+        with self._lock:
+            if self._learn is not None:
+                self._calibration = self._learn()
+                self._learn = None  # and the codes; last, so that Ctrl-C leaves it to the next
+            return self._calibration
+
+    @cached_property
+    def posterior(self) -> Estimator | None:
+        """What estimates cosines that selection does not bias; None if nothing does."""
+        return self._decoder.posterior(self.calibration)
+
+    @property
+    def unstated(self) -> str:
+        """Why no similarity is stated, and what helps; empty if they are."""
+        if self.posterior is not None:
+            return ""
+        return unstated(self._decoder, self.rows)
 
 
 def unstated(decoder: Decoder, rows: int) -> str:

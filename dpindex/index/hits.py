@@ -29,19 +29,29 @@ class Estimates:
     ----------
     of_pairs : callable
         Returns unbiased similarities and their standard errors.
-    of_chosen : callable, optional
-        Returns what selection does not bias; without it, NaN: see :attr:`Hits.unstated`.
+    of_chosen : callable
+        Returns what selection does not bias; None where that is not known.
+    why : callable
+        Returns why no similarity is stated but exact ones; "" if the codes state some.
     """
 
     of_pairs: Callable[[], Estimate]
-    of_chosen: Callable[[], Estimate] | None = None
+    of_chosen: Callable[[], Estimate | None]
+    why: Callable[[], str]
 
     @classmethod
     def of(
-        cls, similarity: Doubles, stderr: Doubles, unbiased: Doubles, unbiased_stderr: Doubles
+        cls,
+        similarity: Doubles,
+        stderr: Doubles,
+        unbiased: Doubles,
+        unbiased_stderr: Doubles,
+        unstated: str = "",
     ) -> Estimates:
         """Estimates that are known: the attributes of :class:`Hits` of these names."""
-        return cls(lambda: (unbiased, unbiased_stderr), lambda: (similarity, stderr))
+        return cls(
+            lambda: (unbiased, unbiased_stderr), lambda: (similarity, stderr), lambda: unstated
+        )
 
     @cached_property
     def plain(self) -> Estimate:
@@ -51,9 +61,10 @@ class Estimates:
     @cached_property
     def posterior(self) -> Estimate:
         """Values and errors of what a search chose."""
-        if self.of_chosen is None:
+        chosen = self.of_chosen()
+        if chosen is None:
             return not_stated(self.plain)
-        return self.of_chosen()
+        return chosen
 
     def mapped(self, change: Callable[[AnyArray], AnyArray]) -> Estimates:
         """Return these estimates with each array changed."""
@@ -61,11 +72,11 @@ class Estimates:
         def changed(pair: Estimate) -> Estimate:
             return change(pair[0]), change(pair[1])
 
-        return Estimates(lambda: changed(self.plain), lambda: changed(self.posterior))
+        return Estimates(lambda: changed(self.plain), lambda: changed(self.posterior), self.why)
 
     def __reduce__(self) -> Any:
         # What is still to be made needs codes; values are copied or sent.
-        return Estimates.of, (*self.posterior, *self.plain)
+        return Estimates.of, (*self.posterior, *self.plain, self.why())
 
 
 def not_stated(estimate: Estimate) -> Estimate:
@@ -106,6 +117,8 @@ class Hits:
     ``hits[i]`` are those of one query, with arrays of shape (k,); these, as ``range_search`` gives
     them, have the length and the items of their arrays. Similarities and errors are computed when
     one of them is first asked for, from the codes and the calibration of the time of the search.
+    What an index knows nothing of yet it learns then, which takes a second or so: see
+    :meth:`dpindex.PrivateIndex.calibrate`.
 
     Attributes
     ----------
@@ -143,8 +156,6 @@ class Hits:
     payload : pyarrow.Table, optional
         The payload of the neighbours, one row for each in the order of ``ids.ravel()``; None if
         the index has none. It is not protected, and as trustworthy as who published it.
-    reason : str
-        Why no similarity is stated but exact ones; empty if the codes state some.
 
     >>> ones = np.ones((1, 2))
     >>> hits = Hits(np.array([[7, 9]]), ones, Estimates.of(ones, ones, ones, ones), ones < 1)
@@ -158,14 +169,14 @@ class Hits:
     estimates: Estimates
     exact: Bools
     payload: Table = None
-    reason: str = ""
 
     @property
     def unstated(self) -> str:
         """Why ``similarity`` is NaN in some places, and what helps; empty if all are stated."""
-        if self.reason or not np.isnan(self.similarity).any():
-            return self.reason
-        return TOO_NOISY
+        reason = self.estimates.why()
+        if not reason and np.isnan(self.similarity).any():
+            return TOO_NOISY
+        return reason
 
     @property
     def similarity(self) -> Floats:
@@ -226,7 +237,6 @@ class Hits:
             self.estimates.mapped(choose),
             choose(self.exact),
             payload,
-            self.reason,
         )
 
     def to_list(self) -> list[list[dict[str, Any]]]:

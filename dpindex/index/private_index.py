@@ -26,7 +26,7 @@ from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser
 from dpindex.decode.kinds import decoder_of
-from dpindex.decode.learning import learned
+from dpindex.decode.learning import Learned
 from dpindex.index.filters import Filter, Selection, column_types, kept_rows
 from dpindex.index.hits import Hits
 from dpindex.index.ranking import Ranking
@@ -117,9 +117,6 @@ class PrivateIndex(Searchable):
     ((2, 3), 8)
     """
 
-    learns_similarities = True
-    """False where nobody reads them, as learning takes longer than adding codes."""
-
     def __init__(
         self,
         spec: Spec | Planned,
@@ -139,11 +136,11 @@ class PrivateIndex(Searchable):
             )
         super().__init__(Settings(spec, metric or "cosine", index_type, query_epsilon))
         self.index_type: Final = index_type
+        # A store is never changed: who changes the index puts another in its place, in one step,
+        # so that readers see all of a change or nothing.
         self._store = CodeStore(spec.format)
-        self._view = self._store.view()
         self._writing = threading.Lock()
-        self._calibration: SimilarityCalibration | None = None
-        self._changed_rows = 0  # since it was learned
+        self._choosing = threading.Lock()  # held for no time: a search waits for no writer
         self._set_denoiser(None)
         self._checkpoint: Checkpoint | None = None
         self._history: History | None = None
@@ -191,19 +188,19 @@ class PrivateIndex(Searchable):
         return facts_html(f"PrivateIndex: {len(self)} codes", facts)
 
     def __len__(self) -> int:
-        return len(self._view)
+        return len(self._store)
 
     def __contains__(self, id: object) -> bool:
         """Whether there is a code under that id; 7 and "7" are different ids."""
-        return id in self._view.ids
+        return id in self._store.ids
 
     def __iter__(self) -> Iterator[Any]:
         """The ids in the order of their rows, as they are now: ints or strings."""
-        return iter(self._view.ids.array.tolist())
+        return iter(self._store.ids.array.tolist())
 
     def __getitem__(self, id: int | str) -> Codes:
         """The code under one id, as codes of one row; KeyError if there is none."""
-        store = self._view
+        store = self._store
         if id not in store.ids:
             raise KeyError(f"id {id!r} is not in the index")
         return store.take(store.ids.rows(id))
@@ -217,22 +214,22 @@ class PrivateIndex(Searchable):
     @property
     def ids(self) -> AnyArray:
         """All ids in the order of their rows, int64 or strings."""
-        return self._view.ids.array.copy()
+        return self._store.ids.array.copy()
 
     @property
     def codes(self) -> Codes:
         """All codes in the order of their rows: what the index publishes."""
-        return self._view.codes
+        return self._store.codes
 
     @property
     def payload(self) -> Table:
         """The payload of all rows, a ``pyarrow.Table``: published in the clear; None without."""
-        return self._view.payload.table
+        return self._store.payload.table
 
     @property
     def payload_columns(self) -> dict[str, str]:
         """Type of each payload column by its name, in Arrow's words."""
-        return self._view.payload.columns
+        return self._store.payload.columns
 
     def to_arrow(self) -> Table:
         """Return ids, codes and payload of all rows: what any database takes.
@@ -256,7 +253,7 @@ class PrivateIndex(Searchable):
         ['id', 'code']
         """
         pa = import_extra("pyarrow", "to_arrow needs pyarrow", "io")
-        store = self._view
+        store = self._store
         codes = store.codes
         ids = store.ids.array
         payload = store.payload.table
@@ -283,16 +280,7 @@ class PrivateIndex(Searchable):
         >>> index.repeats(codes)
         20
         """
-        return self._view.repeats(codes)
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Be the only one who changes the index; readers see it as it was until the block ends."""
-        with self._writing:
-            try:
-                yield
-            finally:
-                self._view = self._store.view()
+        return self._store.repeats(codes)
 
     def remove(self, ids: Any) -> int:
         """Remove vectors by id; returns how many. Their codes are gone from the next save on.
@@ -302,10 +290,9 @@ class PrivateIndex(Searchable):
         InputError
             If one of the ids is not in the index; nothing is removed then.
         """
-        with self._changing():
+        with self._writing:
             rows = self._store.ids.rows(ids)
             self._store = self._store.without(rows)
-            self._learn(len(rows))
             return len(rows)
 
     def add(
@@ -321,6 +308,9 @@ class PrivateIndex(Searchable):
         progress: Progress | None = None,
     ) -> None:
         """Privatize vectors and add them; this spends the budget of each.
+
+        What the codes mean for similarities is learned later, when one is read or the index is
+        saved: see :meth:`calibrate`.
 
         Parameters
         ----------
@@ -367,7 +357,7 @@ class PrivateIndex(Searchable):
         # Without a ledger the index alone says what was released before, and may replace it.
         counted_again = allow_rerelease and (ledger is not None or not upsert)
         terms = Terms(ledger, counted_again, skip_leak_check)
-        with self._changing():
+        with self._writing:
             if isinstance(X, Dataset):
                 vectors: Any = X
                 count = X.rows
@@ -402,7 +392,6 @@ class PrivateIndex(Searchable):
                 # Known before they are there: Ctrl-C leaves no vector that may come a second time.
                 self._history = known.with_rows(rows)
                 self._store = self._store.grown(codes, checked_ids, columns, replace=upsert)
-                self._learn(count)
                 return
             if not isinstance(vectors, Dataset):
                 vectors = as_dataset(as_source(vectors, ""), count)
@@ -463,7 +452,7 @@ class PrivateIndex(Searchable):
             grown = self._store.grown(codes, ids, payload, replace=upsert)
             if terms.ledger is not None:
                 self._history = self._known().with_ledger(terms.ledger)
-            self._write(last.directory.path, grown, self._learned_of(grown, len(codes)), token)
+            self._write(last.directory.path, grown, self._learned_from(grown), token)
 
         target = GrownIndex(last.directory.path, self.spec, upsert, append)
         with last.directory.held():
@@ -474,7 +463,7 @@ class PrivateIndex(Searchable):
         self,
         path: Path,
         store: CodeStore,
-        calibration: SimilarityCalibration | None,
+        learned: Learned,
         token: str = "",
     ) -> None:
         """Write the index with the rows of ``store``, and what was learned of them.
@@ -485,11 +474,14 @@ class PrivateIndex(Searchable):
         def remember(checkpoint: Checkpoint) -> None:
             self._store = store
             self._checkpoint = checkpoint
-            self._set_calibration(calibration)
+            with self._choosing:
+                self._learned = learned
 
         if self.path != path.resolve():
             with suppress(StorageError):  # who may not read it has released nothing
                 self._known()  # goes with the index
+        # Learned here, if nobody asked before: what is saved states similarities.
+        calibration = learned.calibration
         contents = Contents(self._settings, store, self._denoiser, calibration, self._history)
         write_index(path, contents, self._checkpoint, remember, token)
 
@@ -519,12 +511,11 @@ class PrivateIndex(Searchable):
             If the codes come from another spec, or for bad ids or payload.
         """
         self._check_codes(codes)
-        with self._changing():
+        with self._writing:
             checked = self._store.ids.check(ids, len(codes), replace=upsert)
             columns = self._store.payload.checked(payload, len(codes), checked)
             # In one step that Ctrl-C does not cut, for older rows.
             self._store = self._store.grown(codes, checked, columns, replace=upsert)
-            self._learn(len(codes))
 
     def fit_denoiser(self, kind: DenoiserKind = "auto") -> Denoiser:
         """Learn from the private codes how their coordinates hang together, and rank with it.
@@ -552,20 +543,19 @@ class PrivateIndex(Searchable):
             stays as it was.
         """
         denoiser = fit_denoiser(self.codes, self.spec, kind)
-        with self._changing():
+        with self._writing:
             self._set_denoiser(denoiser)
-            self._calibration = None
-            self._learn(0)
         return denoiser
 
     def _set_denoiser(self, denoiser: Denoiser | None) -> None:
         exact = self._settings.structure().exact
         decoder = decoder_of(self.spec, self.metric, denoiser, exact=exact)
         ranking = Ranking(decoder, self.index_type)
-        self._denoiser = denoiser
-        self._decoder = decoder
-        self._ranking = ranking
-        self._state_by(self._calibration, len(self._store))
+        with self._choosing:
+            self._denoiser = denoiser
+            self._decoder = decoder
+            self._ranking = ranking
+            self._learned = self._learned_later(self._store)
 
     @contextmanager
     def _selected(self, filter_: Filter) -> Iterator[Ready]:
@@ -579,7 +569,7 @@ class PrivateIndex(Searchable):
 
     def _rows_of_now(self) -> CodeStore:
         """The rows to search; InputError if there are none."""
-        store = self._view
+        store = self._store
         if len(store) == 0:
             raise InputError("the index is empty: add vectors before searching.")
         return store
@@ -621,16 +611,17 @@ class PrivateIndex(Searchable):
 
     @property
     def calibration(self) -> SimilarityCalibration | None:
-        """What :meth:`calibrate` learned, or None."""
-        return self._calibration
+        """What :meth:`calibrate` learns, or None; learned now if nobody asked before."""
+        return self._learned_of(None).calibration
 
     def calibrate(self) -> SimilarityCalibration | None:
         """Learn from the private codes what the cosines of hits need to be right on average.
 
         Post-processing of what is published already: it reads codes and public parameters only and
         costs no budget. By it ``similarity`` of hits is a posterior mean, also for the best of many
-        candidates, and ``stderr`` its error. An index does it by itself with its first hundred
-        rows, and again whenever half as many have changed as it learned from; it is saved.
+        candidates, and ``stderr`` its error. An index does it by itself when similarities are first
+        read or it is saved, from a hundred rows on, and again once half as many have changed as it
+        learned from. That takes a second or so; it is saved with the index.
 
         Returns
         -------
@@ -645,32 +636,25 @@ class PrivateIndex(Searchable):
         >>> index.calibrate().rows
         500
         """
-        with self._changing():
-            self._calibration = None
-            self._learn(0)
-            return self._calibration
+        with self._writing:
+            with self._choosing:
+                self._learned = self._learned_later(self._store)
+            return self._learned.calibration
 
-    def _learn(self, changed: int) -> None:
-        """Learn anew what similarities mean, if enough rows have changed since."""
-        self._set_calibration(self._learned_of(self._store, changed))
+    def _learned_of(self, selection: Ready | None) -> Learned:
+        store = self._store if selection is None else selection.store
+        with self._choosing:
+            self._learned = self._learned_from(store)
+            return self._learned
 
-    def _learned_of(self, store: CodeStore, changed: int) -> SimilarityCalibration | None:
-        """Return what is known of the codes of a store with ``changed`` rows new or gone."""
-        self._changed_rows += changed
-        known = self._calibration
-        if known is not None and 2 * self._changed_rows <= known.rows:
-            return known
-        if not self.learns_similarities:
-            return None
-        return learned(self._decoder, store.take, len(store))
+    def _learned_from(self, store: CodeStore) -> Learned:
+        """Return what is known of the codes of a store, unless too many of its rows changed."""
+        if self._learned.serves(store.changes):
+            return self._learned
+        return self._learned_later(store)
 
-    def _set_calibration(self, calibration: SimilarityCalibration | None) -> None:
-        if calibration is not self._calibration:
-            self._changed_rows = 0
-        elif calibration is not None:
-            return  # its tables are kept
-        self._calibration = calibration
-        self._state_by(calibration, len(self._store))
+    def _learned_later(self, store: CodeStore) -> Learned:
+        return Learned.later(self._decoder, store.take, len(store), store.changes)
 
     def _in_range(
         self,
@@ -679,14 +663,15 @@ class PrivateIndex(Searchable):
         filter_: Filter,
     ) -> list[Hits]:
         store = self._rows_of_now()
-        if self._posterior is None and self._decoder.stated_by is not None:
-            raise InputError(self.unstated)
+        learned = self._learned_of(Ready(store, self._ranking))
+        if learned.posterior is None and self._decoder.stated_by is not None:
+            raise InputError(learned.unstated)
         rows = np.arange(len(store))
         if filter_ is not None:
             rows = kept_rows(filter_, store)
         hits: list[Hits] = []
         for block in row_blocks(len(queries), BATCH_QUERIES):
-            hits += self._reached(queries[block], threshold, store, rows)
+            hits += self._reached(queries[block], threshold, store, rows, learned)
         return hits
 
     def save(self, path: AnyPath, *, allow_unprotected: bool = False) -> None:
@@ -714,8 +699,8 @@ class PrivateIndex(Searchable):
         if is_url(path):
             raise InputError(f"an index is saved to a folder; {os.fspath(path)} is not one.")
 
-        with self._changing():
-            self._write(Path(path), self._store, self._calibration)
+        with self._writing:
+            self._write(Path(path), self._store, self._learned_of(None))
 
     @classmethod
     def open(cls, path: AnyPath) -> PrivateIndex:
@@ -791,10 +776,9 @@ class PrivateIndex(Searchable):
         contents, checkpoint = read_index(directory)
         index = cls(**vars(contents.settings))
         index._store = contents.store
-        index._view = contents.store.view()
-        index._calibration = contents.calibration
-        if contents.calibration is not None:
-            index._changed_rows = abs(len(index) - contents.calibration.rows)
         index._set_denoiser(contents.denoiser)
+        known = contents.calibration
+        rows = len(index) if known is None else known.rows
+        index._state_by(known, rows, -abs(len(index) - rows))
         index._checkpoint = checkpoint
         return index

@@ -173,6 +173,7 @@ def with_exact(hits: Hits, exact: Doubles, metric: Metric) -> Hits:
     estimates = Estimates(
         lambda: hits.estimates.plain,
         lambda: (np.where(answered, exact, hits.similarity), np.where(answered, 0.0, hits.stderr)),
+        hits.estimates.why,
     )
     scores = np.where(answered, direction(metric) * exact, -np.inf)
     return replace(hits, scores=scores, estimates=estimates, exact=answered)

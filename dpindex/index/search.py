@@ -18,7 +18,7 @@ from dpindex.decode.base import Estimate, Estimator, PrivateQueries, Queries
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.guided import Worth, guide_of, worth_of
 from dpindex.decode.kinds import decoder_of
-from dpindex.decode.learning import unstated
+from dpindex.decode.learning import Learned
 from dpindex.index.filters import Filter, condition_of, one_filter
 from dpindex.index.hits import TOO_NOISY, Estimates, Hits, not_stated, sure
 from dpindex.index.lookup import Lookup
@@ -101,17 +101,13 @@ class Searchable(ABC):
     ----------
     settings : Settings
 
-    Attributes
-    ----------
-    unstated : str
-        Why hits state no similarity, and what helps; empty if they do.
-
     Raises
     ------
     InputError
         For a spec of queries that no query can be made under.
     """
 
+    _learned: Learned
     is_remote: ClassVar[bool] = False
     """Whether queries leave this machine, so that ``query`` has to be said."""
 
@@ -123,8 +119,22 @@ class Searchable(ABC):
         self._settings = settings
         self._decoder = decoder_of(self.spec, self.metric)
         self._queries = QueryMaker(self.spec, self.query_spec, leaves=self.is_remote)
-        self._posterior: Estimator | None = None
-        self.unstated = ""
+
+    @property
+    def unstated(self) -> str:
+        """Why hits state no similarity, and what helps; empty if they do."""
+        return self._learned_of(None).unstated
+
+    def _state_by(
+        self, calibration: SimilarityCalibration | None, rows: int, changes: int = 0
+    ) -> None:
+        """State similarities by what was learned before; DamagedError if it is of other codes."""
+        self._learned = Learned(self._decoder, rows, lambda: calibration, changes)
+        self._learned.posterior  # noqa: B018
+
+    def _learned_of(self, selection: Any) -> Learned:
+        """Return what is known of the rows among which a search selects, or of all."""
+        return self._learned
 
     def search(
         self,
@@ -139,6 +149,8 @@ class Searchable(ABC):
         allow_unprotected: bool = False,
     ) -> Hits:
         """The k nearest neighbours of each query.
+
+        Ids are found now, and similarities are computed when they are read: see :class:`Hits`.
 
         Parameters
         ----------
@@ -214,7 +226,8 @@ class Searchable(ABC):
         """Every vector whose ``similarity`` reaches ``threshold``, for each query.
 
         All codes are looked at, whatever the index type, and ``similarity`` alone decides, whether
-        or not there is a denoiser; memory is that of a block of codes and of what is found. A
+        or not there is a denoiser, so an index learns first what it has not learned yet: see
+        :class:`Hits`. Memory is that of a block of codes and of what is found. A
         cosine that the codes leave uncertain is stated near what is usual in the collection, so
         with much noise few reach a high threshold. For ``ip``, ``l2`` and designs, which state no
         similarity, ``unbiased`` decides: it lets too many through.
@@ -410,20 +423,17 @@ class Searchable(ABC):
         codes, payload = self._codes_of(found, selection)
         width = found.ids.shape[1]
         estimated = partial(self._estimated, queries, width, codes)
-        posterior = None
-        estimator = self._posterior  # of now: the index may learn again before hits are read
-        if estimator is not None:
-            posterior = lambda: sure(estimated(estimator))  # noqa: E731
-        estimates = Estimates(partial(estimated, self._decoder), posterior)
-        exact = np.zeros(found.ids.shape, np.bool_)
-        return Hits(found.ids, found.scores, estimates, exact, payload, self.unstated)
+        learned = self._learned_of(selection)  # now: the index may change before hits are read
 
-    def _state_by(self, calibration: SimilarityCalibration | None, rows: int) -> None:
-        """State similarities by what was learned of the codes; without it say why none is."""
-        self._posterior = self._decoder.posterior(calibration)
-        self.unstated = ""
-        if self._posterior is None:
-            self.unstated = unstated(self._decoder, rows)
+        def posterior() -> Estimate | None:
+            estimator = learned.posterior
+            return None if estimator is None else sure(estimated(estimator))
+
+        estimates = Estimates(
+            partial(estimated, self._decoder), posterior, lambda: learned.unstated
+        )
+        exact = np.zeros(found.ids.shape, np.bool_)
+        return Hits(found.ids, found.scores, estimates, exact, payload)
 
     def _estimated(
         self,
@@ -449,21 +459,26 @@ class Searchable(ABC):
         return max(1, ESTIMATED_NUMBERS // (self.spec.code_length + 40 * queries))
 
     def _reached(
-        self, queries: Queries, threshold: float, store: CodeStore, rows: Rows
+        self,
+        queries: Queries,
+        threshold: float,
+        store: CodeStore,
+        rows: Rows,
+        learned: Learned,
     ) -> list[Hits]:
         """Return hits of each query among rows of a store; memory is that of a block of them."""
         sign = direction(self.metric)
         parts = []
-        reason = self.unstated
+        reason = learned.unstated
         for part in row_blocks(max(1, len(rows)), self._block_rows(2 * len(queries))):
             block = rows[part]
             codes = store.take(block)
             estimate = self._decoder.estimates(codes, queries, 1)
-            if self._posterior is None:
+            if learned.posterior is None:
                 posterior = not_stated(estimate)
                 compared = estimate[0]
             else:
-                posterior = sure(self._posterior.estimates(codes, queries, 1), each=True)
+                posterior = sure(learned.posterior.estimates(codes, queries, 1), each=True)
                 compared = posterior[0]
                 if np.isnan(compared).any():
                     reason = TOO_NOISY
@@ -472,15 +487,14 @@ class Searchable(ABC):
             reached = [values[places] for values in (*posterior, *estimate)]
             parts.append((query, block[column], *reached))
         query, near, *estimates = map(np.concatenate, zip(*parts, strict=True))
-        similarity, _, unbiased, _ = estimates
-        scores = sign * (unbiased if self._posterior is None else similarity)
+        similarity, stderr, unbiased, unbiased_stderr = estimates
+        scores = sign * (unbiased if learned.posterior is None else similarity)
         every = Hits(
             store.ids.take(near),
             scores,
-            Estimates.of(*estimates),
+            Estimates.of(similarity, stderr, unbiased, unbiased_stderr, reason),
             np.zeros(len(near), np.bool_),
             store.payload.take(near),
-            reason,
         )
         order = np.lexsort((near, -scores, query))
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))

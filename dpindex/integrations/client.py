@@ -240,7 +240,7 @@ class Client:
         numbers = {name: np.array(values, np.float64) for name, values in columns.items()}
         scores = numbers.pop("scores")
         not_exact = np.zeros(ids.shape, np.bool_)
-        return Hits(ids, scores, Estimates.of(**numbers), not_exact, reason=unstated)
+        return Hits(ids, scores, Estimates.of(**numbers, unstated=unstated), not_exact)
 
     def _answer(
         self,

@@ -69,6 +69,8 @@ class CodeStore:
         Of all rows.
     removals : int
         How often codes were removed, which gives the rows after them new numbers.
+    changes : int
+        Rows that were added or removed since it was made or opened.
 
     >>> from dpindex.mechanism.codes import SignFormat
     >>> format_ = SignFormat(2, bytes(16))
@@ -84,6 +86,7 @@ class CodeStore:
         self.format = format_
         self.payload = Payload()
         self.removals = 0
+        self.changes = 0
         self.ids = Ids()
         # Codes of saved segments, mapped where they lie; then those that were added, in one array
         # that doubles its room, and widens its integers where needed.
@@ -146,6 +149,7 @@ class CodeStore:
         added = count - self._fixed.count
         self._room = appended(self._room, added, codes.stored)
         self.payload = self.payload.extended(count, payload, len(ids))
+        self.changes += len(ids)
         self.ids.append(ids)
 
     def grown(
@@ -158,8 +162,9 @@ class CodeStore:
     ) -> CodeStore:
         """Return a store with more codes, as :meth:`append` adds them; this one stays as it is.
 
-        Until the other takes its place: they share the arrays, as in :meth:`Ids.handed_over`. With
-        ``replace`` the codes take the place of rows that have one of these ids.
+        They share the arrays, in which the new rows lie beyond those of this one, as in
+        :meth:`Ids.handed_over`: one store alone may grow from it. With ``replace`` the codes take
+        the place of rows that have one of these ids.
         """
         if replace:
             replaced = self.ids.rows(ids, missing=True)
@@ -168,17 +173,6 @@ class CodeStore:
             store = copy(self)
             store.ids = self.ids.handed_over()
         store.append(codes, ids, payload)
-        return store
-
-    def view(self) -> CodeStore:
-        """Return these rows as they are now, to be read while rows are added here and removed.
-
-        No row is copied: what is added lies beyond the rows of the view, and rows that are removed
-        leave this store for another.
-        """
-        # Arrays grow beyond the counts that are copied here; within them nothing is written.
-        store = copy(self)
-        store.ids = copy(self.ids)
         return store
 
     def take(self, rows: slice | Rows) -> Codes:
@@ -222,6 +216,7 @@ class CodeStore:
         kept_rows = np.flatnonzero(kept)
         fixed = len(self._fixed)
         store.removals = self.removals + 1
+        store.changes = self.changes + len(rows)
         store.ids = self.ids.without(rows)
         store.payload = Payload(self.payload.take(kept_rows))
         store._fixed = self._fixed.where(kept)

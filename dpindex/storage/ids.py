@@ -334,10 +334,12 @@ class Ids:
     @property
     def _rows_by_id(self) -> dict[Any, int]:
         """Rows of added ids, made when first needed: numbers that ascend do without."""
-        if self._by_id is None:
+        by_id = self._by_id
+        if by_id is None:
             rows = range(self.stored.count, len(self))
-            self._by_id = dict(zip(self.added.tolist(), rows, strict=True))
-        return self._by_id
+            # Kept here for others: another thread may hand it over at any time.
+            self._by_id = by_id = dict(zip(self.added.tolist(), rows, strict=True))
+        return by_id
 
     def _rows_of(self, ids: AnyArray) -> Rows:
         """Return the row of each id, −1 for one that is not there."""

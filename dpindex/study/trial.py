@@ -123,7 +123,6 @@ class Trial:
         self._privatizer = Privatizer(spec, allow_unprotected=True)  # discarded, never published
         budget = None if spec.epsilon is None else query_epsilon
         self.index = PrivateIndex(spec, metric=metric, index_type=index_type, query_epsilon=budget)
-        self.index.learns_similarities = False  # only ids are asked
         self.bytes_per_vector = 0
         self.denoiser: Denoiser | None = None
         start = time.perf_counter()

@@ -362,6 +362,7 @@ def test_similarities_are_learned_again_on_demand(run, prints, files):
     codebook = dpi.Codebook(np.random.default_rng(1).normal(size=(20, 8)))
     terms = {"epsilon": 8.0, "adjacency": dpi.record(), "codebook": codebook}
     index = filled_index(dpi.Spec("record-codebook", dim=8, **terms), vectors)
+    assert index.calibration is not None
     index.add(vectors[:100])
     index.save(files / "bare")
     assert json.loads(prints("info bare --json"))["calibrated_rows"] == 300

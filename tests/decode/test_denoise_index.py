@@ -21,11 +21,10 @@ def spec_of(method="raw-staircase", epsilon=3.0, **more):
     return Spec(method=method, dim=DIM, epsilon=epsilon, **terms)
 
 
-def filled(spec=None, *, learns=True, **options):
-    """An index and its vectors; it learns no similarities where none is read."""
+def filled(spec=None, **options):
+    """An index and its vectors."""
     base = low_rank(2000)
     index = PrivateIndex(spec or spec_of(), **options)
-    index.learns_similarities = learns
     index.add(base)
     return index, base
 
@@ -40,7 +39,7 @@ def precision(hits, base, queries):
 @pytest.mark.parametrize("metric", ["cosine", "l2", "ip"])
 def test_finds_more(metric):
     """More true neighbours at the same epsilon; nothing about the codes changes."""
-    index, base = filled(metric=metric, learns=False)
+    index, base = filled(metric=metric)
     modes = ("exact", "private")
     before = [index.search(base[:200], query=query) for query in modes]
     codes = index.codes
@@ -63,7 +62,6 @@ def test_few_columns_get_the_linear_filter():
     base = np.clip(kinds + rng.normal(0, 0.15, (6000, 3)), 0, 1)
     spec = Spec("raw-staircase", 3, epsilon=5.0, adjacency=attribute(0.2), bounds=(0, 1), seed=5)
     index = PrivateIndex(spec)
-    index.learns_similarities = False
     index.add(base)
 
     def found():
@@ -78,7 +76,7 @@ def test_few_columns_get_the_linear_filter():
 
 def test_similarities_are_those_of_the_codes():
     """The estimate of a pair does not depend on the ranking that found it."""
-    index, base = filled(learns=False)
+    index, base = filled()
     plain = index.search(base[:5], k=2000)
     index.fit_denoiser()
     ranked = index.search(base[:5], k=2000)
@@ -103,7 +101,6 @@ def test_ranks_by_what_is_uncertain_too(index_type, monkeypatch):
         seed=5,
     )
     index = PrivateIndex(spec, index_type=index_type)
-    index.learns_similarities = False
     index.add(photographs(6000, 0))
     denoiser = index.fit_denoiser("score")
     assert denoiser.error_variance.size

@@ -28,9 +28,7 @@ def _index(epsilon, rows, **facts):
         attribute_spec("raw-staircase", dim=DIM, epsilon=epsilon, bounds=(0.0, 1.0)),
         **facts,
     )
-    index.learns_similarities = False  # only once it is denoised
     index.add(_rows(rows, 1))
-    index.learns_similarities = True
     index.fit_denoiser()
     return index
 

@@ -131,7 +131,6 @@ def index(request, known_noise):
     """1500 rows."""
     method, denoised, index_type = request.param
     made = PrivateIndex(row_spec(method), index_type=index_type)
-    made.learns_similarities = False  # what is read here is estimated without
     made.add(low_rank(1500, dim=WIDTH))
     if denoised:
         made.fit_denoiser("linear")
@@ -166,7 +165,6 @@ def test_removed_rows_are_dead(index):
 def test_similarities_do_not_depend_on_what_found_the_rows(index):
     """Plain exact search of the same codes gives every pair the same estimate and error."""
     plain = PrivateIndex(index.spec)
-    plain.learns_similarities = False
     plain.add_codes(index.codes)
     asked = low_rank(20, dim=WIDTH, seed=3)
     ours, theirs = (i.search(asked, k=1500) for i in (index, plain))

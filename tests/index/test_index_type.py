@@ -25,7 +25,6 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 def index_of(index_type, rows=1500):
     spec = attribute_spec("raw-staircase", DIM, epsilon=6.0, bounds=(0, 1), seed=5)
     index = PrivateIndex(spec, index_type=index_type)
-    index.learns_similarities = False
     base = low_rank(rows)
     index.add(base)
     return index, base
@@ -36,7 +35,6 @@ def test_rotation_keeps_cosines():
     index, base = index_of("ROT4,Flat")
     index.fit_denoiser("linear")
     flat = PrivateIndex(index.spec)
-    flat.learns_similarities = False
     flat.add_codes(index.codes)
     flat.fit_denoiser("linear")
     mine = index.search(base[:40])

@@ -88,7 +88,6 @@ def test_a_search_does_not_wait_for_an_addition_that_takes_long(index):
 @pytest.mark.slow
 def test_what_is_added_piece_by_piece_ranks_as_if_it_came_at_once(index):
     """In many sizes, so that parts are joined again and again; also after removals."""
-    index.learns_similarities = False
     queries = vectors(7)
     private = index.codes.take(slice(0, 5))
     for step, size in enumerate((1, 1, 1, 2, 700, 1, 5, 9000, 1, 1, 3000, 6000, 1, 20000, 1)):
@@ -96,7 +95,6 @@ def test_what_is_added_piece_by_piece_ranks_as_if_it_came_at_once(index):
         if step in (4, 9):
             index.remove(index.ids[5 : len(index) : 7])
         at_once = dpi.PrivateIndex(index.spec)
-        at_once.learns_similarities = False
         at_once.add_codes(index.codes, index.ids)
         kept = index.ids[:: 1 + step]
         for asked in (queries, queries[:1], private):

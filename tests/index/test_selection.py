@@ -53,7 +53,6 @@ def index(request):
 def made_of_two_parts(case):
     spec, options = CASES[case]
     made = dpi.PrivateIndex(spec, **options)
-    made.learns_similarities = False
     made.add(X[: N // 2], skip_leak_check=True)
     made.search(Q[:1])  # and rows that are added to a structure that is there
     made.add(X[N // 2 :], skip_leak_check=True)

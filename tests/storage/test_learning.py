@@ -1,6 +1,10 @@
 """A release learns what similarities mean as it publishes, whatever it publishes to."""
 
 import json
+import os
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -87,6 +91,134 @@ def test_hits_of_every_index_have_errors_without_a_word(place, tmp_path, monkeyp
         hits = index.search(asked, k=10, query=mode)
         assert (hits.stderr > 0).all()
         assert json.dumps(hits.to_list(), allow_nan=False, default=str)
+
+
+@pytest.fixture
+def lessons(monkeypatch):
+    """The rows of every collection that was learned from, in that order."""
+    rows = []
+
+    def counted(decoder, take, count):
+        rows.append(count)
+        return learned(decoder, take, count)
+
+    monkeypatch.setattr("dpindex.decode.learning.learned", counted)
+    return rows
+
+
+def stated(hits):
+    return np.array([hits.similarity, hits.stderr])
+
+
+def test_what_is_added_in_batches_is_learned_from_once_when_similarities_are_read(lessons):
+    index = dpi.PrivateIndex(SPEC)
+    for batch in np.split(vectors(), 12):
+        index.add(batch)
+        assert len(index.search(vectors(2, 3)).ids) == 2
+    assert lessons == []
+    asked = vectors(20, 2)
+    before = index.search(asked)
+    unread = index.search(asked)
+    index.add(vectors(200, 4))
+    assert (stated(index.search(asked)) > -1).all()
+    assert lessons == [550]  # no search since was among so many more that half of them were new
+    index.add(vectors(100, 5))
+    later = index.search(asked)
+    index.remove(index.ids[:20])
+    np.testing.assert_array_equal(stated(unread), stated(before))
+    assert lessons == [550]
+    assert (stated(later) > -1).all()
+    assert lessons == [550, 900]
+
+
+def test_a_search_is_answered_by_the_rows_of_its_time_whenever_it_is_read():
+    index = filled_index(SPEC, vectors())
+    twin = dpi.PrivateIndex(SPEC)
+    twin.add_codes(index.codes)
+    asked = vectors(20, 2)
+    early = index.search(asked)
+    index.add(vectors(2000, 4))
+    index.fit_denoiser("linear")
+    late = index.search(asked)
+    np.testing.assert_array_equal(stated(early), stated(twin.search(asked)))
+    twin.add_codes(index.codes.take(slice(600, None)))
+    twin.fit_denoiser("linear")
+    np.testing.assert_array_equal(stated(late), stated(twin.search(asked)))
+
+
+def test_what_is_saved_was_learned_once_and_is_read_again(lessons, tmp_path):
+    index = filled_index(SPEC, vectors())
+    asked = vectors(20, 2)
+    unread = index.search(asked)
+    index.save(tmp_path / "index")
+    opened = dpi.PrivateIndex.open(tmp_path / "index")
+    again = stated(opened.search(asked))
+    np.testing.assert_array_equal(stated(unread), again)
+    opened.add(vectors(290, 4))  # less than half
+    index.save(tmp_path / "index")
+    np.testing.assert_array_equal(stated(index.search(asked)), again)
+    assert opened.calibration.to_bytes() == index.calibration.to_bytes()
+    assert lessons == [600]
+    opened.add(vectors(20, 5))
+    opened.save(tmp_path / "other")
+    assert lessons == [600, 910]
+
+
+def test_threads_that_read_similarities_wait_for_one_that_learns(lessons):
+    index = filled_index(SPEC, vectors())
+    asked = vectors(20, 2)
+    begin = threading.Barrier(5)
+
+    def read(row):
+        begin.wait()
+        return stated(index.search(asked[: row + 1]))
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(read, row) for row in range(4)]
+        begin.wait()
+        index.add(vectors(10, 4))  # beside them
+        shapes = [task.result().shape for task in found]
+    assert shapes == [(2, row + 1, 10) for row in range(4)]
+    assert len(lessons) == 1
+
+
+def test_who_is_interrupted_while_learning_learns_when_asked_again(monkeypatch):
+    index = filled_index(SPEC, vectors())
+    hits = index.search(vectors(20, 2))
+    with monkeypatch.context() as patched:
+        patched.setattr("dpindex.decode.base.Decoder.learned", interrupted)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                assert hits.similarity.shape
+    assert (stated(hits) > -1).all()
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_process_that_forks_learns_what_its_child_learns():
+    index = filled_index(SPEC, vectors())
+    hits = index.search(vectors(20, 2))
+    out, into = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(into, pickle.dumps(stated(hits).sum()))
+        os._exit(0)
+    os.close(into)
+    with os.fdopen(out, "rb") as pipe:
+        assert pickle.loads(pipe.read()) == stated(hits).sum()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_hits_that_travel_say_why_they_state_nothing():
+    index = filled_index(SPEC, vectors(40))
+    hits = pickle.loads(pickle.dumps(index.search(vectors(2, 3), k=3)))
+    index.add(vectors(500, 4))
+    assert "40 codes are too few" in hits.unstated
+    assert "40 codes are too few" in hits[0].unstated
+    assert index.search(vectors(2, 3), k=3).unstated == index.unstated == ""
 
 
 def test_an_interrupted_build_keeps_what_it_had_learned(tmp_path, monkeypatch):
