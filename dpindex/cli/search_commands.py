@@ -311,7 +311,7 @@ def info(
         summarize,
     )
 
-    if is_published(index):
+    if is_published(index, collection):
         from dpindex.integrations.published import open_published
 
         about = open_published(index, collection).summary

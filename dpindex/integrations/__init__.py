@@ -10,6 +10,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath
 
 if TYPE_CHECKING:
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from dpindex.integrations.published import PublishedIndex
 
 
-def open(place: AnyPath, collection: str = "dpindex") -> PrivateIndex | PublishedIndex | Client:
+_DEFAULT = "dpindex"
+
+
+def open(place: AnyPath, collection: str = _DEFAULT) -> PrivateIndex | PublishedIndex | Client:
     """Open an index: in a folder, an object store or a vector database, or behind a collector.
 
     Parameters
@@ -32,7 +36,7 @@ def open(place: AnyPath, collection: str = "dpindex") -> PrivateIndex | Publishe
         token of Milvus is read from the environment, ``MILVUS_TOKEN``; a password of PostgreSQL
         from ``PGPASSWORD`` or ``~/.pgpass``.
     collection : str
-        Its name in a database.
+        Its name in a database; elsewhere there is none.
 
     Returns
     -------
@@ -53,7 +57,7 @@ def open(place: AnyPath, collection: str = "dpindex") -> PrivateIndex | Publishe
         from dpindex.integrations.client import Client
 
         return Client(os.fspath(place))
-    if is_published(place):
+    if is_published(place, collection):
         from dpindex.integrations.published import open_published
 
         return open_published(place, collection)
@@ -62,9 +66,19 @@ def open(place: AnyPath, collection: str = "dpindex") -> PrivateIndex | Publishe
     return PrivateIndex.open(place)
 
 
-def is_published(place: AnyPath) -> bool:
-    """Return whether a place names a database or a table, rather than the folder of an index."""
+def is_published(place: AnyPath, collection: str) -> bool:
+    """Return whether a place names a database or a table, rather than the folder of an index.
+
+    Raises
+    ------
+    InputError
+        For the name of a collection where there are none.
+    """
     from dpindex.integrations.database import adapter_of
 
     is_index = os.path.exists(os.path.join(place, "manifest.json"))  # whatever its folder is called
-    return adapter_of(place) is not None and not is_index
+    if adapter_of(place) is not None and not is_index:
+        return True
+    if collection != _DEFAULT:
+        raise InputError(f"{place} is one index, without collections.", field="collection")
+    return False

@@ -28,9 +28,9 @@ from dpindex.base.errors import BusyError, InputError, import_extra
 from dpindex.base.files import AnyPath, holding_folder, state_folder
 from dpindex.index.originals import Originals
 from dpindex.index.private_index import PrivateIndex
+from dpindex.integrations import is_published
 from dpindex.integrations.accepted import Acceptance, Submission
 from dpindex.integrations.collector import Collector, UnavailableError
-from dpindex.integrations.database import adapter_of
 from dpindex.integrations.published import PublishedIndex, open_published
 
 LOG_NAME = ".accepted"
@@ -148,7 +148,7 @@ def _opened(
 ) -> Iterator[tuple[PrivateIndex | PublishedIndex, Path, Callable[[], object]]]:
     """Give an index that nobody else changes, its file of codes, and what saves it."""
     with ExitStack() as stack:
-        if adapter_of(place) is None:
+        if not is_published(place, collection):
             path = Path(os.path.realpath(place))
 
             def refuse() -> NoReturn:

@@ -263,6 +263,11 @@ def test_a_file_that_is_not_what_it_seems_is_refused_for_that(run, files, name, 
     fails(run(f"build {name} new {STAIRCASE}"), f"{name}: {words}")
 
 
+@pytest.mark.parametrize("command", ["query ix x.npy", "info ix", "serve ix --open-to-all"])
+def test_a_folder_has_no_collections(run, files, command):
+    fails(run(f"{command} --collection other"), "ix is one index, without collections")
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
