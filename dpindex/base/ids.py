@@ -92,6 +92,12 @@ def id_array(ids: Any) -> AnyArray:
     return array
 
 
+def refuse_unordered(ids: Any) -> None:
+    """Raise InputError for a set of ids, where each is that of a row."""
+    if isinstance(ids, set | frozenset):
+        raise InputError("ids in a set have no order; give a list, in the order of the rows.")
+
+
 def ids_of_file(ids: Any) -> AnyArray:
     """Return ids that were read from a file as :func:`id_array` does; none may be empty."""
     array = id_array(ids)

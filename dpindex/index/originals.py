@@ -21,7 +21,7 @@ from dpindex.base.arrays import (
     row_blocks,
 )
 from dpindex.base.errors import InputError, naming
-from dpindex.base.ids import check_index, id_array, other_kind_of_ids
+from dpindex.base.ids import check_index, id_array, other_kind_of_ids, refuse_unordered
 from dpindex.base.tables import index_of
 from dpindex.data import Ranges
 from dpindex.data.dataset import Dataset
@@ -170,6 +170,7 @@ class Originals(Holder):
         self._table = open_rows(vectors)
         self._ids: StoredIds | None = None
         if ids is not None:
+            refuse_unordered(ids)
             check_index(vectors, ids)
         elif (own := index_of(vectors, named=False)) is not None:
             ids = own
@@ -381,6 +382,9 @@ def _blocks(shape: tuple[int, ...], size: int) -> Iterator[tuple[slice, slice]]:
 
 def _of_mapping(mapping: Mapping[Any, Any]) -> Callable[[AnyArray, int], Any]:
     def fetch(ids: AnyArray, dim: int) -> Any:
+        is_text = ids.dtype.kind == "U"
+        if isinstance(next(iter(mapping), ids[0]), str) is not is_text:  # as keys of JSON are
+            raise other_kind_of_ids(is_text, "those of the vectors to rerank by")
         vectors = np.full((len(ids), dim), np.nan)
         for place, key in enumerate(ids.tolist()):
             if key not in mapping:

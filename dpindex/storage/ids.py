@@ -12,7 +12,13 @@ import numpy.typing as npt
 from dpindex.base.arrays import AnyArray, Bools, Bytes, Rows
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer, pack, release_pages, unpack
-from dpindex.base.ids import MAX_ID_LENGTH, check_id_lengths, id_array, other_kind_of_ids
+from dpindex.base.ids import (
+    MAX_ID_LENGTH,
+    check_id_lengths,
+    id_array,
+    other_kind_of_ids,
+    refuse_unordered,
+)
 
 
 class RowParts:
@@ -383,6 +389,7 @@ class Ids:
         """
         if ids is None:
             return self._next_numbers(count)
+        refuse_unordered(ids)
         array = id_array(ids)
         if len(array) != count:
             raise InputError(f"there are {len(array)} ids for {count} vectors.")

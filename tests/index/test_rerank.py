@@ -376,3 +376,21 @@ def test_bounds_within_a_change_are_for_the_noise_alone():
     with pytest.warns(dpi.QualityWarning, match="outside the public bounds"):
         index.add(X)
     _check(index.search(Q, K, candidates=N, rerank=X), "cosine")
+
+
+def test_keys_of_another_kind_than_the_ids_are_refused():
+    """Keys that were JSON are strings: none is an id, and no hit would be exact."""
+    vectors = {str(row): vector for row, vector in enumerate(X)}
+    with refuses("those of the vectors to rerank by must be whole numbers too"):
+        _index().search(Q, K, rerank=vectors)
+    assert not _index().search(Q, K, rerank={}).exact.any()
+
+
+def test_a_set_names_no_rows():
+    index = dpi.PrivateIndex(SPECS["numbers"])
+    with refuses("ids in a set have no order"):
+        index.add(X, ids=set(NAMES))
+    with refuses("ids in a set have no order"):
+        Originals(X, ids=frozenset(NAMES))
+    index.add(X, ids=dict.fromkeys(NAMES).keys())
+    assert list(index) == NAMES
