@@ -70,14 +70,11 @@ class TagLog:
     def with_tags(self, tags: Tags) -> TagLog:
         """Return a log with more tags; this one stays as it is."""
         parts = list(self.parts)
-        joined = [tags]
-        count = len(tags)
         # Digits of a binary counter are carried: a tag is moved as often as a log doubles.
-        while parts and len(parts[-1]) < 2 * count:
-            part = parts.pop()
-            joined.append(part)
-            count += len(part)
-        return TagLog((*parts, np.sort(np.concatenate(joined))))
+        while parts and len(parts[-1]) < 2 * len(tags):
+            tags = np.concatenate([parts.pop(), tags])
+        # A stable sort merges what is in order already, as parts and releases are.
+        return TagLog((*parts, np.sort(tags, kind="stable")))
 
 
 def released_path(place: Path) -> Path:
@@ -93,8 +90,11 @@ def _factors(key: bytes, dim: int) -> Words:
 
 def _bits(values: AnyArray) -> Words:
     """Return the bits of numbers rounded to eight significant ones; both zeros have none."""
-    single = values.astype(np.float32) + np.float32(0)
-    rounded = (single.view(np.uint32) + np.uint32(1 << 15)) >> np.uint32(16)
+    # In one pass, which copies them; then in place.
+    single = np.add(values, np.float32(0), dtype=np.float32, casting="unsafe")
+    rounded = single.view(np.uint32)
+    rounded += np.uint32(1 << 15)
+    rounded >>= np.uint32(16)
     return rounded.astype(np.uint64)
 
 
@@ -149,8 +149,8 @@ class History:
         return sums.view(np.int64)
 
     def _whole(self, rows: Tags) -> Tags:
-        """Return the tag of a release of these vectors, in any order, shape (1,)."""
-        content = np.sort(rows[rows != _OF_ZEROS]).astype("<i8").tobytes()
+        """Return the tag of a release of vectors with these tags, ascending, shape (1,)."""
+        content = rows[rows != _OF_ZEROS].astype("<i8").tobytes()
         tag = hashlib.blake2b(content, key=self.key, digest_size=_TAG_BYTES)
         return np.frombuffer(tag.digest(), "<i8").astype(np.int64)
 
@@ -158,6 +158,7 @@ class History:
         """Return this and a release of vectors with these tags."""
         if not len(rows):
             return self
+        rows = np.sort(rows)
         wholes = self.wholes.with_tags(self._whole(rows))
         return replace(self, rows=self.rows.with_tags(rows), wholes=wholes)
 
@@ -203,7 +204,7 @@ class History:
         InputError
             If more are equal than chance explains, or most are.
         """
-        rows = rows[rows != _OF_ZEROS]
+        rows = np.sort(rows[rows != _OF_ZEROS])
         given, here = np.unique(rows, return_counts=True)
         before = self.rows.counts(given)
         once = int(((here == 1) & (before == 1)).sum())
