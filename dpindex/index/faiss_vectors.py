@@ -241,28 +241,28 @@ class FaissVectors(SearchBackend):
             wide = -wide
         return best_of([(wide, rows)], count)
 
-    def _nearest_in_order(self, queries: Singles, count: int) -> tuple[Doubles, Rows]:
+    def _nearest_in_order(
+        self, queries: Singles, count: int, spare: int = _SPARE
+    ) -> tuple[Doubles, Rows]:
         """Search all items; of equal scores the lowest rows are found, and come first.
 
         Faiss keeps any of them. So more rows are taken, until the last of these is worse than the
         last that is wanted, by more than Faiss may err.
         """
-        scores, rows = unfilled(len(queries), count)
-        open_ = np.arange(len(queries))
-        total = len(self)
-        depth = count + _SPARE
-        while len(open_):
-            depth = min(depth, total)
-            unsettled = []
-            for block in row_blocks(len(open_), _BLOCK_FOUND // depth):
-                places = open_[block]
-                found, near, rest = self._compared(queries[places], depth)
-                scores[places], rows[places] = best_of([(near, found)], count)
-                unsettled.append(places[scores[places, -1] <= rest])
-            if depth == total:
-                break
-            open_ = np.concatenate(unsettled)
-            depth *= _MORE
+        depth = min(count + spare, len(self))
+        size = max(1, _BLOCK_FOUND // depth)
+        if len(queries) > size:
+            blocks = row_blocks(len(queries), size)
+            parts = [self._nearest_in_order(queries[block], count, spare) for block in blocks]
+            scores, rows = map(np.concatenate, zip(*parts, strict=True))
+            return scores, rows
+        found, near, rest = self._compared(queries, depth)
+        scores, rows = best_of([(near, found)], count)
+        if depth < len(self):
+            open_ = np.flatnonzero(scores[:, -1] <= rest)
+            if len(open_):
+                deeper = _MORE * depth - count
+                scores[open_], rows[open_] = self._nearest_in_order(queries[open_], count, deeper)
         return scores, rows
 
     def _compared(self, queries: Singles, depth: int) -> tuple[Rows, Doubles, Doubles]:
