@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import random
 import select
@@ -39,7 +38,7 @@ class Proxy(ThreadingHTTPServer):
         self.backend = backend
         self.share = share
         self.injected: Counter[str] = Counter()
-        self.bodies: dict[str, list[bytes]] = {}
+        self.bodies: dict[str, set[bytes]] = {}
         self._hit: Counter[str] = Counter()
         self._random = random.Random(seed)
         self._lock = threading.Lock()
@@ -58,7 +57,21 @@ class Proxy(ThreadingHTTPServer):
     def record(self, path: str, body: bytes) -> None:
         """Keep the body of a PUT."""
         with self._lock:
-            self.bodies.setdefault(path.partition("?")[0], []).append(body)
+            self.bodies.setdefault(path.partition("?")[0], set()).add(body)
+
+    def sent_once(self, place: str) -> tuple[list[bytes], dict[str, bytes]]:
+        """All bodies of PUTs below a place, and the one of each name that is not unpublished."""
+        prefix = f"/{place}/"
+        everything: list[bytes] = []
+        plain: dict[str, bytes] = {}
+        for path, bodies in self.bodies.items():
+            name = path.removeprefix(prefix)
+            if name == path:
+                continue
+            everything += bodies
+            if not name.startswith("unpublished/"):
+                (plain[name],) = bodies
+        return everything, plain
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that has gone is no error here."""
@@ -150,24 +163,10 @@ def proxied(backend: tuple[str, int], share: float, seed: int = 0) -> Iterator[t
         proxy.server_close()
 
 
-class BucketView:
-    """What anyone sees below a URL, past the proxy."""
+def objects(url: str, backend: tuple[str, int]) -> dict[str, bytes]:
+    """What anyone reads below a URL, past the proxy: every object by its name."""
+    import obstore
 
-    def __init__(self, url: str, backend: tuple[str, int]) -> None:
-        from obstore.store import from_url
-
-        self._store = from_url(url, config={"endpoint": f"http://{backend[0]}:{backend[1]}"})
-
-    def stamps(self) -> dict[str, Any]:
-        import obstore
-
-        return {meta["path"]: meta["e_tag"] for page in obstore.list(self._store) for meta in page}
-
-    def read(self, name: str) -> bytes:
-        import obstore
-
-        return bytes(obstore.get(self._store, name).bytes())
-
-    def digests(self) -> dict[str, str]:
-        """Of every object."""
-        return {name: hashlib.sha256(self.read(name)).hexdigest() for name in self.stamps()}
+    store = obstore.store.from_url(url, config={"endpoint": f"http://{backend[0]}:{backend[1]}"})
+    names = [meta["path"] for page in obstore.list(store) for meta in page]
+    return {name: bytes(obstore.get(store, name).bytes()) for name in names}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import stat
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -108,28 +107,17 @@ class FolderView:
 
 
 @contextmanager
-def watched(view: Any) -> Iterator[Counter[str]]:
-    """Look at a target all the time: whatever is seen, once, must be in it at the end.
-
-    Claims of a bucket are counted, and need not stay. Gives what was seen, and how often it was
-    looked at.
-    """
+def watched(view: FolderView) -> Iterator[None]:
+    """Look at a folder all the time: whatever is seen, once, must be in it at the end."""
     seen: dict[tuple[str, Any], str] = {}
-    claims: set[tuple[str, Any]] = set()
     ended = threading.Event()
     faults = list[BaseException]()
-    looks = Counter[str]()
 
     def look() -> None:
         for name, stamp in view.stamps().items():
-            if name.startswith("unpublished/"):
-                claims.add((name, stamp))
-            elif (name, stamp) not in seen:
+            if (name, stamp) not in seen:
                 with suppress(FileNotFoundError):
                     seen[name, stamp] = hashlib.sha256(view.read(name)).hexdigest()
-        looks["looks"] += 1
-        looks["seen"] = len(seen)
-        looks["claims"] = len(claims)
 
     def watch() -> None:
         try:
@@ -142,7 +130,7 @@ def watched(view: Any) -> Iterator[Counter[str]]:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield looks
+        yield
     finally:
         ended.set()
         watcher.join()

@@ -87,10 +87,7 @@ class ReleaseFaults(ReleaseContract):
             shutil.rmtree(case.folder)
 
     def each_kill(self, tmp_path: Path) -> Iterator[tuple[int, Case]]:
-        """Give what kills leave: one attempt, and a copy at each system call.
-
-        Where the target is like another, at those of the plan.
-        """
+        """Give what kills leave: one attempt, and a copy at each system call of the plan."""
         if not SUPPORTED:
             pytest.skip("traces system calls of Linux on x86-64")
         folder = tmp_path / "case"
@@ -99,7 +96,7 @@ class ReleaseFaults(ReleaseContract):
         def keep(one: Stopped) -> None:
             shutil.copytree(folder, tmp_path / str(one.number))
 
-        stops = faults.plan() if self.like_another else range(1, 10_000)
+        stops = faults.plan()
         assert stopped_at(stops, keep, partial(ended, case.run)) == 0
         check_whole(case)
         before: dict[str, tuple[int, bytes]] = {}
