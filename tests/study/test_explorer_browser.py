@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.chromium import CHROMIUM, SIZES, needs_chromium
+from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
 from helpers.streams import Seeded
 from test_explorer import BASE, EVIL, QUERIES, specs
 
@@ -34,7 +34,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def browser():
     with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
         yield chromium
         chromium.close()
 
