@@ -249,7 +249,9 @@ def add(
 
     codes = read_codes(items)
     if codes is not None and (release.ledger is not None or release.allow_rerelease):
-        raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
+        raise InputError(
+            f"{items} holds codes, which the ledger of whoever made them counts; leave yours out."
+        )
     ledger = o.read_if_named(Ledger, release.ledger)
     table = payload.read(items)
     ids = release.read_ids()

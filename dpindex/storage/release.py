@@ -392,10 +392,9 @@ def dataset_tags(history: History, dataset: Dataset) -> Tags:
 
 def _spent(journal: Journal) -> InputError:
     return InputError(
-        f"{journal.target} was released by this very command, and its codes are not here any more: "
-        f"they were published, and moved or removed since. To release the same vectors again costs "
-        f"their epsilon once more: allow it with a ledger, or remove {journal.folder.path} where "
-        f"there is none.",
+        f"this release is complete, but its codes are gone from {journal.target}: they were moved "
+        f"or removed. Releasing the same vectors again costs their epsilon once more: allow that "
+        f"with a ledger, or remove {journal.folder.path} if there is none.",
         field="allow_rerelease",
     )
 

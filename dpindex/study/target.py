@@ -406,13 +406,15 @@ class Goal:
         if self.metric not in ("cosine", "l2"):
             raise InputError(f"metric must be 'cosine' or 'l2', not {self.metric!r}.")
         if self.metric == "l2" and whole_records:
-            raise InputError("a plan for l2 needs neighbours in an attribute or a radius.")
+            raise InputError(
+                "the metric l2 is for plans that hide an attribute or a radius, not whole records."
+            )
         if self.metric == "l2" and self.dim > MAX_DENSE_DIM:
             raise InputError("a plan for l2 takes a dense public sample.")
         if self.epsilon is not None:
             checked_epsilon(self.epsilon)
         if self.recall is not None and not 0.0 < finite_number(self.recall, "the recall") < 1.0:
-            raise InputError(f"the recall must lie between 0 and 1, not be {self.recall!r}.")
+            raise InputError(f"the recall must lie between 0 and 1, not {self.recall!r}.")
 
     @property
     def counted_candidates(self) -> int:

@@ -113,7 +113,7 @@ def test_a_ledger_knows_a_release_whose_journal_went_back_in_time(tmp_path, lost
         for codes in private.rglob("*.codes"):
             codes.unlink()
     name_folder(private / RELEASE_MARK)
-    with refuses("its codes are not here any more"):
+    with refuses("its codes are gone from"):
         whole(tmp_path, ledger=ledger)
     assert not (tmp_path / "index").exists()
     assert [(total.ids, total.releases) for total in ledger.totals()] == [(ROWS, 1)]

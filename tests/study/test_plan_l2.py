@@ -80,7 +80,7 @@ def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range():
     ("changes", "words"),
     [
         ({"metric": "ip"}, "metric must be 'cosine' or 'l2'"),
-        ({"adjacency": record(), "bounds": (-1, 1)}, "neighbours in an attribute or a radius"),
+        ({"adjacency": record(), "bounds": (-1, 1)}, "not whole records"),
         (
             {"public": sparse.identity(9000, format="csr")[:700]},
             "takes a dense public sample",
