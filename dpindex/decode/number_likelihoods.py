@@ -18,6 +18,11 @@ _LEAST_CHANCE = 1e-12
 _TABLE = 1 << 25
 """Entries of a table, about."""
 
+_ENTRIES = 1 << 17
+_ENOUGH_CELLS = 80
+"""Entries of one coordinate, unless cells would be fewer: what they say of each of 500 vectors
+decides more than what they say of many."""
+
 _MIN_CELLS = 8
 _MAX_CELLS = 500  # no power of two, whose columns would compete for lines of the cache
 """Cells of one coordinate in the table."""
@@ -53,7 +58,8 @@ class NumberLikelihoods(CodeLikelihoods):
         self._likelihood = spec.likelihood
         count, coordinates = projected.shape
         self._low, span = _limits(projected, moments, self._likelihood)
-        most = min(_MAX_CELLS, _TABLE // projected.size)
+        enough = max(_ENOUGH_CELLS, _ENTRIES // count)
+        most = min(_MAX_CELLS, _TABLE // projected.size, enough)
         deviation = math.sqrt(moments.variance[0])
         if math.isinf(moments.reach) and deviation > 0:
             useful = math.ceil(_CELLS_PER_DEVIATION * span / deviation)
@@ -76,13 +82,13 @@ class NumberLikelihoods(CodeLikelihoods):
         firsts = places.max() + 1
         view = np.lib.stride_tricks.sliding_window_view
         chances = view(inside.astype(np.float32), firsts)[::_PARTS]
-        logs = view(_log(inside), firsts)[::_PARTS]
+        logs = np.ascontiguousarray(view(_log(inside), firsts)[::_PARTS])
         self._table = np.empty((coordinates, self._cells, count + 1), dtype=np.float32)
         # Means of all coordinates as one product: a tenth of the time that columns take.
         of_firsts = np.stack([np.bincount(place, minlength=firsts) for place in places.T])
         self._table[:, :, -1] = _log(of_firsts / count @ chances.T)
         for of_cells, place in zip(self._table, places.T, strict=True):
-            of_cells[:, :-1] = logs[:, place]
+            of_cells[:, :-1] = logs.take(place, axis=1)
             if not math.isfinite(moments.reach):
                 last = _PARTS * (self._cells - 1)
                 without_end = {0: below[place + _PARTS], -1: total - below[place + last]}

@@ -7,6 +7,7 @@ the mean, which changes every cosine, and is not offered.
 
 from __future__ import annotations
 
+import math
 import threading
 from copy import copy
 from typing import Any
@@ -20,7 +21,9 @@ from dpindex.base.arrays import (
     Singles,
     best_of,
     matrix_product,
+    nearest_items,
     row_blocks,
+    row_norms,
     spaced,
     unfilled,
     unit,
@@ -46,8 +49,8 @@ _BLOCK_FOUND = 1 << 22
 _COMPARED_NUMBERS = 1 << 18
 _QUERIES_FROM = 20
 """Older versions of Faiss multiply matrices from this many queries on, whatever is set."""
-_ERROR = 2.0**-20
-"""Of a score in single precision, as a share of the squared sum of both norms."""
+_ERROR = 2.0**-19
+"""Of two scores in single precision, as a share of the squared sum of both norms."""
 
 
 class FaissVectors(SearchBackend):
@@ -208,9 +211,9 @@ class FaissVectors(SearchBackend):
 
     def _kept(self, rows: Rows) -> Singles:
         """The vectors of rows, as they are kept."""
-        if self._tail is not None:
-            return self._kept_in_parts(rows)
         lists: Any = self._index
+        if isinstance(lists, faiss().IndexFlat):
+            return self._kept_exactly(rows)
         if isinstance(lists, faiss().IndexPreTransform):
             lists = faiss().downcast_index(lists.index)
         if isinstance(lists, faiss().IndexIVF):
@@ -218,12 +221,15 @@ class FaissVectors(SearchBackend):
                 lists.make_direct_map()
         return np.asarray(self._index.reconstruct_batch(rows))
 
-    def _kept_in_parts(self, rows: Rows) -> Singles:
+    def _kept_exactly(self, rows: Rows) -> Singles:
         """The vectors of rows of the exact index and its tail."""
+        items = _items_of(self._index)
+        if self._tail is None:
+            return items[rows]
         vectors = np.empty((len(rows), self._index.d), np.float32)
-        is_late = rows >= self._index.ntotal
-        vectors[~is_late] = self._index.reconstruct_batch(rows[~is_late])
-        vectors[is_late] = self._tail.reconstruct_batch(rows[is_late] - self._index.ntotal)
+        is_late = rows >= len(items)
+        vectors[~is_late] = items[rows[~is_late]]
+        vectors[is_late] = _items_of(self._tail)[rows[is_late] - len(items)]
         return vectors
 
     def search(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
@@ -246,8 +252,8 @@ class FaissVectors(SearchBackend):
     ) -> tuple[Doubles, Rows]:
         """Search all items; of equal scores the lowest rows are found, and come first.
 
-        Faiss keeps any of them. So more rows are taken, until the last of these is worse than the
-        last that is wanted, by more than Faiss may err.
+        Of those that are equal but for rounding any are found. So more rows are taken, until the
+        last of these is worse than the last that is wanted, by more than both may be off.
         """
         depth = min(count + spare, len(self))
         size = max(1, _BLOCK_FOUND // depth)
@@ -256,49 +262,68 @@ class FaissVectors(SearchBackend):
             parts = [self._nearest_in_order(queries[block], count, spare) for block in blocks]
             scores, rows = map(np.concatenate, zip(*parts, strict=True))
             return scores, rows
-        found, near, rest = self._compared(queries, depth)
-        scores, rows = best_of([(near, found)], count)
+        near, found, error = self._compared(queries, depth)
+        scores, rows = near[:, :count], found[:, :count]
         if depth < len(self):
-            open_ = np.flatnonzero(scores[:, -1] <= rest)
+            open_ = np.flatnonzero(scores[:, -1] <= near[:, -1] + error)
             if len(open_):
                 deeper = _MORE * depth - count
                 scores[open_], rows[open_] = self._nearest_in_order(queries[open_], count, deeper)
         return scores, rows
 
-    def _compared(self, queries: Singles, depth: int) -> tuple[Rows, Doubles, Doubles]:
-        """Rows of ``depth`` items for each query, their scores, and the most that others have.
+    def _compared(self, queries: Singles, depth: int) -> tuple[Doubles, Rows, Doubles]:
+        """Scores and rows of ``depth`` items for each query, and how far two scores may be off.
 
         Equal items have equal scores. In matrix products they have not: there the place of a row
-        decides in which order its numbers are added. So those scores are computed again.
+        decides in which order its numbers are added. So those that are near each other are
+        computed again.
         """
+        multiplied = queries.size >= PRODUCTS_FROM or len(queries) >= _QUERIES_FROM
         found = []
         first = 0
+        longest = 1.0
         for part in (self._index, self._tail):
             if part is None or part.ntotal == 0:
                 continue
-            values, places = part.search(queries, min(depth, part.ntotal))
-            wide = values.astype(np.float64)
-            found.append((-wide if self._distance else wide, first + places))
+            count = min(depth, part.ntotal)
+            if multiplied:
+                items = _items_of(part)
+                near, places = nearest_items(queries, items, count, by_distance=self._distance)
+                if not self._normalise:
+                    longest = max(longest, float(np.einsum("nd,nd->n", items, items).max()))
+            else:
+                near, places = part.search(queries, count)
+                if self._distance:
+                    near = -near
+            found.append((near.astype(np.float64), first + places))
             first += part.ntotal
+        if not multiplied:
+            return *best_of(found, depth), np.zeros(len(queries))
         scores, rows = found[0] if len(found) == 1 else best_of(found, depth)
-        rest = scores[:, -1]
-        if queries.size < PRODUCTS_FROM and len(queries) < _QUERIES_FROM:
-            return rows, scores, rest
-        error = np.empty(len(queries))
-        for block in row_blocks(len(queries), _COMPARED_NUMBERS // rows[0].size // self._index.d):
-            wide = queries[block, None].astype(np.float64)
-            items = self._kept(rows[block].ravel()).astype(np.float64)
-            items = items.reshape(*rows[block].shape, -1)
-            longest: Any = 1.0
-            if not self._normalise:
-                longest = np.sqrt(np.einsum("qnd,qnd->qn", items, items).max(axis=1))
-            error[block] = _ERROR * (np.linalg.norm(wide, axis=2)[:, 0] + longest) ** 2
+        error = _ERROR * (row_norms(queries) + math.sqrt(longest)) ** 2
+        close = np.pad(np.diff(scores, axis=1) >= -error[:, None], ((0, 0), (1, 1)))
+        asked, columns = np.nonzero(close[:, 1:] | close[:, :-1])
+        unsure = asked, columns
+        exact = self._exactly(queries, asked, rows[unsure])
+        # Those that are near each other stand in a row, and each such row is put in order.
+        run = np.cumsum(~close[unsure])
+        order = np.lexsort((rows[unsure], -exact, run))
+        scores[unsure] = exact[order]
+        rows[unsure] = rows[unsure][order]
+        return scores, rows, error
+
+    def _exactly(self, queries: Singles, asked: Rows, found: Rows) -> Doubles:
+        """Scores of queries with the rows that were found for them, which nothing else decides."""
+        exact = np.empty(len(found))
+        for block in row_blocks(len(found), _COMPARED_NUMBERS // self._index.d):
+            items = self._kept(found[block]).astype(np.float64)
+            wide = queries[asked[block]].astype(np.float64)
             if self._distance:
                 items -= wide
-                scores[block] = -np.square(items, out=items).sum(axis=2)
+                exact[block] = -np.square(items, out=items).sum(axis=1)
             else:
-                scores[block] = np.einsum("qnd,qd->qn", items, wide[:, 0])
-        return rows, scores, rest + error
+                exact[block] = np.einsum("nd,nd->n", items, wide)
+        return exact
 
     def _visit(
         self,
@@ -381,6 +406,12 @@ def _without_warnings(index: Any) -> list[Any]:
         if clustering is not None:
             clustering.min_points_per_centroid = 1
     return made
+
+
+def _items_of(flat: Any) -> Singles:
+    """The vectors of an exact index where they lie, until it is changed."""
+    items = faiss().rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d)
+    return np.asarray(items.reshape(flat.ntotal, flat.d))
 
 
 def _leading(sample: Singles, width: int) -> Singles:

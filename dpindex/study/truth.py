@@ -9,7 +9,16 @@ import faiss
 import numpy as np
 import scipy.sparse
 
-from dpindex.base.arrays import AnyArray, Bools, Doubles, Rows, Singles, row_blocks, row_norms
+from dpindex.base.arrays import (
+    AnyArray,
+    Bools,
+    Doubles,
+    Rows,
+    Singles,
+    nearest_items,
+    row_blocks,
+    row_norms,
+)
 from dpindex.base.errors import InputError
 from dpindex.data import VectorSource, as_source
 from dpindex.data.source import check_columns
@@ -226,11 +235,7 @@ def _nearest_dense(
     count: int,
     metric: Metric,
 ) -> ScoredRows:
-    if metric == "l2":
-        distances, ids = faiss.knn(queries, vectors, count, metric=faiss.METRIC_L2)
-        return -distances, ids
-    scores, ids = faiss.knn(queries, vectors, count, metric=faiss.METRIC_INNER_PRODUCT)
-    return scores, ids
+    return nearest_items(queries, vectors, count, by_distance=metric == "l2")
 
 
 def _nearest_sparse(
