@@ -8,7 +8,8 @@ similarity comes twice.
    moments of the noise. Sign codes (:mod:`~dpindex.decode.signs`): the expected agreement of two
    codes is an increasing function of ρ, which is inverted. Symbol codes
    (:mod:`~dpindex.decode.symbols`): the mean cosine of public pairs that look alike. Codes of a
-   design (:mod:`~dpindex.decode.designed`): what estimates say of public vectors.
+   design (:mod:`~dpindex.decode.designed`): what estimates say of public vectors, by which signs
+   are read, too (:mod:`~dpindex.decode.public_vectors`).
 2. **Posterior**, for cosines alone (:class:`~dpindex.decode.base.Posterior`), where a prior was
    learned from the codes of a collection (:mod:`~dpindex.decode.calibration`).
 

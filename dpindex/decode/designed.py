@@ -6,7 +6,8 @@ clips to windows; signs are ``S W(f(x) − f(c)) + noise``, as well as a linear 
 (Bussgang 1952). The estimate ``x̂ = μ + Gᵀ(y − E y)`` is one of the vector before it was clipped. It
 lies in a space of k + 1 dimensions, that of μ and of ``W D``, D the covariance of f and x, whose
 orthonormal rows B the design holds: codes become the k + 1 numbers ``B x̂``, and an exact query q
-becomes ``B q`` and the length of the rest of it.
+becomes ``B q`` and the length of the rest of it. Signs are compared with public vectors as well:
+:mod:`dpindex.decode.public_vectors`.
 
 What an estimate says of a similarity is learned from some public vectors that the design holds:
 they get codes too, and the mean and deviation of their true similarities, among pairs with similar
@@ -33,12 +34,12 @@ from dpindex.decode.base import (
 )
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.number_likelihoods import NumberLikelihoods
+from dpindex.decode.public_vectors import PublicVectors, drawn
 from dpindex.decode.signs import SignLikelihoods
 from dpindex.decode.symbols import PairCurve, curve_of_bins
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import SignLaw
 from dpindex.mechanism.public_parts import Design
-from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Projector, Spec
 
 _LEFT = 0.003
@@ -74,6 +75,12 @@ class LinearEstimate(NamedTuple):
     weights: Singles
     constant: Singles
 
+    def of(self, y: Singles) -> Singles:
+        """Return the estimates from decoded codes, float32, shape (n, k + 1)."""
+        x = y @ self.weights
+        x += self.constant
+        return x
+
 
 @lru_cache(maxsize=16)
 def linear_estimate(spec: Spec, denoised: bool = False) -> LinearEstimate:
@@ -95,17 +102,22 @@ def linear_estimate(spec: Spec, denoised: bool = False) -> LinearEstimate:
     )
 
 
+@lru_cache(maxsize=4)
+def public_vectors(spec: Spec) -> PublicVectors | None:
+    """Return the public vectors that codes are compared with; None if the design holds none."""
+    design = spec.part(Design)
+    if len(design.projected) == len(design.products):
+        return None
+    return PublicVectors(spec, linear_estimate(spec).of)
+
+
 def decoded(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Singles:
     """Return estimates of the vectors behind codes, float32, shape (n, k + 1)."""
     if denoiser is None or isinstance(spec.law, SignLaw):
-        y = codes.to_float()
-        estimate = linear_estimate(spec)
-    else:
-        y = denoiser(codes, spec)
-        estimate = linear_estimate(spec, denoised=True)
-    x = y @ estimate.weights
-    x += estimate.constant
-    return x
+        if (known := public_vectors(spec)) is not None:
+            return known.estimates(codes)
+        return linear_estimate(spec).of(codes.to_float())
+    return linear_estimate(spec, denoised=True).of(denoiser(codes, spec))
 
 
 def exact_coordinates(vectors: Vectors, spec: Spec) -> Doubles:
@@ -153,13 +165,9 @@ class Side(NamedTuple):
 
 @lru_cache(maxsize=8)
 def _public_side(spec: Spec, purpose: str) -> Side:
-    """Estimates of the public vectors that a design holds, from codes of theirs."""
+    """Estimates of public vectors that a design holds, from codes of theirs."""
     design = spec.part(Design)
-    exact = np.rint(design.projected / spec.step) - spec.offset
-    stream = PublicStream(0, f"design/{purpose}")
-    outcomes = spec.law.perturb(exact, stream)
-    codes = spec.format.codes(spec.format.pack(outcomes))
-    x = decoded(codes, spec).astype(np.float64)
+    x = decoded(drawn(spec, purpose), spec).astype(np.float64)
     energy = _energies(x)
     lacking = float(np.trace(design.products) - energy.sum())
     return Side(x, energy, max(lacking / len(x), 0.0))
@@ -176,7 +184,7 @@ def _curve(
     products = design.products.astype(np.float64)
     energy = np.diag(products)
     x = _public_side(spec, "vectors")
-    y = Side(design.inside.astype(np.float64), energy)
+    y = Side(design.inside[: len(energy)].astype(np.float64), energy)
     if query_spec is not None:
         y = _public_side(query_spec, "queries")
     seen = _seen(y.vectors @ x.vectors.T, x, y, metric)
@@ -257,8 +265,9 @@ class DesignedDecoder(Decoder):
         if spec.format_type.are_signs:  # the law is not known before the design is read
             self.likelihoods = SignLikelihoods
         self._denoiser = denoiser
-        # The denoiser itself brings estimates to the norm under which inner products rank best.
-        self.shrunken = not (denoiser is None or metric != "cosine" or spec.format_type.are_signs)
+        # What makes estimates brings them to the norm under which inner products rank best.
+        self._are_signs = spec.format_type.are_signs
+        self.shrunken = metric == "cosine" and (self._are_signs or denoiser is not None)
         if self.shrunken:
             self.ranked_by = "ip"
 
@@ -267,8 +276,16 @@ class DesignedDecoder(Decoder):
         return spec.design is not None
 
     def items(self, codes: Codes) -> AnyArray:
-        if self._denoiser is None or not self.shrunken:
+        if not self.shrunken:
             return decoded(codes, self.spec, self._denoiser)
+        if self._are_signs:
+            known = public_vectors(self.spec)
+            return (
+                unit(decoded(codes, self.spec))
+                if known is None
+                else known.estimates(codes, scaled=True)
+            )
+        assert self._denoiser is not None
         return self._denoiser.mapped_to_rank(codes, *linear_estimate(self.spec, denoised=True))
 
     def query_items(self, queries: Queries) -> AnyArray:

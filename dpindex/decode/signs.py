@@ -148,11 +148,11 @@ class SignLikelihoods(CodeLikelihoods):
     def __init__(self, projector: Projector, known: Vectors) -> None:
         spec = projector.spec
         projected = ExactQueries(projector.project(known), spec).to_float()
-        signs = _expected_signs(spec, projected)
+        signs = expected_signs(spec, projected)
         mixed = signs.mean(axis=0)
         with_mixed = np.vstack([signs, mixed])
         # log (1 + s·E s)/2 = s·w − log cosh w − log 2, with w half the log-odds of +1.
-        weights = _half_log_odds(with_mixed)
+        weights = half_log_odds(with_mixed)
         constant = np.log(np.cosh(weights)).sum(axis=1)
         self._weights = weights.astype(np.float32)
         self._constant = constant[:, None]
@@ -162,16 +162,16 @@ class SignLikelihoods(CodeLikelihoods):
         return np.asarray(scores - self._constant)
 
 
-def _expected_signs(spec: Spec, projected: Floats) -> Doubles:
+def expected_signs(spec: Spec, projected: Floats) -> Doubles:
     """Return the mean signs of codes of projected vectors, shape (m, k)."""
-    beta = spec.projection.scale * spec.change
+    beta = spec.projection.scale * spec.unit
     in_betas = projected / beta
     mean_squares = np.square(in_betas).mean(axis=1, keepdims=True)
     deviations = np.maximum(np.sqrt(mean_squares), 1e-30)
     return SignLaw.of(spec.law).expected_signs(in_betas, deviations)
 
 
-def _half_log_odds(signs: Doubles | Singles) -> Doubles:
+def half_log_odds(signs: Doubles | Singles) -> Doubles:
     """Return half the log-odds of +1 for signs of these means, [−7.3, 7.3]."""
     wide = signs.astype(np.float64)
     return np.arctanh(np.clip(wide, -_MAX_SIGN, _MAX_SIGN))

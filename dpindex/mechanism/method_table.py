@@ -93,7 +93,7 @@ CHOSEN_FOR = {
     "raw-square-wave": "one attribute secret, any value in its bounds: pictures above epsilon 1",
     "raw-square-wave-narrow": "the same for few attributes: narrow tables, with --denoise",
     "dp-oporp-staircase": "one attribute secret, nothing else known; sparse text, counts",
-    "dp-signdesigned-geometric": "as dp-designed-laplace, in bits (Faiss binary indexes)",
+    "dp-signdesigned-geometric": "the same in bits, and exact queries of embeddings at epsilon 1",
     "dp-signoporp-geometric": "as dp-oporp-staircase, in bits; clipped embeddings above epsilon 1",
     "row-oporp-g": "any change of a Euclidean length secret, an L2 ball",
 }

@@ -42,6 +42,12 @@ _MAX_SAMPLE = 1 << 16
 _SAMPLE = 512
 """Public vectors that a design keeps."""
 
+_COMPARED = 4096
+"""Public vectors more that one of signs keeps, with which its codes are compared."""
+
+_TESTED = 8
+"""Vectors that such a design keeps for each one that tells what its estimates are worth."""
+
 _MAX_ATTRIBUTES = 4096
 """Attributes that a design uses: those that vary most in public. It leaves the others out."""
 
@@ -120,14 +126,18 @@ def design(
         if window is None:
             length = code_length or usual_length(epsilon, source.shape[1])
             window = best_window(source, scale, beta, min(length, MAX_LENGTH), noise)
-        known = _known(source, scale, beta, window)
+        known = _known(source, scale, beta, window, compared=_COMPARED if signs else 0)
     if code_length is None:
         code_length = usual_length(epsilon, len(known.attributes))
     k = whole_number(code_length, "code_length", 1, MAX_LENGTH)
     gaussian = delta > 0
     unit = known.unit(beta)
-    w = _optimised(known, k, unit**2 * noise, gaussian, np.random.default_rng(seed), steps)
-    if signs:
+    attributes = len(known.attributes)
+    if signs and k >= attributes:
+        w = np.eye(k, attributes)  # every attribute has a sign of its own
+    else:
+        w = _optimised(known, k, unit**2 * noise, gaussian, np.random.default_rng(seed), steps)
+    if signs and k < attributes:
         bins = _clusters(known.covariance, k, np.random.default_rng(seed))
         recovered = _recovered_by_signs(w, known, epsilon, unit)
         by_bins = _recovered_by_signs(bins, known, epsilon, unit)
@@ -206,7 +216,7 @@ class _Known(NamedTuple):
 
     ``covariance`` is that of vectors in their windows, ``shared`` theirs with the vectors as they
     are. ``sample`` are some of the vectors, ``clipped`` the same in their windows, and ``products``
-    their inner products over all attributes.
+    inner products of the first of them over all attributes.
     """
 
     attributes: Indices
@@ -230,8 +240,12 @@ def _known(
     beta: float,
     window: float,
     most: int = _MAX_ATTRIBUTES,
+    compared: int = 0,
 ) -> _Known:
-    """The moments of public vectors, shrunk, and a sample of them."""
+    """The moments of public vectors, shrunk, and a sample of them.
+
+    If vectors are ``compared`` with codes, the sample has up to so many more, at its end.
+    """
     rows = spaced(source.shape[0], _MAX_SAMPLE)
     count = len(rows)
 
@@ -277,7 +291,7 @@ def _known(
     covariance = np.zeros((len(attributes), len(attributes)))
     shared = np.zeros_like(covariance)
     fourth = 0.0
-    kept = spaced(count, _SAMPLE)
+    kept = spaced(count, _SAMPLE + compared)
     parts = []
     done = 0
     for x in chunks():
@@ -294,6 +308,12 @@ def _known(
     covariance /= count
     shared /= count
     sample = stacked(parts)
+    tested = np.arange(len(kept))
+    if compared:
+        tested = spaced(len(kept), max(2, min(_SAMPLE, len(kept) // _TESTED)))
+        others = np.setdiff1d(np.arange(len(kept)), tested)
+        sample = sample[np.concatenate([tested, others])]
+    first = sample[: len(tested)]
     share = _shrinkage(covariance, fourth / count, count)
     shrunk = _shrunk(covariance, share)
     rows = _dense(sample[:, attributes])
@@ -306,7 +326,7 @@ def _known(
         shared=shrunk if windows is None else _shrunk(shared, share),
         sample=rows,
         clipped=rows if windows is None else windows.clipped(rows),
-        products=_dense(sample @ sample.T),
+        products=_dense(first @ first.T),
     )
 
 

@@ -376,7 +376,7 @@ ARRAYS = {
     "cross": ("f8", "kb"),
     "projected": ("f4", "sk"),
     "inside": ("f4", "sb"),
-    "products": ("f4", "ss"),
+    "products": ("f4", "pp"),
 }
 """The arrays of a design: their numbers, and a letter for each side."""
 
@@ -443,7 +443,10 @@ class Design(PublicPart):
     """``B x`` of the same, shape (s, k + 1)."""
 
     products: Singles
-    """Their inner products, over all attributes, shape (s, s)."""
+    """Inner products of the first p of them, over all attributes, shape (p, p).
+
+    Codes of these tell what estimates are worth. If there are others, estimates are made of them.
+    """
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Design:
@@ -472,7 +475,8 @@ class Design(PublicPart):
         for name, array in checked.items():
             setattr(self, name, array)
         k = sizes["k"]
-        if set(arrays) != set(ARRAYS) or sizes["b"] != k + 1 or sizes["s"] < 2:
+        fits = sizes["b"] == k + 1 and 2 <= sizes["p"] <= sizes["s"]
+        if set(arrays) != set(ARRAYS) or not fits:
             raise ValueError("arrays")
         if set(facts) != {"dim", "norm", "beta"} or sizes["v"] not in (0, sizes["m"]):
             raise ValueError("facts")

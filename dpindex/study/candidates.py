@@ -42,6 +42,8 @@ _NARROW_UP_TO = 8.0
 _WIDE_LENGTHS = {256, 512, 1024}
 _RECORD_LENGTHS = {64, 128, 256, 512}
 _MIN_BINS = 8
+# Attributes of which each gets a sign of its own in a design.
+_MOST_SIGNS = 1024
 # Steps of the search for a design that is only tried.
 _TRIED_STEPS = 12
 # Codewords of a softmax codebook, at most, and windows, in deviations to either side.
@@ -209,8 +211,11 @@ class SpecsToTry:
         if method.family.public is None:
             yield {}
         elif method.family.public is Design:
-            for usual in self._design_lengths(method, epsilon)[:1]:
-                yield {"design": self._design(method, usual, epsilon)}
+            lengths = self._design_lengths(method, epsilon)
+            # A sign of every attribute may find most where the usual ones find little.
+            every = lengths[1:].count(self._goal.dim) * method.calibration.format.are_signs
+            for length in lengths[:1] + lengths[-1:] * every:
+                yield {"design": self._design(method, length, epsilon)}
         elif method.family.subset:
             for book, subset in self._books(epsilon):
                 yield {"codebook": book, "subset": subset}
@@ -227,10 +232,15 @@ class SpecsToTry:
         return _WINDOWS if isinstance(self._goal.adjacency, Attribute) else (None,)
 
     def _design_lengths(self, method: Method, epsilon: float) -> list[int]:
-        """Return the usual length of a design and twice as much, as far as bytes allow."""
+        """Return the usual length of a design and longer ones, as far as bytes allow.
+
+        These are of twice as much, and of signs one for each attribute.
+        """
         goal = self._goal
         usual = usual_length(epsilon, goal.dim)
         lengths = {usual, min(2 * usual, goal.dim)}
+        if method.calibration.format.are_signs and goal.dim <= _MOST_SIGNS:
+            lengths.add(goal.dim)
         if goal.max_bytes is not None:
             bits = min(method.calibration.format.coordinate_bits)
             longest = 8 * goal.max_bytes // bits
@@ -238,7 +248,7 @@ class SpecsToTry:
         return sorted(lengths)
 
     def longer(self, spec: Spec) -> list[Spec]:
-        """Return the spec with a design of twice the usual length, if it has one of that."""
+        """Return the spec with longer designs than the usual one, if it has one of that."""
         if not spec.is_designed:
             return []
         method = spec.method_row
@@ -265,10 +275,12 @@ class SpecsToTry:
         return None
 
     def _new_design(self, method: Method, k: int, epsilon: float, whole: bool = False) -> Design:
-        """Return a design of half of the sample, or of all public vectors."""
+        """Return a design of a part of the sample, or of all public vectors."""
         terms = self._terms
         bounds = terms["bounds"]
-        public = self._source if whole else as_source(self._sample.fitted)
+        signs = method.calibration.format.are_signs
+        tried = self._sample.compared if signs else self._sample.fitted
+        public = self._source if whole else as_source(tried)
         if terms["clip"]:
             low, high = bounds
             public = public.clipped(low * terms["scale"], high * terms["scale"])
@@ -285,7 +297,7 @@ class SpecsToTry:
             beta=beta,
             code_length=k,
             delta=delta,
-            signs=method.calibration.format.are_signs,
+            signs=signs,
             scale=terms["scale"],
             window=self._window_of[noise],
             steps=MAX_STEPS if whole else _TRIED_STEPS,

@@ -294,7 +294,7 @@ class _Planner:
         rest += [row for row in compared if row not in near]
         highest = max(map(value, near))
         even = [row for row in near if value(row) >= (1 - _EVEN) * highest]
-        best = min(even, key=lambda row: (row.bytes_per_vector, -value(row)))
+        best = min(even, key=lambda row: (row.bytes_per_vector, -self._found_by_both(row)))
         rest += [row for row in near if row is not best]
         self._sample.forget()
         # The best of many predictions is too high: it is promised what further queries find.

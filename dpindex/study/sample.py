@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -57,6 +57,10 @@ _PARTS = 4
 _SAME_NORM = 1e-3
 
 
+_Part: TypeAlias = Literal["all", "half", "rest"]
+"""What specs are tried on: all of the sample, or what their public part was not made of."""
+
+
 class Sample:
     """Public vectors that public parts are made of, and that specs are tried on.
 
@@ -97,6 +101,12 @@ class Sample:
         self._groups = np.arange(len(self)) if groups is None else groups
         self._is_grouped = len(np.unique(self._groups)) < len(self)
         self._halves = [np.flatnonzero(self._groups % 2 == half) for half in (0, 1)]
+        # Designs of signs, which compare codes with public vectors, are made of three quarters if
+        # the last one is enough to try them on.
+        quarter = self._groups % 4 == 3
+        self._compared = [np.flatnonzero(~quarter), np.flatnonzero(quarter)]
+        if len(self._compared[1]) < _MIN_PLAYED:
+            self._compared = self._halves
         self._n = n
         self._metric = metric
         dim = vectors.shape[1]
@@ -121,6 +131,11 @@ class Sample:
     def fitted(self) -> Any:
         """The half that designs and centroids are made of while they are tried."""
         return self.vectors[self._halves[0]]
+
+    @property
+    def compared(self) -> Any:
+        """What designs of signs are made of while they are tried: the more, the more they find."""
+        return self.vectors[self._compared[0]]
 
     def _new_book_of_vectors(self, size: int) -> Codebook:
         """Return a codebook of ``size`` of the vectors, evenly spaced."""
@@ -183,7 +198,7 @@ class Sample:
         if spec.public is None and not long:
             return self._population(self.played, queries, common)
         if not spec.symbols or self.has_centroids(spec):
-            return self._population(self.played, queries, common, unseen=True)
+            return self._population(self.played, queries, common, self._unseen(spec))
         size = spec.symbols
         rows = max(_MIN_PLAYED, min(self.played, _SCORES // size))
         if size in self._ends:
@@ -200,7 +215,8 @@ class Sample:
         A codebook of more codewords than there are in half of the sample is made smaller, and the
         sets of nearest codewords with it, so that reports are as often true.
         """
-        played = self.vectors[self._rows(self.played, unseen=spec.public is not None)]
+        unseen = "all" if spec.public is None else self._unseen(spec)
+        played = self.vectors[self._rows(self.played, unseen)]
         if not spec.symbols or self.has_centroids(spec):
             return spec, played
         rows = self.fitted
@@ -211,9 +227,15 @@ class Sample:
         book = Codebook(rows[spaced(rows.shape[0], size)])
         return replace(spec, codebook=book, subset=subset, k=None), played
 
-    def _rows(self, count: int, unseen: bool) -> Integers:
-        """Return at most ``count`` row numbers, evenly spaced: of all, or of the other half."""
-        rows = self._halves[1] if unseen else np.arange(len(self))
+    def _unseen(self, spec: Spec) -> _Part:
+        """Return a part of the sample of which no public part of a spec was made."""
+        return "rest" if spec.is_designed and spec.format_type.are_signs else "half"
+
+    def _rows(self, count: int, unseen: _Part) -> Integers:
+        """Return at most ``count`` row numbers, evenly spaced, of a part of the sample."""
+        rows = np.arange(len(self))
+        if unseen != "all":
+            rows = self._halves[1] if unseen == "half" else self._compared[1]
         return rows[spaced(len(rows), count)]
 
     def _one_of_each(self, rows: Integers) -> tuple[Integers, Integers]:
@@ -234,15 +256,15 @@ class Sample:
         return np.sort(rows[drawn[first]]), rows[middle[first]]
 
     def _new_population(
-        self, count: int, queries: int, common: bool, unseen: bool = False, codewords: int = 0
+        self, count: int, queries: int, common: bool, unseen: _Part = "all", codewords: int = 0
     ) -> Population:
         """Return a population of at most ``count`` rows: of all, or of those not fitted to.
 
         ``codewords`` is the size of a codebook of vectors of the sample that is tried on it.
         """
         rows = self._rows(count, unseen)
-        # Common ones are of the half that no public part is fitted to.
-        asking = self._halves[1] if common else rows
+        # Common ones are of what no public part is fitted to.
+        asking = self._compared[1] if common else rows
         if self._is_grouped:
             rows, asking = self._one_of_each(rows)[0], self._one_of_each(asking)[1]
         asking = asking[spaced(len(asking), queries)]
@@ -252,7 +274,7 @@ class Sample:
             asked = self._queries[spaced(self._queries.shape[0], queries)]
             labels = None
         others = None
-        if unseen:
+        if unseen != "all":
             fitted = self._halves[0]
             others = self.vectors[fitted[spaced(len(fitted), count)]]
         groups_of_codewords = None

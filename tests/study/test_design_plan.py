@@ -55,6 +55,47 @@ def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_o
     assert sample.population_of(raw, 100, denoised=True).others is None
 
 
+def test_designs_of_signs_are_tried_on_what_they_do_not_hold():
+    """They compare codes with the vectors that they are made of, so it is most of the sample."""
+    terms = {key: value for key, value in TERMS.items() if key != "methods"}
+    for rows, held in ((600, 300), (4400, 3300)):
+        sample = Sample(collection(rows, 1), 20_000)
+        made = design(sample.compared, epsilon=1.0, code_length=12, signs=True)
+        assert len(sample.compared) == held
+        spec = Spec("dp-signdesigned-geometric", DIM, design=made, **terms)
+        population = sample.population_of(spec, 50, common=True)
+        others = Spec("raw-laplace", DIM, **terms)
+        same = sample.population_of(others, 50, common=True)
+        assert np.array_equal(population.queries, same.queries)
+        unseen = {*map(bytes, sample.compared)}
+        assert not unseen & {*map(bytes, population.vectors), *map(bytes, population.queries)}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
+def test_a_sign_for_each_attribute_is_read_by_public_vectors():
+    """Of topics; a plan of signs without public vectors promises less, and finds less."""
+    rng = default_rng(3)
+    topics = rng.normal(size=(100, DIM))
+
+    def drawn(rows):
+        return unit(topics[rng.integers(100, size=rows)] + 0.9 * rng.normal(size=(rows, DIM)))
+
+    public, base, queries = drawn(4000), drawn(6000), drawn(200)
+    truth = ground_truth(base, queries, 50)
+    found = {}
+    for method in ("dp-signdesigned-geometric", "dp-signoporp-rr"):
+        terms = {"adjacency": attribute(0.5), "methods": [method], "norm": 1.0}
+        plan = dpi.plan(public, n=6000, epsilon=1.0, **terms)
+        assert plan.best.spec.code_length == DIM
+        index = filled_index(plan.spec, base)
+        ids = index.search(queries, k=10, query="exact").ids
+        found[method] = truth.precision(ids, 10, 50).mean()
+        assert abs(plan.best.exact.precision - found[method]) < 0.1
+    by_public, alone = found.values()
+    assert by_public > alone + 0.05
+
+
 def test_the_denoiser_of_long_codes_is_learned_from_other_vectors_alone():
     """Of mail, a denoiser that had seen the same vectors was promised .41, and found .26."""
     sample = Sample(collection(300, 1), 2000)

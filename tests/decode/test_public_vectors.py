@@ -1,0 +1,129 @@
+"""Signs of a design are read by the public vectors that it holds."""
+
+import math
+
+import numpy as np
+import pytest
+from helpers.releases import filled_index
+from numpy.random import default_rng
+from numpy.testing import assert_allclose
+
+import dpindex as dpi
+from dpindex import Privatizer, Spec, attribute
+from dpindex.base.arrays import unit
+from dpindex.decode.base import ExactQueries, exact_similarities
+from dpindex.decode.designed import decoded, linear_estimate, public_vectors
+from dpindex.decode.signs import expected_signs
+from dpindex.study import ground_truth
+
+DIM = 64
+TOPICS = default_rng(0).normal(size=(60, DIM))
+
+
+def collection(count, seed):
+    """Sixty topics, of vectors that lie about them in many directions."""
+    rng = default_rng(seed)
+    rows = TOPICS[rng.integers(60, size=count)] + 0.9 * rng.normal(size=(count, DIM))
+    return unit(rows.astype(np.float32))
+
+
+PUBLIC = collection(2000, 1)
+
+
+def spec_of(epsilon=2.0, length=DIM, beta=0.5, public=PUBLIC, **terms):
+    made = dpi.design(public, epsilon=epsilon, beta=beta, code_length=length, signs=True, **terms)
+    promise = {"adjacency": attribute(beta), "epsilon": epsilon, "design": made}
+    return Spec("dp-signdesigned-geometric", DIM, **promise)
+
+
+def test_an_estimate_is_the_tempered_mean_of_public_vectors_and_the_linear_one():
+    """Computed another way: code by code, from the levels of the law in whole numbers."""
+    spec = spec_of(length=8, public=collection(4700, 1))
+    known = public_vectors(spec)
+    made = spec.design
+    tested = len(made.products)
+    assert tested == 512
+    assert len(made.projected) == 4608  # no point between others is needed
+    codes = Privatizer(spec).privatize(collection(2, 2))
+    signs = codes.to_float().tolist()
+    linear = linear_estimate(spec).of(codes.to_float())
+    flips = [threshold / 2**64 for threshold in spec.law.thresholds]
+    one_level = [int(weight) << 8 for weight in np.broadcast_to(spec.law.weights, 8)]
+    offset = [int(x) for x in spec.offset]
+    vectors = [
+        [round(x / spec.step) - offset[place] for place, x in enumerate(projected)]
+        for projected in made.projected[tested:].tolist()
+    ]
+
+    def log_chance(x, place, sign):
+        flip = flips[min(max(1, -(-abs(x) // one_level[place])), len(flips)) - 1]
+        if x == 0:
+            return math.log(0.5)
+        return math.log(1 - flip if (x > 0) == (sign > 0) else flip)
+
+    for row, estimate in enumerate(decoded(codes, spec)):
+        logs = [
+            sum(log_chance(x, place, signs[row][place]) for place, x in enumerate(vector))
+            for vector in vectors
+        ]
+        weights = np.array([math.exp(known.power * (log - max(logs))) for log in logs])
+        mean = weights @ made.inside[tested:] / weights.sum()
+        wanted = known.of_public * mean + known.of_linear * linear[row]
+        assert_allclose(estimate, wanted, atol=1e-4)
+
+
+def test_it_finds_what_signs_alone_do_not():
+    base = collection(4000, 3)
+    queries = collection(100, 4)
+    truth = ground_truth(base, queries, 50)
+    index = filled_index(spec_of(1.0), base)
+
+    def precision(ids):
+        return float(truth.precision(ids, 10, 50).mean())
+
+    alone = linear_estimate(index.spec).of(index.codes.to_float())
+    inside = queries[:, index.spec.design.attributes] @ index.spec.design.basis.T
+    by_signs = np.argsort(-(inside @ unit(alone).T), axis=1)[:, :10]
+    found = precision(index.search(queries, 10, query="exact").ids)
+    assert found > precision(by_signs) + 0.05
+    oporp = Spec("dp-signoporp-rr", DIM, DIM, epsilon=1.0, adjacency=attribute(0.5))
+    assert found > precision(filled_index(oporp, base).search(queries, 10, query="exact").ids) + 0.1
+
+
+def test_power_and_shares_are_those_of_the_public_vectors_alone():
+    one, two = (public_vectors(spec_of(epsilon)) for epsilon in (0.5, 4.0))
+    assert one.power > two.power  # signs with less noise tell vectors apart that are alike
+    assert one.of_linear < two.of_linear
+    public_vectors.cache_clear()
+    again = public_vectors(spec_of(0.5))
+    assert (again.power, again.of_public) == (one.power, one.of_public)
+
+
+def test_few_public_vectors_will_do():
+    for public in (PUBLIC[:2], PUBLIC[:3], np.repeat(PUBLIC[:5], 10, axis=0)):
+        index = filled_index(spec_of(public=public, window=0.0), collection(200, 3))
+        hits = index.search(PUBLIC[:3], 5, query="exact")
+        assert np.isfinite(hits.scores).all()
+
+
+@pytest.mark.parametrize("query", ["exact", "private"])
+def test_stated_errors_hold(query):
+    """Vectors that tell what estimates are worth are not among those that estimates are made of."""
+    base = collection(3000, 3)
+    queries = collection(50, 4)
+    hits = filled_index(spec_of(4.0), base).search(queries, k=20, query=query)
+    true = np.stack([exact_similarities(q, base, "cosine") for q in queries.astype(np.float64)])
+    true = np.take_along_axis(true, hits.ids.astype(int), axis=1)
+    assert (np.abs(hits.unbiased - true) <= 1.96 * hits.unbiased_stderr).mean() > 0.9
+
+
+@pytest.mark.usefixtures("known_noise")
+def test_likelihoods_count_windows():
+    """Of a change by half a unit, too: one beta is then a window, and not half of one."""
+    spec = spec_of(0.5, length=8, window=0.3, beta=0.5)
+    privatizer = Privatizer(spec)
+    vectors = np.stack([PUBLIC.min(axis=0), PUBLIC.max(axis=0), PUBLIC[0]])
+    projected = ExactQueries(privatizer.project(vectors), spec).to_float()
+    drawn = privatizer.privatize(np.repeat(vectors, 20_000, axis=0)).to_float()
+    found = drawn.reshape(3, 20_000, -1).mean(axis=1)
+    assert np.abs(found - expected_signs(spec, projected)).max() < 5 / math.sqrt(20_000)
