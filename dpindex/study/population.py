@@ -190,7 +190,11 @@ class Population:
         places: Integers = np.empty((len(order), 0), dtype=np.intp)
         if len(self._edges) > 1:
             self.near = self._near_distances(rising)
-            places = self._farther_places(min(_SOURCES, rising.shape[1]) - 1)
+            last = min(_SOURCES, rising.shape[1]) - 1
+            places = self._farther_places(last)
+            # A repetition of the query lies in no direction from it.
+            repeated = (rising[:, :last] <= self._floor).sum(axis=1, keepdims=True)
+            places = np.maximum(places, repeated)
         self._nearest = order[:, :_ALIKE]
         self._farther_shares = scipy.special.digamma(1.0 + places)
         # Drawn here once: threads make near vectors at the same time.

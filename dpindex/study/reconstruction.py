@@ -211,7 +211,7 @@ class Reconstructor:
         estimate = self(codes).astype(np.float64)
         guess = np.broadcast_to(self.guess, truth.shape)
         squared_error = np.square(estimate - truth).mean()
-        squared_guess_error = np.square(guess - truth).mean()
+        squared_guess_error = max(np.square(guess - truth).mean(), 1e-30)  # 0 where all are equal
         reached = float(cosines(estimate, truth).mean())
         guessed = float(cosines(guess, truth).mean())
         return {

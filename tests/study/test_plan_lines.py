@@ -63,6 +63,12 @@ def test_embeddings_are_built_with_their_norm():
     assert plan(table(600, 1), **terms).best.spec.norm is None
 
 
+def test_embeddings_may_stand_twice_in_a_sample():
+    """A vector made from a query towards its copy had another norm, and the plan was refused."""
+    made = plan(np.repeat(embeddings(300, 1), 2, axis=0), methods=["dp-signoporp-rr"])
+    assert made.best.spec.norm == 1.0
+
+
 def test_notes_stand_where_they_apply():
     secret = "One coordinate of an embedding is nobody's secret"
     lengths = "which ignores lengths"
