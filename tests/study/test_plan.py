@@ -184,15 +184,11 @@ def wide(rows, seed):
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
 def test_predictions_for_sparse_vectors(tmp_path):
-    base = wide(N, 2)
+    n = 3000
+    base = wide(n, 2)
     queries = wide(300, 3)
-    terms = {
-        "adjacency": attribute(1.0),
-        "n": N,
-        "epsilon": 6.0,
-        "bounds": (0.0, 1.0),
-    }
-    made = plan(**terms, public=wide(2000, 1), methods=FEW)
+    terms = {**BETA, "n": n, "epsilon": 6.0, "bounds": (0.0, 1.0)}
+    made = plan(**terms, public=wide(1000, 1), methods=FEW)
     assert made.refused[0] == "raw-square-wave is not planned above 4096 attributes."
     assert {row.k for row in made.rows} == {256, 512, 1024}
     index = filled_index(made.best.spec, base)
@@ -293,7 +289,7 @@ def test_codes_with_next_to_no_signal_are_not_tried(sample, monkeypatch):
         return predicted_rows(spec, *rest, **named)
 
     monkeypatch.setattr(planner, "predicted_rows", noted)
-    stated = {**TERMS, "public": sample}
+    stated = {**TERMS, "public": sample[:500]}
     rows = plan(**stated, methods=["dp-rp-l", "raw-staircase"]).rows
     assert {row.exact.recall for row in rows if row.method == "dp-rp-l"} == {0.0}
     assert tried == {"raw-staircase"}
@@ -506,7 +502,7 @@ def test_bad_input_is_one_sentence(run, arguments, words):
 @pytest.mark.parametrize("adjacency", [attribute(1.0), l2(2.0)])
 @pytest.mark.usefixtures("few_queries")
 def test_finding_7_no_default_has_a_delta_over_the_projection(sample, adjacency):
-    terms = {**TERMS, "public": sample, "adjacency": adjacency, "delta": 1e-6, "epsilon": 5.0}
+    terms = {**TERMS, "public": sample[:500], "adjacency": adjacency, "delta": 1e-6, "epsilon": 5.0}
     terms["variant"] = Dense(min_norm=0.5)
     rows = plan(**terms).rows
     assert {row.guarantee.delta_over for row in rows} == {"noise"}
