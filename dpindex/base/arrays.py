@@ -195,12 +195,8 @@ def best_of(parts: Sequence[tuple[AnyArray, Rows]], count: int) -> tuple[AnyArra
 
     Scores and rows come in parts that lie side by side.
     """
-    if len(parts) > 1:  # what one search of Faiss found is often in order already
-        parts = [part for part in parts if part[1].size] or parts[:1]
-    scores, rows = parts[0]
-    if len(parts) > 1:
-        scores, rows = map(np.hstack, zip(*parts, strict=True))
-    if (scores[:, 1:] < scores[:, :-1]).all():
+    scores, rows = parts[0] if len(parts) == 1 else map(np.hstack, zip(*parts, strict=True))
+    if (scores[:, 1:] < scores[:, :-1]).all():  # as Faiss found them
         return scores[:, :count], rows[:, :count]
     if scores.dtype.kind == "i":
         return _best_of_integers(scores, rows, count)

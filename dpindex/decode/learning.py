@@ -1,15 +1,15 @@
 """What codes say about the similarities of a collection, and what a search may state then.
 
 A release learns it as it publishes, whatever it publishes to: :func:`learned`. In memory it is
-learned when it is first asked for: :class:`Learned`. What cannot be learned is not stated, and
-:func:`unstated` says why.
+learned when it is first asked for: :class:`Learned`, which says why what cannot be learned is not
+stated.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -80,16 +80,8 @@ class Learned:
         self.rows = rows
         self.changes = changes
         self._decoder = decoder
-        self._learn: Callable[[], SimilarityCalibration | None] | None = learn
-        self._calibration: SimilarityCalibration | None = None
+        self._learn = learn
         self._lock = threading.Lock()
-
-    @classmethod
-    def later(
-        cls, decoder: Decoder, take: Callable[[Rows], Codes], rows: int, changes: int
-    ) -> Learned:
-        """Return what :func:`learned` will find."""
-        return cls(decoder, rows, partial(learned, decoder, take, rows), changes)
 
     def serves(self, changes: int) -> bool:
         """Whether it says enough of a collection of which so many rows have come or gone."""
@@ -99,10 +91,9 @@ class Learned:
     @property
     def calibration(self) -> SimilarityCalibration | None:
         with self._lock:
-            if self._learn is not None:
-                self._calibration = self._learn()
-                self._learn = None  # and the codes; last, so that Ctrl-C leaves it to the next
-            return self._calibration
+            found = self._learn()
+            self._learn = lambda: found  # lets go of the codes; Ctrl-C leaves all to the next
+            return found
 
     @cached_property
     def posterior(self) -> Estimator | None:
@@ -111,34 +102,28 @@ class Learned:
 
     @property
     def unstated(self) -> str:
-        """Why no similarity is stated, and what helps; empty if they are."""
+        """Why :attr:`posterior` states nothing, and what helps; empty if it does."""
         if self.posterior is not None:
             return ""
-        return unstated(self._decoder, self.rows)
-
-
-def unstated(decoder: Decoder, rows: int) -> str:
-    """Return why :meth:`Decoder.posterior` states nothing, and what helps.
-
-    >>> from dpindex import Spec, attribute
-    >>> from dpindex.decode.kinds import decoder_of
-    >>> spec = Spec("dp-oporp-staircase", dim=8, k=8, epsilon=2.0, adjacency=attribute(1.0))
-    >>> unstated(decoder_of(spec), 5)[:50]
-    'no similarity is stated: 5 codes are too few to le'
-    """
-    posterior = decoder.stated_by
-    metric = decoder.metric
-    alone = "`unbiased` estimates each pair alone, and is too high for the best of many"
-    if metric != "cosine":
-        why = f"what codes tell of a collection holds for cosines, and this index ranks by {metric}"
-    elif posterior is None:
-        why = "errors of codes under a design are not known"
-    elif lacking := posterior.lacks(decoder.spec):
-        return f"no similarity is stated: {lacking}."
-    elif rows < LEAST_ROWS:
-        why = f"{rows} codes are too few to learn what they mean, {LEAST_ROWS} are enough"
-    elif isinstance(decoder, DenoisedDecoder):
-        why = "errors of denoised signs are not known"
-    else:
-        why = "nothing was learned from these codes yet, `calibrate` does it"
-    return f"no similarity is stated: {why}. {alone}; rerank with the original vectors is exact."
+        decoder = self._decoder
+        posterior = decoder.stated_by
+        metric = decoder.metric
+        alone = "`unbiased` estimates each pair alone, and is too high for the best of many"
+        if metric != "cosine":
+            why = (
+                f"what codes tell of a collection holds for cosines, and this index ranks by "
+                f"{metric}"
+            )
+        elif posterior is None:
+            why = "errors of codes under a design are not known"
+        elif lacking := posterior.lacks(decoder.spec):
+            return f"no similarity is stated: {lacking}."
+        elif self.rows < LEAST_ROWS:
+            why = f"{self.rows} codes are too few to learn what they mean, {LEAST_ROWS} are enough"
+        elif isinstance(decoder, DenoisedDecoder):
+            why = "errors of denoised signs are not known"
+        else:
+            why = "nothing was learned from these codes yet, `calibrate` does it"
+        return (
+            f"no similarity is stated: {why}. {alone}; rerank with the original vectors is exact."
+        )

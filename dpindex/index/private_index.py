@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
@@ -26,7 +26,7 @@ from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser
 from dpindex.decode.kinds import decoder_of
-from dpindex.decode.learning import Learned
+from dpindex.decode.learning import Learned, learned
 from dpindex.index.filters import Filter, Selection, column_types, kept_rows
 from dpindex.index.hits import Hits
 from dpindex.index.ranking import Ranking
@@ -654,7 +654,9 @@ class PrivateIndex(Searchable):
         return self._learned_later(store)
 
     def _learned_later(self, store: CodeStore) -> Learned:
-        return Learned.later(self._decoder, store.take, len(store), store.changes)
+        rows = len(store)
+        learn = partial(learned, self._decoder, store.take, rows)
+        return Learned(self._decoder, rows, learn, store.changes)
 
     def _in_range(
         self,

@@ -102,7 +102,7 @@ def lessons(monkeypatch):
         rows.append(count)
         return learned(decoder, take, count)
 
-    monkeypatch.setattr("dpindex.decode.learning.learned", counted)
+    monkeypatch.setattr("dpindex.index.private_index.learned", counted)
     return rows
 
 
