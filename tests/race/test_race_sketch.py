@@ -711,7 +711,7 @@ def test_stable_kernel_against_its_integral(ratio):
 @pytest.mark.slow
 def test_kernel_sum_in_parts():
     rng = default_rng(2)
-    x = rng.normal(size=(5000, 3))
+    x = rng.normal(size=(3000, 3))
     q = rng.normal(size=(1500, 3))
     for hash in HASHES:
         assert kernel_sum(hash, x, q) == pytest.approx(hash.kernel(x, q).sum(axis=1))
