@@ -82,7 +82,7 @@ def test_header_says_what_an_unclear_first_line_is(run, prints, tmp_path):
     assert len(_read(f"{tmp_path / 'x.csv'}:header=no")) == 4
     assert _read(f"{tmp_path / 'x.csv'}:header=yes") == VECTORS
     np.save(tmp_path / "x.npy", np.array(VECTORS))
-    fails(run(f"build x.npy iz {STAIRCASE} --header no"), "(--header)")
+    fails(run(f"build x.npy iz {STAIRCASE} --header no"), "--header is for .csv and .tsv files")
 
 
 @pytest.mark.parametrize("head", ["index,d0,d1\n", ""])
