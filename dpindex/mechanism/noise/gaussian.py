@@ -63,7 +63,6 @@ def safe_sigma(sigma: float) -> float:
 
 
 @lru_cache(maxsize=256)
-@lru_cache(maxsize=64)
 def optimal_sigma(epsilon: float, delta: float) -> float:
     """Smallest sigma of the Gaussian mechanism at L2 sensitivity 1, rounded up by 1.5e-9.
 
