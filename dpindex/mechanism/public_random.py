@@ -61,7 +61,7 @@ class PublicStream:
         """``count`` uniform words of an unsigned integer ``dtype``, shape (count,)."""
         little = np.dtype(dtype).newbyteorder("<")
         data = np.frombuffer(self._bytes(count * little.itemsize), dtype=little)
-        return data.astype(dtype)
+        return data.astype(dtype, copy=False)
 
     def uniform(self, *shape: int) -> Doubles:
         """Multiples of 2^−32 in [0, 1)."""
@@ -78,4 +78,16 @@ class PublicStream:
     def permutation(self, count: int) -> Longs:
         """A uniform permutation of 0 … count−1: the order of ``count`` random 64-bit keys."""
         keys = self.words(count, np.uint64)
-        return np.argsort(keys, kind="stable").astype(np.int64)
+        # Sorted as numbers whose last bits are places: a quarter of the time of an order.
+        last_bits = np.uint64((1 << max(0, count - 1).bit_length()) - 1)
+        packed = keys & ~last_bits
+        packed |= np.arange(count, dtype=np.uint64)
+        packed.sort()
+        tied = np.flatnonzero(packed[1:] ^ packed[:-1] <= last_bits)
+        packed &= last_bits
+        order = packed.view(np.int64)
+        # Those that are equal but for their last bits stand in a row, and are put in order by all.
+        unsure = np.union1d(tied, tied + 1)
+        places = order[unsure]
+        order[unsure] = places[np.lexsort((places, keys[places]))]
+        return order

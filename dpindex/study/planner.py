@@ -262,8 +262,9 @@ class _Planner:
         self._sample = sample
         self._progress = progress
         self._workers = idle_cores()
-        first = to_try.specs(goal.epsilon or _MIDDLE_EPSILON)[0]
-        Privatizer(first).check(sample.vectors)
+        # Kept: a projection of millions of attributes takes seconds, and specs share it.
+        self._first = to_try.specs(goal.epsilon or _MIDDLE_EPSILON)[0]
+        Privatizer(self._first).check(sample.vectors)
 
     def ranked(self, epsilon: float) -> tuple[Row, ...]:
         """Return a row for each spec, best first, of which those near the best are refined."""

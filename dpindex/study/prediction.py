@@ -40,7 +40,7 @@ from dpindex.study.target import FoundShares, Row
 # more vectors of the collection.
 COUNTED_ROUNDS = 12
 # Numbers in vectors or codes that are held at a time.
-_MAX_NUMBERS = 1 << 23
+_MAX_NUMBERS = 1 << 22
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
 

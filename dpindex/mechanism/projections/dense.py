@@ -336,7 +336,7 @@ class Oporp(Projection):
             places = stream.permutation(padded)
             # The attribute places[j·L + l] lies in bin j; padding attributes are left out.
             bin_of = np.empty(padded, dtype=np.int32)
-            bin_of[places] = np.arange(padded) // self.max_column_l1
+            bin_of[places] = np.repeat(np.arange(self.bins, dtype=np.int32), self.max_column_l1)
             self._bins[repetition] = bin_of[:dim]
             self.signs[repetition] = stream.signs(dim)
         # Columns of one OPORP are orthogonal: the fullest bin decides.
