@@ -1,6 +1,6 @@
 """What a plan promises, and what is found: five data sets, made ones, groups, other topics.
 
-    python bench/promises.py [--only mnist,cifar10,trigrams,clinc150,clinc150-800,groups-3000,
+    python bench/promises.py [--only mnist,cifar10,trigrams,counts,clinc150,groups-3000,
                               skin-1,attributes,table,groups,topics,equal-8000,zipf-20000,outliers-2,…]
                              [--epsilons 1,2] [--queries exact,private] [--builds 3] [--alone]
                              [--first 5]
@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from hundred_thousand import ROWS
 from hundred_thousand import vectors as large_vectors
-from recipes import DATA, embeddings, pictures, table, trigrams
+from recipes import DATA, counts, embeddings, pictures, table, trigrams
 
 import dpindex as dpi
 from dpindex.decode.crowding import crowding
@@ -194,6 +194,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "trigrams": lambda: Case(
         *split(trigrams(), PUBLIC), (1.0, 3.0), ENTRIES
     ),
+    "counts": lambda: Case(*split(counts(), PUBLIC), (1.0, 3.0), {**ENTRIES, "scale": 10.0}),
     "clinc150": lambda: Case(
         *split(embeddings(), PUBLIC_RECORDS), (6.0, 8.0, 10.0), RECORD
     ),
