@@ -40,6 +40,18 @@ def test_two_in_a_hundred_are_refused_and_fewer_are_chance():
         check(np.eye(DIM), np.eye(DIM)[:2])
 
 
+def test_one_vector_is_added_whatever_it_is():
+    """Also one that is two codewords, which differ by less than rounding."""
+    words = np.eye(DIM)
+    words[1] = words[0] + 1e-5 * words[2]
+    spec = Spec("record-codebook", DIM, epsilon=8.0, adjacency=record(), codebook=Codebook(words))
+    index = PrivateIndex(spec)
+    index.add(words[:1])
+    with refuses("2 of the 24 "):
+        index.add(words[[0, 0]])
+    assert len(index) == 1
+
+
 @pytest.mark.parametrize(
     "changed",
     [
