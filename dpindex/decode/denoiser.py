@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -31,6 +31,9 @@ _MAX_POINTS = 4096
 
 _MIN_LIKELIHOOD = 1e-14
 """Likelihoods below this share of the largest one are raised to it, so that scores stay finite."""
+
+_MAX_LOG_SIZE = 2.5
+"""No vector's errors are taken to be more than twelve times what is claimed, or less."""
 
 
 class Channel:
@@ -111,6 +114,9 @@ class ScoreTable:
     in Gaussian noise of variance ``1/E[g²] − v``. For Laplace, staircase and square-wave noise that
     falls far below the variance of the noise as v decreases.
 
+    ``d log P(code | prediction) / d log v`` tells if predictions are better or worse than v. Its
+    mean is 0 if v is right, and its variance the Fisher information about ``log v``.
+
     Parameters
     ----------
     likelihood : Likelihood
@@ -122,8 +128,10 @@ class ScoreTable:
     ----------
     variances, information : float64 arrays, shape (64,)
         Values of v a constant factor apart, and the Fisher information at each.
-    scores : float32 array, shape (64, points)
-        The score at distances ``code − m``.
+    scores, growth : float32 arrays, shape (64, points)
+        The score at distances ``code − m``, and the derivative by ``log v``.
+    growth_information : float64 array, shape (64,)
+        The Fisher information about ``log v``.
     """
 
     def __init__(self, likelihood: Likelihood, max_variance: float) -> None:
@@ -155,8 +163,12 @@ class ScoreTable:
         lowest = _MIN_LIKELIHOOD * chance.max(axis=1, keepdims=True)
         np.maximum(chance, lowest, out=chance)
         scores = -_convolved(density, jumps) / chance
+        # Φ(t) changes with log v, which t is in deviations of, by −t/2 times the bell.
+        growth = _convolved(-t * bell / 2, jumps) / chance
         self.information = np.sum(scores**2 * chance, axis=1) * step
+        self.growth_information = np.sum(growth**2 * chance, axis=1) * step
         self.scores = scores.astype(np.float32)
+        self.growth = growth.astype(np.float32)
         self.inverse_information = 1 / np.maximum(self.information, 1e-300)
 
     def row(self, variance: Doubles) -> Indices:
@@ -171,14 +183,18 @@ class ScoreTable:
         variance = self.inverse_information[row] - self.variances[row]
         return np.asarray(np.maximum(variance, self.variances[0]))
 
-    def look_up(self, row: AnyArray, distance: Singles) -> Singles:
-        """Scores at distances ``code − m``, float32."""
+    def place(self, row: AnyArray, distance: Singles) -> Indices:
+        """Where the flat tables hold a row's values at distances ``code − m``."""
         place = distance * np.float32(self._per_unit)
         np.rint(place, out=place)
         np.clip(place, -self._half, self._half, out=place)
         index = place.astype(np.intp)
         index += row * self.scores.shape[1] + self._half
-        return np.take(self.scores, index)
+        return index
+
+    def look_up(self, row: AnyArray, distance: Singles) -> Singles:
+        """Scores at distances ``code − m``, float32."""
+        return np.take(self.scores, self.place(row, distance))
 
 
 def _convolved(rows: Doubles, kernel: Doubles) -> Doubles:
@@ -265,20 +281,22 @@ class EPIteration:
         z: Singles,
         location: Singles,
         scale: Doubles,
-    ) -> tuple[Singles, Singles]:
-        """``prediction + scale · score``, scale by row of the table, and responsibilities."""
-        prediction, place, share = self.predict(z)
-        row = np.take(self._row, place)
-        score = self.table.look_up(row, location - prediction)
+    ) -> tuple[Singles, Singles, Indices, Indices]:
+        """``prediction + scale · score``, scale by row of the table, and responsibilities.
+
+        Also the bins, and the places in the table.
+        """
+        prediction, bins, share = self.predict(z)
+        place = self.table.place(np.take(self._row, bins), location - prediction)
+        change = np.take(self.table.scores, place)
         scale_of_bin = scale[self._row].astype(np.float32)
-        score *= np.take(scale_of_bin, place)
-        score += prediction
-        return score, share
+        change *= np.take(scale_of_bin, bins)
+        prediction += change
+        return prediction, share, bins, place
 
     def message(self, z: Singles, location: Singles) -> Singles:
         """The codes as observations in Gaussian noise, for the filter of the next iteration."""
-        message, _ = self._update(z, location, self.table.inverse_information)
-        return message
+        return self._update(z, location, self.table.inverse_information)[0]
 
     def message_noise(self, z: Singles) -> Singles:
         """Noise variance of each coordinate's message, averaged over rows, shape (k,)."""
@@ -287,12 +305,22 @@ class EPIteration:
         noise: Singles = np.take(by_bin, place).mean(axis=0).astype(np.float32)
         return noise
 
-    def posterior(self, z: Singles, location: Singles) -> tuple[Singles, Singles]:
+    def posterior(
+        self,
+        z: Singles,
+        location: Singles,
+    ) -> tuple[Singles, Singles, Singles, Doubles]:
         """Posterior means of the coordinates given all codes, ``m + v·g``, shape (n, k).
 
-        And the posterior probability of each component of the filter's prior, shape (n, K).
+        And the posterior probability of each component of the filter's prior, shape (n, K). Then
+        what each code says of a factor of all variances v of its row, the derivative of its
+        log-likelihood by the factor's logarithm, (n, k), and the row's Fisher information, (n,).
         """
-        return self._update(z, location, self.table.variances)
+        mean, share, bins, place = self._update(z, location, self.table.variances)
+        growth = np.take(self.table.growth, place)
+        by_bin = self.table.growth_information[self._row]
+        information = np.take(by_bin, bins).sum(axis=1)
+        return mean, share, growth, information
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -316,9 +344,13 @@ class Denoiser:
         The optimal linear filter.
     iterations : tuple of EPIteration
         Of expectation propagation; empty if the denoiser is linear.
-    error_variance : float64 array, shape (K,) or (0,)
+    error_variance : float64 array, shape (K,)
         Squared error of an estimate under each component of the last iteration's prior, as its
-        filter claims it, if that prior has several; else empty.
+        filter claims it; empty if the denoiser is linear.
+    sizes : float64 array, shape (3,)
+        Mean and variance, over the vectors, of the logarithm of the factor by which the errors of
+        a vector's predictions differ from what is claimed, and the share of the Fisher information
+        about it that codes have: less than all, as errors are not normal.
     """
 
     spec: Spec
@@ -327,6 +359,7 @@ class Denoiser:
     linear: MixtureFilter
     iterations: tuple[EPIteration, ...] = ()
     error_variance: Doubles = field(default_factory=lambda: np.empty(0))
+    sizes: Doubles = field(default_factory=lambda: np.zeros(3))
 
     def __repr__(self) -> str:
         return f"<Denoiser: {self.kind}, learned from {self.rows} codes, error {self.error:.3g}>"
@@ -382,9 +415,9 @@ class Denoiser:
     def to_rank(self, codes: Codes) -> Singles:
         """Estimates to rank by their inner products for the nearest by cosine, float32, (n, k).
 
-        Their inner product with q is ``E⟨x, q⟩ / √E‖x‖²`` given the code. Where errors are known to
-        differ, estimates of large error are scaled down, as they would otherwise lie near every
-        query. Else these are unit vectors, or zero.
+        Their inner product with q is ``E⟨x, q⟩ / √E‖x‖²`` given the code, with the error that a
+        score denoiser expects of each vector: estimates of large error are scaled down, as they
+        would otherwise lie near every query. Of a linear one these are unit vectors, or zero.
 
         Raises
         ------
@@ -396,13 +429,12 @@ class Denoiser:
     def mapped_to_rank(self, codes: Codes, weights: Singles, constant: Singles) -> Singles:
         """Return :meth:`to_rank` of ``x @ weights + constant``, x what is estimated: (n, p)."""
         error_variance = self.error_variance
-        if error_variance.size:
+        if self.iterations:
             error_variance = self.iterations[-1].filter.mapped_error_variance(weights)
 
         def ranked(y: Singles) -> Singles:
-            estimate, share = self._posterior(y)
-            mapped = self._expanded(estimate) @ weights + constant
-            return _scaled(mapped, share @ error_variance)
+            estimate, error = self._posterior(y, error_variance)
+            return _scaled(self._expanded(estimate) @ weights + constant, error)
 
         return self._blockwise(codes, ranked)
 
@@ -469,26 +501,47 @@ class Denoiser:
         self._channel.for_each_block(len(codes), denoise)
         return out
 
+    def sized(self, y: Singles) -> Denoiser:
+        """The denoiser with :attr:`sizes` as decoded codes show them, which it has not seen."""
+        *_, growth, information = self._last_iteration(y)
+        known = np.square(growth).sum(dtype=np.float64) / information.sum()
+        information *= known
+        mean = growth.sum(dtype=np.float64) / information.sum()
+        total = growth.sum(axis=1, dtype=np.float64)
+        beyond_chance = (total - mean * information) ** 2 - information
+        variance = beyond_chance.sum() / np.sum(information**2)
+        return replace(self, sizes=np.array([mean, max(variance, 0.0), known]))
+
     def _scaled_posterior(self, y: Singles) -> Singles:
-        estimate, share = self._posterior(y)
-        return _scaled(estimate, share @ self.error_variance)
+        return _scaled(*self._posterior(y, self.error_variance))
 
     def _mean_posterior(self, y: Singles) -> Singles:
-        return self._posterior(y)[0]
+        return self._posterior(y, self.error_variance)[0]
 
-    def _posterior(self, y: Singles) -> tuple[Singles, Singles]:
-        """Estimates along the basis, and responsibilities of what :attr:`error_variance` is of."""
-        several = self.error_variance.size
+    def _posterior(self, y: Singles, error_variance: Doubles) -> tuple[Singles, Doubles]:
+        """Estimates along the basis, and the squared error of each, 0 of a linear denoiser.
+
+        What the codes of a vector say of the size of its errors counts as much as it is reliable:
+        a normal prior of the logarithm, and one step of Newton's method for its likelihood.
+        """
         if self._linear_along_basis is not None:
             weights, mean = self._linear_along_basis
-            inner, share = self.linear.inner(y)
-            return inner @ weights + mean, share[:, :several]
+            inner, _ = self.linear.inner(y)
+            return inner @ weights + mean, np.zeros(len(y))
+        estimate, share, growth, information = self._last_iteration(y)
+        mean, variance, known = self.sizes
+        information *= known
+        total = growth.sum(axis=1, dtype=np.float64)
+        size = variance * (total - mean * information) / (1 + variance * information)
+        np.clip(size, -_MAX_LOG_SIZE, _MAX_LOG_SIZE, out=size)
+        return estimate, (share @ error_variance) * np.exp(size)
+
+    def _last_iteration(self, y: Singles) -> tuple[Singles, Singles, Singles, Doubles]:
         z = y
         location = self._channel.likelihood.locate(y)
         for iteration in self.iterations[:-1]:
             z = iteration.message(z, location)
-        estimate, share = self.iterations[-1].posterior(z, location)
-        return estimate, share[:, :several]
+        return self.iterations[-1].posterior(z, location)
 
 
 def _scaled(estimate: Singles, error: Doubles) -> Singles:
@@ -508,7 +561,7 @@ def _mean_noise(channel: Channel, mean: AnyArray) -> Doubles:
 
 def denoiser_to_bytes(denoiser: Denoiser) -> bytes:
     """The denoiser as a container of arrays, without its spec: see :func:`denoiser_from_bytes`."""
-    arrays = {"error_variance": denoiser.error_variance}
+    arrays = {"error_variance": denoiser.error_variance, "sizes": denoiser.sizes}
     arrays |= _arrays("linear", denoiser.linear)
     max_variance = 0.0
     for number, iteration in enumerate(denoiser.iterations):
@@ -552,19 +605,20 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         components = 0
         for number in range(count):
             filter_ = _read_filter(arrays, f"{number}.filter.", spec)
-            sizes = {"2": 2, "B": CalibrationBins.BINS}
-            parts.append((filter_, _read(arrays, f"{number}.bins.", CalibrationBins, sizes)))
+            sides = {"2": 2, "B": CalibrationBins.BINS}
+            parts.append((filter_, _read(arrays, f"{number}.bins.", CalibrationBins, sides)))
             components = filter_.prior.components
         error_variance = checked_array(arrays.pop("error_variance"), "f8", "E", {})
-        fits = len(error_variance) in (0, components)
-        if arrays or not fits or (error_variance < 0).any():
+        sizes = checked_array(arrays.pop("sizes"), "f8", "3", {"3": 3})
+        fits = len(error_variance) == components
+        if arrays or not fits or (error_variance < 0).any() or sizes[1:].min() < 0:
             raise ValueError("error_variance")
         iterations = []
         if count:  # a table takes longer than all the rest: of what is sound alone
             max_variance = finite_number(facts["max_variance"], "max_variance", above=0.0)
             table = ScoreTable(Channel(spec).likelihood, max_variance)
             iterations = [EPIteration(filter_, bins, table) for filter_, bins in parts]
-        return Denoiser(spec, error, rows, linear, tuple(iterations), error_variance)
+        return Denoiser(spec, error, rows, linear, tuple(iterations), error_variance, sizes)
     except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError):
         sentence = "these bytes are not a denoiser of this index; learn it again."
         raise DamagedError(sentence) from None

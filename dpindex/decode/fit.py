@@ -149,14 +149,11 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: DenoiserKind = "auto") -> Denoi
         table = ScoreTable(channel.likelihood, 4 * largest)
         iterations, refined, error_variance = _fit_iterations(rows, linear, table)
         if kind == "score" or _clearly_better(refined, prediction, y):
-            return Denoiser(
-                spec,
-                _unbiased_error(refined, y, channel),
-                len(codes),
-                linear,
-                tuple(iterations),
-                error_variance,
+            refined_error = _unbiased_error(refined, y, channel)
+            denoiser = Denoiser(
+                spec, refined_error, len(codes), linear, tuple(iterations), error_variance
             )
+            return denoiser.sized(rows.held_codes)
     return Denoiser(spec, linear_error, len(codes), linear)
 
 
@@ -445,9 +442,7 @@ def _fit_iterations(
         iteration, prediction = _iteration(rows, _filter(rows, chosen), table)
         if not _clearly_better(best, prediction, y):
             return [*iterations, iteration], prediction, _error_variance(iteration.filter, rows)
-    last = iterations[-1].filter
-    within = last.error_variance if last.prior.components > 1 else np.empty(0)
-    return iterations, best, within
+    return iterations, best, iterations[-1].filter.error_variance
 
 
 def _error_variance(filter_: MixtureFilter, rows: TrainingCodes) -> Doubles:

@@ -1,5 +1,6 @@
 """Denoising: the laws seen from the code's side, what is learned, and that only codes are seen."""
 
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -94,11 +95,16 @@ class TestChannel:
             np.float64
         )
         assert np.mean(score**2) == pytest.approx(table.information[row[0]], rel=0.03)
+        place = table.place(row[0], channel.likelihood.locate(y) - np.float32(0.5))
+        growth = np.take(table.growth, place).astype(np.float64)
+        # Tails end somewhere: few codes in a million lie beyond.
+        growth = np.clip(growth, *np.quantile(growth, (1e-5, 1 - 1e-5)))
+        information = table.growth_information[row[0]]
+        assert np.mean(growth**2) == pytest.approx(information, rel=0.05)
+        assert abs(growth.mean()) < 5 * np.sqrt(information / growth.size)
 
 
 def spec_of_dim(spec, dim):
-    from dataclasses import replace
-
     return replace(spec, dim=dim, k=dim)
 
 
@@ -134,6 +140,15 @@ def test_square_wave_score_by_hand():
         wanted = -(high - low) * edges / (low + (high - low) * inside)
         found = table.look_up(row[0], np.array([u], dtype=np.float32))[0]
         assert found == pytest.approx(wanted, rel=0.02, abs=0.05)
+
+        def likelihood(variance, u=u):
+            ends = norm.cdf([u + b, u - b], scale=np.sqrt(variance))
+            return low + (high - low) * (ends[0] - ends[1])
+
+        # By log v, as a difference.
+        wanted = np.log(likelihood(1.01 * v) / likelihood(0.99 * v)) / np.log(1.01 / 0.99)
+        place = table.place(row[0], np.array([u], dtype=np.float32))[0]
+        assert np.take(table.growth, place) == pytest.approx(wanted, rel=0.03, abs=0.01)
 
 
 class TestSpectrum:
@@ -369,11 +384,40 @@ def sized():
         return x, codes, fit_denoiser(codes, spec, "score")
 
 
+def errors_of(denoiser, codes):
+    """The squared error that is counted for each code, read off the norms that rank."""
+    estimate = denoiser(codes).astype(np.float64)
+    ranked = denoiser.to_rank(codes)
+    squares = (estimate**2).sum(axis=1)
+    ratio = np.linalg.norm(ranked, axis=1) / np.sqrt(squares)
+    assert np.abs(ranked - estimate * ratio[:, None]).max() < 1e-5
+    return 1 / ratio**2 - squares
+
+
 class TestRanking:
-    def test_without_sizes_by_cosine(self, learned):
-        _, codes, denoiser = learned("raw-staircase", 3.0, "score")
+    def test_of_a_linear_denoiser_by_cosine(self, learned):
+        _, codes, denoiser = learned("raw-staircase", 3.0, "linear")
         assert denoiser.error_variance.size == 0
         assert np.abs(denoiser.to_rank(codes) - unit(denoiser(codes))).max() < 1e-6
+
+    def test_by_what_codes_say_of_the_size_of_their_errors(self):
+        """Vectors leave one subspace by a part of their own, which no estimate shows."""
+        spec = spec_of("raw-square-wave", 6.0, dim=64)
+        rng = default_rng(6)
+        size = rng.choice([0.02, 0.12], size=8000)
+        apart = size[:, None] * rng.normal(size=(8000, 64))
+        x = np.clip(low_rank(8000, dim=64) + apart, 0, 1)
+        codes = made(spec, x, 7)
+        denoiser = fit_denoiser(codes, spec, "score")
+        really = ((denoiser(codes) - x) ** 2).sum(axis=1)
+        claimed = errors_of(denoiser, codes)
+        assert np.corrcoef(claimed, really)[0, 1] > 0.6
+        assert np.corrcoef(claimed, size)[0, 1] > 0.6
+        # Of other codes, which the denoiser has not seen, the same is learned.
+        assert denoiser.sizes[1] > 0.05
+        other = made(spec, x, 8)
+        again = denoiser.sized(other.to_float())
+        assert again.sizes == pytest.approx(denoiser.sizes, abs=0.1)
 
     def test_of_several_kinds_by_what_the_error_is_too(self, monkeypatch):
         """Also of vectors that are a linear map of what is estimated."""
@@ -383,11 +427,8 @@ class TestRanking:
         denoiser = fit_denoiser(codes, spec, "score")
         errors = denoiser.error_variance
         assert errors.size == denoiser.iterations[-1].filter.prior.components
-        estimate = denoiser(codes).astype(np.float64)
         ranked = denoiser.to_rank(codes)
-        squares = (estimate**2).sum(axis=1)
-        ratio = np.linalg.norm(ranked, axis=1) / np.sqrt(squares)
-        claimed = 1 / ratio**2 - squares
+        claimed = errors_of(replace(denoiser, sizes=np.zeros(3)), codes)
         assert 0.9 * errors.min() < claimed.min() < claimed.max() < 1.1 * errors.max()
         mapped = denoiser.mapped_to_rank(codes, 2 * np.eye(DIM, dtype=np.float32), np.zeros(DIM))
         assert np.abs(mapped - ranked).max() < 1e-5
@@ -402,11 +443,7 @@ class TestRanking:
         assert denoiser.error_variance.size == len(SCALES)
         assert np.all(np.diff(denoiser.error_variance) > 0)
         estimate = denoiser(codes)
-        ranked = denoiser.to_rank(codes)
-        squares = (estimate.astype(np.float64) ** 2).sum(axis=1)
-        ratio = np.linalg.norm(ranked, axis=1) / np.sqrt(squares)
-        assert np.abs(ranked - estimate * ratio[:, None]).max() < 1e-6
-        claimed = 1 / ratio**2 - squares
+        claimed = errors_of(denoiser, codes)
         really = ((estimate - x) ** 2).sum(axis=1)
         assert 0.5 < claimed.mean() / really.mean() < 1.1
         assert np.corrcoef(claimed, really)[0, 1] > 0.5
@@ -428,11 +465,11 @@ class TestRanking:
         """And dropped where, at the end, it clearly is not."""
         spec = spec_of("raw-square-wave", 4.0, dim=96)
         codes = made(spec, photographs(20_000, 0), 8)
-        assert fit_denoiser(codes, spec, "score").error_variance.size == 0
+        assert fit_denoiser(codes, spec, "score").error_variance.size == 1
         monkeypatch.setattr(fitting, "MIN_Z_OF_PRIORS", {"scales": 2.0, "mixture": 1e9})
         assert fit_denoiser(codes, spec, "score").error_variance.size == len(SCALES)
         plain = made(spec_of("raw-square-wave"), low_rank(6000), 7)
-        assert fit_denoiser(plain, spec_of("raw-square-wave"), "score").error_variance.size == 0
+        assert fit_denoiser(plain, spec_of("raw-square-wave"), "score").error_variance.size == 1
 
 
 class TestDeclines:
@@ -563,6 +600,7 @@ class TestBytes:
             pack("denoiser", facts, {**arrays, "linear.noise": -noise}),
             pack("denoiser", facts, {**arrays, "error_variance": np.ones(7)}),
             pack("denoiser", facts, {**arrays, "error_variance": -np.ones(1)}),
+            pack("denoiser", facts, {**arrays, "sizes": -np.ones(3)}),
         ]
         bad += [pack("denoiser", facts, forged) for forged in changed_arrays(arrays)]
         for name in facts:
