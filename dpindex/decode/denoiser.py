@@ -344,9 +344,9 @@ class Denoiser:
         The optimal linear filter.
     iterations : tuple of EPIteration
         Of expectation propagation; empty if the denoiser is linear.
-    error_variance : float64 array, shape (K,)
+    error_variance : float64 array, shape (K,) or (0,)
         Squared error of an estimate under each component of the last iteration's prior, as its
-        filter claims it; empty if the denoiser is linear.
+        filter claims it, if that prior has several; else empty.
     sizes : float64 array, shape (3,)
         Mean and variance, over the vectors, of the logarithm of the factor by which the errors of
         a vector's predictions differ from what is claimed, and the share of the Fisher information
@@ -415,9 +415,9 @@ class Denoiser:
     def to_rank(self, codes: Codes) -> Singles:
         """Estimates to rank by their inner products for the nearest by cosine, float32, (n, k).
 
-        Their inner product with q is ``E⟨x, q⟩ / √E‖x‖²`` given the code, with the error that a
-        score denoiser expects of each vector: estimates of large error are scaled down, as they
-        would otherwise lie near every query. Of a linear one these are unit vectors, or zero.
+        Their inner product with q is ``E⟨x, q⟩ / √E‖x‖²`` given the code. Where errors are known to
+        differ, estimates of large error are scaled down, as they would otherwise lie near every
+        query. Else these are unit vectors, or zero.
 
         Raises
         ------
@@ -427,7 +427,10 @@ class Denoiser:
         return self._blockwise(codes, lambda y: self._expanded(self._scaled_posterior(y)))
 
     def mapped_to_rank(self, codes: Codes, weights: Singles, constant: Singles) -> Singles:
-        """Return :meth:`to_rank` of ``x @ weights + constant``, x what is estimated: (n, p)."""
+        """Return :meth:`to_rank` of ``x @ weights + constant``, x what is estimated: (n, p).
+
+        Errors of a score denoiser count, whatever its prior.
+        """
         error_variance = self.error_variance
         if self.iterations:
             error_variance = self.iterations[-1].filter.mapped_error_variance(weights)
@@ -529,6 +532,8 @@ class Denoiser:
             inner, _ = self.linear.inner(y)
             return inner @ weights + mean, np.zeros(len(y))
         estimate, share, growth, information = self._last_iteration(y)
+        if not error_variance.size:
+            return estimate, np.zeros(len(y))
         mean, variance, known = self.sizes
         information *= known
         total = growth.sum(axis=1, dtype=np.float64)
@@ -610,7 +615,7 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
             components = filter_.prior.components
         error_variance = checked_array(arrays.pop("error_variance"), "f8", "E", {})
         sizes = checked_array(arrays.pop("sizes"), "f8", "3", {"3": 3})
-        fits = len(error_variance) == components
+        fits = len(error_variance) in (0, components)
         if arrays or not fits or (error_variance < 0).any() or sizes[1:].min() < 0:
             raise ValueError("error_variance")
         iterations = []

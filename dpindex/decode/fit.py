@@ -143,12 +143,16 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: DenoiserKind = "auto") -> Denoi
     predictions, _, _ = linear.predict(rows.held)
     prediction = predictions[_VALIDATION]
     linear_error = _unbiased_error(prediction, y, channel)
-    worth_score = kind == "auto" and linear_error < _MAX_LINEAR_ERROR
+    # Coordinates of a design hardly predict each other, and errors of estimates count there.
+    designed = spec.design is not None
+    worth_score = kind == "auto" and (designed or linear_error < _MAX_LINEAR_ERROR)
     if can_score and (worth_score or kind == "score"):
         largest = float(y.var(axis=0).max())
         table = ScoreTable(channel.likelihood, 4 * largest)
         iterations, refined, error_variance = _fit_iterations(rows, linear, table)
-        if kind == "score" or _clearly_better(refined, prediction, y):
+        better = _clearly_better(refined, prediction, y)
+        as_good = designed and not _clearly_better(prediction, refined, y)
+        if kind == "score" or better or as_good:
             refined_error = _unbiased_error(refined, y, channel)
             denoiser = Denoiser(
                 spec, refined_error, len(codes), linear, tuple(iterations), error_variance
@@ -442,7 +446,9 @@ def _fit_iterations(
         iteration, prediction = _iteration(rows, _filter(rows, chosen), table)
         if not _clearly_better(best, prediction, y):
             return [*iterations, iteration], prediction, _error_variance(iteration.filter, rows)
-    return iterations, best, iterations[-1].filter.error_variance
+    last = iterations[-1].filter
+    within = last.error_variance if last.prior.components > 1 else np.empty(0)
+    return iterations, best, within
 
 
 def _error_variance(filter_: MixtureFilter, rows: TrainingCodes) -> Doubles:
