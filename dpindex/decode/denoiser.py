@@ -566,7 +566,9 @@ def _mean_noise(channel: Channel, mean: AnyArray) -> Doubles:
 
 def denoiser_to_bytes(denoiser: Denoiser) -> bytes:
     """The denoiser as a container of arrays, without its spec: see :func:`denoiser_from_bytes`."""
-    arrays = {"error_variance": denoiser.error_variance, "sizes": denoiser.sizes}
+    arrays = {"error_variance": denoiser.error_variance}
+    if denoiser.iterations:
+        arrays["sizes"] = denoiser.sizes
     arrays |= _arrays("linear", denoiser.linear)
     max_variance = 0.0
     for number, iteration in enumerate(denoiser.iterations):
@@ -614,7 +616,9 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
             parts.append((filter_, _read(arrays, f"{number}.bins.", CalibrationBins, sides)))
             components = filter_.prior.components
         error_variance = checked_array(arrays.pop("error_variance"), "f8", "E", {})
-        sizes = checked_array(arrays.pop("sizes"), "f8", "3", {"3": 3})
+        sizes = np.zeros(3)
+        if count:
+            sizes = checked_array(arrays.pop("sizes"), "f8", "3", {"3": 3})
         fits = len(error_variance) in (0, components)
         if arrays or not fits or (error_variance < 0).any() or sizes[1:].min() < 0:
             raise ValueError("error_variance")
