@@ -56,8 +56,8 @@ _MARGIN = 1.0
 # and 12 codes of each vector a plan took codebooks that find up to .05 less.
 _REFINEMENTS = ((150, 4), (300, 6))
 _COMPARED = 4
-# Queries of a self-test, and of what is promised of codes whose near ranks take long to denoise;
-# such codes are compared on half of the queries of others.
+# Queries of a self-test, and of what is promised of codes whose near ranks take long to denoise or
+# to compare with public vectors; such codes are tried on half of the queries of others.
 QUERIES = 300
 # Queries of what is promised.
 ALL_QUERIES = 600
@@ -466,6 +466,7 @@ class _Planner:
         if kind == "auto":
             population = self._population(row.spec, queries, kind)
             rounds = _rounds(row.spec, population, kind, _FITTED_AT_FIRST if stage == 0 else 1.0)
+        if kind == "auto" or is_compared(row.spec):
             queries //= 2
         return self._row(row.spec, row.noise, queries, rounds, kind)
 
@@ -475,7 +476,7 @@ class _Planner:
         population = self.promised_of(row)
         rounds = _rounds(spec, population, row.denoiser)
         queries: int = population.queries.shape[0]
-        if row.denoiser == "auto":
+        if row.denoiser == "auto" or is_compared(spec):
             queries = min(queries, QUERIES)
         (promised,) = predicted_rows(
             spec, population, rounds, self._goal.ladder, row.noise, row.denoiser,
@@ -604,6 +605,11 @@ def has_scores(spec: Spec) -> bool:
 def is_informed(spec: Spec) -> bool:
     """Return whether codes find what public vectors have in common before they are denoised."""
     return decoder_of(spec).informed
+
+
+def is_compared(spec: Spec) -> bool:
+    """Return whether each code of a spec is compared with public vectors, which takes long."""
+    return is_informed(spec) and not has_scores(spec)
 
 
 def is_worth_denoising(plain: float, denoised: float, informed: bool = False) -> bool:
