@@ -83,11 +83,11 @@ class PublicStream:
         packed = keys & ~last_bits
         packed |= np.arange(count, dtype=np.uint64)
         packed.sort()
-        tied = np.flatnonzero(packed[1:] ^ packed[:-1] <= last_bits)
+        tied = packed[1:] ^ packed[:-1] <= last_bits
         packed &= last_bits
         order = packed.view(np.int64)
         # Those that are equal but for their last bits stand in a row, and are put in order by all.
-        unsure = np.union1d(tied, tied + 1)
+        unsure = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
         places = order[unsure]
         order[unsure] = places[np.lexsort((places, keys[places]))]
         return order
