@@ -302,7 +302,8 @@ class FaissVectors(SearchBackend):
         scores, rows = found[0] if len(found) == 1 else best_of(found, depth)
         error = _ERROR * (row_norms(queries) + math.sqrt(longest)) ** 2
         close = np.pad(np.diff(scores, axis=1) >= -error[:, None], ((0, 0), (1, 1)))
-        asked, columns = np.nonzero(close[:, 1:] | close[:, :-1])
+        # Distances are what large numbers leave of each other: none is good enough as it is.
+        asked, columns = np.nonzero(close[:, 1:] | close[:, :-1] | self._distance)
         unsure = asked, columns
         exact = self._exactly(queries, asked, rows[unsure])
         # Those that are near each other stand in a row, and each such row is put in order.

@@ -44,3 +44,13 @@ def test_of_vectors_that_are_all_equal_the_first_are_found(metric, index_type):
         assert index.search(queries, 3, filter=[9, 8, 7, 6]).ids.tolist() == [[6, 7, 8]] * len(
             queries
         )
+
+
+def test_small_distances_are_the_same_in_a_batch_as_alone():
+    """In single precision they would be what far larger numbers leave of each other."""
+    vectors = RNG.uniform(0.8, 0.9, (500, 32))
+    index = plain(vectors, "l2")
+    asked = vectors[:300] + 1e-4
+    batch = index.search(asked, 1).scores
+    alone = np.vstack([index.search(query[None], 1).scores for query in asked])
+    assert batch == pytest.approx(alone, rel=1e-3)
