@@ -38,6 +38,7 @@ def index_of(method, epsilon, metric="cosine"):
     return filled_index(Spec(method, DIM, epsilon=epsilon, **terms), BASE, metric=metric)
 
 
+@pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize("method", ["dp-designed-laplace", "dp-signdesigned-geometric"])
 def test_estimates_are_as_near_as_the_decoder_says(method):
     """Mean squared error within B, against the energy that posterior means lack."""
