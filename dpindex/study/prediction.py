@@ -218,7 +218,7 @@ class Prediction:
         else:
             scores = queries @ items.T
             near_scores = np.einsum("qsk,qk->qs", near, queries)
-            if self._plain.by_hamming:  # equal ones differ by rounding errors
+            if self._spec.format_type.are_signs:  # those of equal codes differ by rounding errors
                 scores = scores.round(5)
                 near_scores = near_scores.round(5)
         return scores.reshape(count, self._rounds, -1), near_scores
