@@ -364,8 +364,8 @@ class _Planner:
         denoised = set(_first_of_each(above_noise, _but_for_noise))
 
         def predicted(spec: Spec) -> Row:
-            # What a score finds is not told by what a linear denoiser does.
-            linear_only = spec in denoised and not has_scores(spec)
+            # What a score finds is not told by what a linear denoiser does, and designs denoise.
+            linear_only = spec in denoised and not (has_scores(spec) or is_informed(spec))
             kind: DenoiserKind | None = "linear" if linear_only else None
             return self._row(spec, noises[spec], _SCREENING_QUERIES, _SCREENING_ROUNDS, kind)
 

@@ -67,6 +67,8 @@ _ALIKE = 10
 _DIRECTIONS = 128
 _BANDS = (0, 4, 8, 16, 32, 64)
 _FOR_DIRECTIONS = 500
+# Blocks of near vectors that are kept: all by which specs are first compared, 8 MB each.
+_KEPT = 4
 # Groups that a plan needs, if there are any: a quarter of a half of them predicts the rest.
 _FEWEST_GROUPS = 100
 _TINY = 1e-30
@@ -260,7 +262,8 @@ class Population:
         made = self._made.get(key)
         if made is None:
             made = self._new_near_vectors(rows, ranks)
-            self._made = {key: made}
+            last = [*self._made.items()][1 - _KEPT :]
+            self._made = {**dict(last), key: made}
         return made
 
     def _new_near_vectors(self, rows: Integers, ranks: Integers) -> _Near:
