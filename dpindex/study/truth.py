@@ -35,6 +35,8 @@ _MAX_TIED = 4096
 # Queries that are compared with a chunk of the base at a time: about a fifth of a second of work;
 # Ctrl-C is honoured in between.
 QUERY_ROWS = 512
+# Norms up to which squared distances are finite in single precision.
+_LONGEST = 2.0**62
 # Ids of neighbours that are marked at a time, over all queries.
 _MARKS = 1 << 22
 
@@ -134,8 +136,9 @@ def ground_truth(
     Raises
     ------
     InputError
-        If widths differ, the base has fewer than ``depth`` rows, a value is NaN or infinite, or,
-        under cosine, a query is the zero vector, which has no direction.
+        If widths differ, the base has fewer than ``depth`` rows, a value is NaN or infinite, a norm
+        is above 2^62 and not compared by cosine, or, under cosine, a query is the zero vector,
+        which has no direction.
 
     >>> ground_truth(np.eye(3), np.array([[3.0, 2.0, 1.0]]), depth=3).ids.tolist()
     [[0, 1, 2]]
@@ -151,7 +154,13 @@ def ground_truth(
             f"{depth} true neighbours cannot be found among {count} vectors in {base.name}; ask "
             f"for 1 to {count}."
         )
-    prepared = _prepared(queries, queries.read(), 0, metric, base.is_sparse)
+    rows = queries.read()
+    prepared = _prepared(queries, rows, 0, metric, base.is_sparse)
+    centre: Any = 0.0
+    if metric == "l2" and not base.is_sparse:
+        # Far from 0, products leave little of distances. Differences of whole numbers stay exact.
+        centre = np.median(prepared, axis=0).astype(np.float64)
+        prepared = _prepared(queries, rows, 0, metric, base.is_sparse, centre)
     sizes = np.asarray(abs(prepared).sum(axis=1)).ravel()
     if metric == "cosine" and not sizes.all():
         raise InputError(
@@ -159,7 +168,7 @@ def ground_truth(
             f"and so no nearest neighbours by cosine; leave it out."
         )
     stored = min(count, depth + MARGIN)
-    scores, ids = _nearest(base, prepared, stored, metric)
+    scores, ids = _nearest(base, prepared, stored, metric, centre)
     reach_the_end = scores[:, -1:] >= _lowest(scores, depth)
     tied = np.flatnonzero(reach_the_end)
     deeper = min(count, _MAX_TIED)
@@ -167,7 +176,7 @@ def ground_truth(
         beyond = ((0, 0), (0, deeper - stored))
         scores = np.pad(scores, beyond, constant_values=-np.inf)
         ids = np.pad(ids, beyond, constant_values=-1)
-        scores[tied], ids[tied] = _nearest(base, prepared[tied], deeper, metric)
+        scores[tied], ids[tied] = _nearest(base, prepared[tied], deeper, metric, centre)
     return GroundTruth(ids, scores, depth)
 
 
@@ -184,17 +193,22 @@ def _prepared(
     first: int,
     metric: Metric,
     sparse: bool,
+    centre: Any = 0.0,
 ) -> Any:
-    """Rows as float32, CSR if ``sparse``, checked to be finite; of norm 1 or 0 under cosine."""
+    """Rows as float32, CSR if ``sparse``, checked to be finite; of norm 1 or 0 under cosine.
+
+    From dense rows the ``centre`` is subtracted.
+    """
     given_sparse = scipy.sparse.issparse(rows)
     wide: Any = rows.astype(np.float64)
     with np.errstate(over="ignore"):  # what overflows is refused
         norms = row_norms(wide)
-    faults = np.flatnonzero(~np.isfinite(norms))
+    longest = np.finfo(np.float64).max if metric == "cosine" else _LONGEST
+    faults = np.flatnonzero(~(norms <= longest))
     if faults.size:
         raise InputError(
             f"{source.name}: row {first + int(faults[0])} holds NaN, infinity or a number too "
-            f"large to square; every value must be finite."
+            f"large to square; every value must be finite, and its square, too."
         )
     if metric == "cosine":
         norms[norms == 0] = 1.0
@@ -203,21 +217,27 @@ def _prepared(
             wide = scipy.sparse.diags(factors) @ wide
         else:
             wide *= factors[:, None]
-    narrow = wide.astype(np.float32)
     if sparse:
-        return scipy.sparse.csr_matrix(narrow)
+        return scipy.sparse.csr_matrix(wide.astype(np.float32))
     if given_sparse:
-        narrow = narrow.toarray()
-    return np.ascontiguousarray(narrow)
+        wide = wide.toarray()
+    wide -= centre
+    return np.ascontiguousarray(wide, dtype=np.float32)
 
 
-def _nearest(base: VectorSource, queries: Any, count: int, metric: Metric) -> ScoredRows:
-    """The ``count`` nearest rows of the base for every query."""
+def _nearest(
+    base: VectorSource,
+    queries: Any,
+    count: int,
+    metric: Metric,
+    centre: Any,
+) -> ScoredRows:
+    """The ``count`` nearest rows of the base, less the centre, for every query."""
     nearest_of = _nearest_sparse if base.is_sparse else _nearest_dense
     blocks = [queries[rows] for rows in row_blocks(queries.shape[0], QUERY_ROWS)]
     heaps = [faiss.ResultHeap(block.shape[0], count, keep_max=True) for block in blocks]
     for first, chunk in base.chunks():
-        vectors = _prepared(base, chunk, first, metric, base.is_sparse)
+        vectors = _prepared(base, chunk, first, metric, base.is_sparse, centre)
         most = min(count, vectors.shape[0])
         for heap, block in zip(heaps, blocks, strict=True):
             scores, ids = nearest_of(block, vectors, most, metric)

@@ -55,6 +55,22 @@ def test_agrees_with_a_plain_sort(metric, base_form, query_form):
     assert truth.scores == pytest.approx(np.take_along_axis(scores, order, axis=1), abs=1e-5)
 
 
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_matrix])
+def test_distances_far_from_zero_are_those_near_it(form):
+    base = vectors(500, 6, seed=1)
+    queries = vectors(30, 6, seed=2)
+    near = ground_truth(base, queries, 5, "l2")
+    far = ground_truth(base + 1e5, form(queries + 1e5), 5, "l2")
+    assert np.array_equal(near.ids, far.ids)
+    assert far.scores == pytest.approx(near.scores, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("metric", ["ip", "l2"])
+def test_what_single_precision_cannot_square_is_refused(metric):
+    with refuses("base: row 0 holds NaN, infinity or a number too large to square"):
+        ground_truth(np.full((5, 3), 1e19), np.ones((2, 3)), 1, metric)
+
+
 def test_bytes_and_a_view_of_a_file_are_the_same_vectors(tmp_path):
     base = default_rng(3).integers(0, 256, (50, 9), dtype=np.uint8)
     np.save(tmp_path / "base.npy", base)
