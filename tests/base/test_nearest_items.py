@@ -1,0 +1,25 @@
+"""The nearest items of many queries, against a plain sort of all scores."""
+
+import numpy as np
+import pytest
+
+from dpindex.base.arrays import nearest_items
+
+
+@pytest.mark.parametrize("copies", [1, 10_000])  # of so many, items are read in blocks of 34
+@pytest.mark.parametrize("count", [1, 7, 50])
+@pytest.mark.parametrize("by_distance", [False, True])
+def test_are_those_of_a_plain_sort_and_of_equal_ones_the_first(copies, count, by_distance):
+    random = np.random.default_rng(0)
+    # Small whole numbers: products are exact, and many are equal.
+    queries = random.integers(-2, 3, (6, 3)).astype(np.float32)
+    items = random.integers(-2, 3, (50, 3)).astype(np.float32)
+    scores = queries @ items.T
+    if by_distance:
+        scores = -np.square(queries[:, None] - items).sum(axis=2)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+    expected = np.take_along_axis(scores, order, axis=1)
+    many = np.tile(queries, (copies, 1))
+    found, rows = nearest_items(many, items, count, by_distance=by_distance)
+    assert (rows.reshape(copies, 6, count) == order).all()
+    assert (found.reshape(copies, 6, count) == expected).all()
