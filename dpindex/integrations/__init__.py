@@ -47,7 +47,8 @@ def open(place: AnyPath, collection: str = _DEFAULT) -> PrivateIndex | Published
     Raises
     ------
     InputError
-        If there is no index, nothing answers there, or it is unfinished or damaged.
+        If there is no index, nothing answers there, or it is unfinished or damaged, and for the
+        name of a collection where there are none.
 
     >>> import dpindex as dpi
     >>> dpi.open("https://collector.example")
@@ -56,6 +57,7 @@ def open(place: AnyPath, collection: str = _DEFAULT) -> PrivateIndex | Published
     if re.match("https?://", os.fspath(place)):
         from dpindex.integrations.client import Client
 
+        _refuse_name(place, collection)
         return Client(os.fspath(place))
     if is_published(place, collection):
         from dpindex.integrations.published import open_published
@@ -79,6 +81,10 @@ def is_published(place: AnyPath, collection: str) -> bool:
     is_index = os.path.exists(os.path.join(place, "manifest.json"))  # whatever its folder is called
     if adapter_of(place) is not None and not is_index:
         return True
+    _refuse_name(place, collection)
+    return False
+
+
+def _refuse_name(place: AnyPath, collection: str) -> None:
     if collection != _DEFAULT:
         raise InputError(f"{place} is one index, without collections.", field="collection")
-    return False

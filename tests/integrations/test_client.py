@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from helpers.refusals import refuses
 
+import dpindex as dpi
 from dpindex.integrations.client import Client
 
 Answers = dict[str, tuple[int, Any]]
@@ -109,6 +110,11 @@ def test_f4_a_proxy_for_another_machine_is_a_tunnel(monkeypatch):
     gc.collect()  # Python 3.10 leaves the refusal of a proxy open, which later tests would be told
     assert seen[0].startswith(b"CONNECT collector.example:443 ")
     assert b"secret" not in seen[0]
+
+
+def test_a_collector_has_no_collections():
+    with refuses("https://collector.example is one index, without collections"):
+        dpi.open("https://collector.example", "books")
 
 
 def test_redirections_are_not_followed(server):
