@@ -195,7 +195,9 @@ def best_of(parts: Sequence[tuple[AnyArray, Rows]], count: int) -> tuple[AnyArra
 
     Scores and rows come in parts that lie side by side.
     """
-    scores, rows = parts[0] if len(parts) == 1 else map(np.hstack, zip(*parts, strict=True))
+    scores, rows = parts[0]
+    if len(parts) > 1:
+        scores, rows = map(np.hstack, zip(*parts, strict=True))
     if (scores[:, 1:] < scores[:, :-1]).all():  # as Faiss found them
         return scores[:, :count], rows[:, :count]
     if scores.dtype.kind == "i":
@@ -237,7 +239,7 @@ def nearest_items(
     Parameters
     ----------
     queries, items : float32 arrays, shapes (nq, d) and (n, d)
-        At least one query.
+        At least one query. Finite, and so are all products and squares.
     count : int
         [1, n].
     """

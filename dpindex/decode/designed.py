@@ -278,15 +278,13 @@ class DesignedDecoder(Decoder):
     def items(self, codes: Codes) -> AnyArray:
         if not self.shrunken:
             return decoded(codes, self.spec, self._denoiser)
-        if self._are_signs:
-            known = public_vectors(self.spec)
-            return (
-                unit(decoded(codes, self.spec))
-                if known is None
-                else known.estimates(codes, scaled=True)
-            )
-        assert self._denoiser is not None
-        return self._denoiser.mapped_to_rank(codes, *linear_estimate(self.spec, denoised=True))
+        if self._denoiser is not None and not self._are_signs:
+            linear = linear_estimate(self.spec, denoised=True)
+            return self._denoiser.mapped_to_rank(codes, *linear)
+        known = public_vectors(self.spec)
+        if known is None:
+            return unit(linear_estimate(self.spec).of(codes.to_float()))
+        return known.estimates(codes, scaled=True)
 
     def query_items(self, queries: Queries) -> AnyArray:
         inside = decoded_queries(queries, self._denoiser)[:, :-1]

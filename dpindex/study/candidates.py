@@ -212,9 +212,11 @@ class SpecsToTry:
             yield {}
         elif method.family.public is Design:
             lengths = self._design_lengths(method, epsilon)
-            # A sign of every attribute may find most where the usual ones find little.
-            every = lengths[1:].count(self._goal.dim) * method.calibration.format.are_signs
-            for length in lengths[:1] + lengths[-1:] * every:
+            tried = lengths[:1]
+            if method.calibration.format.are_signs and self._goal.dim in lengths[1:]:
+                # A sign of every attribute may find most where the usual ones find little.
+                tried.append(self._goal.dim)
+            for length in tried:
                 yield {"design": self._design(method, length, epsilon)}
         elif method.family.subset:
             for book, subset in self._books(epsilon):

@@ -25,9 +25,10 @@ FOUND, NEIGHBOURS = 10, 50
 """Answers, and true neighbours, that precision counts (Li & Li 2023, Sec. 5.1)."""
 
 MAX_DENSE_DIM = 4096
-LEAST_ROWS = 500
-"""Vectors of a collection that a plan is for."""
 """Attributes up to which vectors are held dense; wider ones are sparse matrices."""
+
+LEAST_ROWS = 500
+"""Vectors of the smallest collection that can be planned for."""
 
 
 @dataclass(frozen=True)
