@@ -276,6 +276,7 @@ def nearest_items(
 
 
 _LAST = np.iinfo(np.int64).max
+"""The key of no item: it comes after all others."""
 
 
 def _keys(scores: Singles, rows: Rows) -> Longs:

@@ -349,8 +349,8 @@ class Denoiser:
         filter claims it, if that prior has several; else empty.
     sizes : float64 array, shape (3,)
         Mean and variance, over the vectors, of the logarithm of the factor by which the errors of
-        a vector's predictions differ from what is claimed, and the share of the Fisher information
-        about it that codes have: less than all, as errors are not normal.
+        a vector's predictions differ from what is claimed, and the measured over the claimed Fisher
+        information about it, [0, ∞): 1 if errors are normal. Zeros: no vector's errors differ.
     """
 
     spec: Spec
@@ -505,7 +505,10 @@ class Denoiser:
         return out
 
     def sized(self, y: Singles) -> Denoiser:
-        """The denoiser with :attr:`sizes` as decoded codes show them, which it has not seen."""
+        """The denoiser with :attr:`sizes` as decoded codes show them.
+
+        No filter should have been learned from these: its errors would look too small.
+        """
         *_, growth, information = self._last_iteration(y)
         known = np.square(growth).sum(dtype=np.float64) / information.sum()
         information *= known

@@ -20,8 +20,8 @@ _TABLE = 1 << 25
 
 _ENTRIES = 1 << 17
 _ENOUGH_CELLS = 80
-"""Entries of one coordinate, unless cells would be fewer: what they say of each of 500 vectors
-decides more than what they say of many."""
+"""Entries of one coordinate, and cells that it has even if these are more entries. Of few vectors
+each counts more, so cells are finer."""
 
 _MIN_CELLS = 8
 _MAX_CELLS = 500  # no power of two, whose columns would compete for lines of the cache

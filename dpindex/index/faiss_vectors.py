@@ -50,7 +50,7 @@ _COMPARED_NUMBERS = 1 << 18
 _QUERIES_FROM = 20
 """Older versions of Faiss multiply matrices from this many queries on, whatever is set."""
 _ERROR = 2.0**-19
-"""Of two scores in single precision, as a share of the squared sum of both norms."""
+"""Error of the difference of two scores in single precision, over the squared sum of both norms."""
 
 
 class FaissVectors(SearchBackend):

@@ -140,7 +140,7 @@ class PrivateIndex(Searchable):
         # so that readers see all of a change or nothing.
         self._store = CodeStore(spec.format)
         self._writing = threading.Lock()
-        self._choosing = threading.Lock()  # held for no time: a search waits for no writer
+        self._choosing = threading.Lock()  # for assignments alone: no search waits for a writer
         self._set_denoiser(None)
         self._checkpoint: Checkpoint | None = None
         self._history: History | None = None

@@ -61,7 +61,7 @@ class PublicStream:
         """``count`` uniform words of an unsigned integer ``dtype``, shape (count,)."""
         little = np.dtype(dtype).newbyteorder("<")
         data = np.frombuffer(self._bytes(count * little.itemsize), dtype=little)
-        return data.astype(dtype)  # who asked may write into them
+        return data.astype(dtype)  # a copy, which callers may write into
 
     def uniform(self, *shape: int) -> Doubles:
         """Multiples of 2^−32 in [0, 1)."""

@@ -496,10 +496,10 @@ class Population:
 
 
 def _own_rates(spacings: Doubles) -> Doubles:
-    """Return what one over each query's exponent is to the mean, (q,), from its spacings, (q, s).
+    """Return one over each query's exponent, relative to the mean, (q,), from spacings, (q, s).
 
-    Spacings are exponential, so a mean of theirs varies more than what it is of: by as much it is
-    moved towards the mean of all.
+    Spacings are exponential, so their means vary more than the exponents do, and are shrunk towards
+    the mean of all by as much.
 
     >>> alike = np.random.default_rng(0).exponential(size=(1000, 10))
     >>> float(_own_rates(alike).std().round(1))
