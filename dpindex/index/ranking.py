@@ -131,7 +131,7 @@ class Ranking:
             store = latest()
             return (self._removals, self.rows) == (store.removals, len(store))
 
-        # The store is a view, which no writer changes: later rows wait for the next search.
+        # No writer changes a store: later rows wait for the next search.
         with self._door.passed(is_ready, lambda: self.sync(store)):
             yield self, store
 
