@@ -73,7 +73,8 @@ def open_text(location: Location, delimiter: str) -> VectorSource:
             f"line 1 has {others[0]!r} and no {delimiter!r}; separate numbers by commas in a .csv, "
             f"and by tabs in a .tsv."
         )
-    if delimiter == "," and re.search(r"\d *[;\t|] *[-+]?\d", line):
+    is_named = re.search(r"[^\W\d_eE]", line)  # 1e-5 is no name
+    if delimiter == "," and not is_named and re.search(r"\d *[;\t|] *[-+]?\d", line):
         raise location.error(
             "line 1 has commas within numbers, or two separators; write decimal points, and commas "
             "between numbers."

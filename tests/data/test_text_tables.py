@@ -167,3 +167,8 @@ def test_another_separator_is_named(tmp_path):
         (tmp_path / name).write_text(text)
         with refuses(r"line 1 has '.+' and no '.+'; separate numbers by"):
             open_vectors(tmp_path / name)
+
+
+def test_a_name_of_a_column_may_hold_another_separator(tmp_path):
+    (tmp_path / "x.csv").write_text("lag 1|2,lag 2;3\n" + ROWS)
+    assert _read(tmp_path / "x.csv") == VECTORS
