@@ -35,6 +35,10 @@ _MIN_LIKELIHOOD = 1e-14
 _MAX_LOG_SIZE = 2.5
 """No vector's errors are taken to be more than twelve times what is claimed, or less."""
 
+_LEAST_KNOWN = 0.1
+"""Measured over claimed information, below which codes tell no sizes: .9 and more if likelihoods
+are right, 1e-11 where they are at their floor."""
+
 
 class Channel:
     """The channel from coordinates to decoded codes: variance and likelihood of the noise.
@@ -510,7 +514,11 @@ class Denoiser:
         No filter should have been learned from these: its errors would look too small.
         """
         *_, growth, information = self._last_iteration(y)
-        known = np.square(growth).sum(dtype=np.float64) / information.sum()
+        measured = np.square(growth).sum(dtype=np.float64)
+        claimed = information.sum()
+        if not measured > _LEAST_KNOWN * claimed:
+            return replace(self, sizes=np.zeros(3))
+        known = measured / claimed
         information *= known
         mean = growth.sum(dtype=np.float64) / information.sum()
         total = growth.sum(axis=1, dtype=np.float64)

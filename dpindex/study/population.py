@@ -67,7 +67,7 @@ _ALIKE = 10
 _DIRECTIONS = 128
 _BANDS = (0, 4, 8, 16, 32, 64)
 _FOR_DIRECTIONS = 500
-# Blocks of near vectors that are kept: all by which specs are first compared, 8 MB each.
+# Blocks of dense near vectors that are kept: all by which specs are first compared, 8 MB each.
 _KEPT = 4
 # Groups that a plan needs, if there are any: a quarter of a half of them predicts the rest.
 _FEWEST_GROUPS = 100
@@ -262,7 +262,7 @@ class Population:
         made = self._made.get(key)
         if made is None:
             made = self._new_near_vectors(rows, ranks)
-            last = [*self._made.items()][1 - _KEPT :]
+            last = [] if issparse(self.vectors) else [*self._made.items()][1 - _KEPT :]
             self._made = {**dict(last), key: made}
         return made
 

@@ -400,6 +400,14 @@ class TestRanking:
         assert denoiser.error_variance.size == 0
         assert np.abs(denoiser.to_rank(codes) - unit(denoiser(codes))).max() < 1e-6
 
+    @pytest.mark.parametrize("growth", [0.0, 1e-6])
+    def test_codes_that_say_nothing_of_sizes_leave_errors_as_claimed(self, growth, learned):
+        _, codes, denoiser = learned("raw-staircase", 3.0, "score")
+        nothing = (None, None, np.full((8, 3), growth), np.full(8, 5 * growth))
+        with mock.patch.object(type(denoiser), "_last_iteration", return_value=nothing):
+            sized = denoiser.sized(codes.to_float())
+        assert sized.sizes.tolist() == [0, 0, 0]
+
     def test_by_what_codes_say_of_the_size_of_their_errors(self, monkeypatch):
         """Vectors leave one subspace by a part of their own, which no estimate shows."""
         spec = spec_of("raw-square-wave", 6.0, dim=64)
