@@ -38,7 +38,6 @@ from dpindex.decode.public_vectors import PublicVectors, drawn
 from dpindex.decode.signs import SignLikelihoods
 from dpindex.decode.symbols import PairCurve, curve_of_bins
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.base import SignLaw
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.spec import Projector, Spec
 
@@ -113,7 +112,7 @@ def public_vectors(spec: Spec) -> PublicVectors | None:
 
 def decoded(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Singles:
     """Return estimates of the vectors behind codes, float32, shape (n, k + 1)."""
-    if denoiser is None or isinstance(spec.law, SignLaw):
+    if denoiser is None or spec.format_type.are_signs:
         if (known := public_vectors(spec)) is not None:
             return known.estimates(codes)
         return linear_estimate(spec).of(codes.to_float())
@@ -262,11 +261,11 @@ class DesignedDecoder(Decoder):
         super().__init__(spec, metric)
         self.width = spec.code_length + 1
         self.likelihoods = NumberLikelihoods
-        if spec.format_type.are_signs:  # the law is not known before the design is read
+        self._are_signs = spec.format_type.are_signs
+        if self._are_signs:  # the law is not known before the design is read
             self.likelihoods = SignLikelihoods
         self._denoiser = denoiser
         # What makes estimates brings them to the norm under which inner products rank best.
-        self._are_signs = spec.format_type.are_signs
         self.shrunken = metric == "cosine" and (self._are_signs or denoiser is not None)
         if self.shrunken:
             self.ranked_by = "ip"

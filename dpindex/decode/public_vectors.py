@@ -18,7 +18,7 @@ import scipy
 
 from dpindex.base.arrays import Doubles, Singles, row_blocks
 from dpindex.base.errors import InputError
-from dpindex.decode.signs import expected_signs, half_log_odds
+from dpindex.decode.signs import expected_signs, log_likelihood_of_signs
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import PublicStream
@@ -68,9 +68,10 @@ class PublicVectors:
         self._linear = linear
         self._inside, projected = _grown(design.inside[tested:], projections(design, spec)[tested:])
         self._energies = np.square(self._inside).sum(axis=1)
-        weights = half_log_odds(expected_signs(spec, projected * spec.step))
-        self._weights = weights.T.astype(np.float32)
-        self._constant = np.log(np.cosh(weights)).sum(axis=1).astype(np.float32)
+        signs = expected_signs(spec, projected * spec.step)
+        weights, constant = log_likelihood_of_signs(signs)
+        self._weights = weights.T
+        self._constant = constant.astype(np.float32)
         y = drawn(spec, "tempered").to_float()
         logs = self._logs(y)
         by_codes = linear(y)

@@ -151,10 +151,7 @@ class SignLikelihoods(CodeLikelihoods):
         signs = expected_signs(spec, projected)
         mixed = signs.mean(axis=0)
         with_mixed = np.vstack([signs, mixed])
-        # log (1 + s·E s)/2 = s·w − log cosh w − log 2, with w half the log-odds of +1.
-        weights = half_log_odds(with_mixed)
-        constant = np.log(np.cosh(weights)).sum(axis=1)
-        self._weights = weights.astype(np.float32)
+        self._weights, constant = log_likelihood_of_signs(with_mixed)
         self._constant = constant[:, None]
 
     def logs(self, codes: Codes) -> Floats:
@@ -171,10 +168,14 @@ def expected_signs(spec: Spec, projected: Floats) -> Doubles:
     return SignLaw.of(spec.law).expected_signs(in_betas, deviations)
 
 
-def half_log_odds(signs: Doubles | Singles) -> Doubles:
-    """Return half the log-odds of +1 for signs of these means, [−7.3, 7.3]."""
-    wide = signs.astype(np.float64)
-    return np.arctanh(np.clip(wide, -_MAX_SIGN, _MAX_SIGN))
+def log_likelihood_of_signs(signs: Doubles) -> tuple[Singles, Doubles]:
+    """Return w and c of the log-likelihoods ``s·w − c`` of codes s under mean signs, (m, k).
+
+    These have the shapes (m, k) and (m,), and what they are short of is ``k·log 2``.
+    """
+    # log (1 + s·E s)/2 = s·w − log cosh w − log 2, with w half the log-odds of +1.
+    weights = np.arctanh(np.clip(signs, -_MAX_SIGN, _MAX_SIGN))  # [−7.3, 7.3]
+    return weights.astype(np.float32), np.log(np.cosh(weights)).sum(axis=1)
 
 
 class SignDecoder(InnerProductDecoder):
