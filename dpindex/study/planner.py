@@ -26,7 +26,7 @@ from dpindex.study.candidates import SpecsToTry
 from dpindex.study.plan_result import Plan, plan_png
 from dpindex.study.population import Population
 from dpindex.study.prediction import COUNTED_ROUNDS, noise_share, predicted_rows
-from dpindex.study.sample import Sample, checked_queries, checked_sample, new_sample
+from dpindex.study.sample import Sample, checked_queries, checked_sample, is_compared, new_sample
 from dpindex.study.target import (
     FOUND,
     AttackFigures,
@@ -605,11 +605,6 @@ def has_scores(spec: Spec) -> bool:
 def is_informed(spec: Spec) -> bool:
     """Return whether codes find what public vectors have in common before they are denoised."""
     return decoder_of(spec).informed
-
-
-def is_compared(spec: Spec) -> bool:
-    """Return whether each code of a spec is compared with public vectors, which takes long."""
-    return is_informed(spec) and not has_scores(spec)
 
 
 def is_worth_denoising(plain: float, denoised: float, informed: bool = False) -> bool:

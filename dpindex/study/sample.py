@@ -229,7 +229,7 @@ class Sample:
 
     def _unseen(self, spec: Spec) -> _Part:
         """Return a part of the sample of which no public part of a spec was made."""
-        return "rest" if spec.is_designed and spec.format_type.are_signs else "half"
+        return "rest" if is_compared(spec) else "half"
 
     def _rows(self, count: int, unseen: _Part) -> Integers:
         """Return at most ``count`` row numbers, evenly spaced, of a part of the sample."""
@@ -291,6 +291,11 @@ class Sample:
             codewords=groups_of_codewords,
             others=others,
         )
+
+
+def is_compared(spec: Spec) -> bool:
+    """Return whether each code of a spec is compared with public vectors, which takes long."""
+    return spec.is_designed and spec.format_type.are_signs
 
 
 def new_sample(
