@@ -188,7 +188,7 @@ class ScoreTable:
         return np.asarray(np.maximum(variance, self.variances[0]))
 
     def place(self, row: AnyArray, distance: Singles) -> Indices:
-        """Where the flat tables hold a row's values at distances ``code − m``."""
+        """Return the places, in flattened tables, of a row's values at distances ``code − m``."""
         place = distance * np.float32(self._per_unit)
         np.rint(place, out=place)
         np.clip(place, -self._half, self._half, out=place)

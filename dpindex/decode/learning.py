@@ -54,7 +54,7 @@ def learned(
 
 
 class Learned:
-    """What is known of the codes of a collection, or learned of them when it is first asked for.
+    """The calibration of a collection's codes, which is learned when it is first read.
 
     Searches in several threads share it: the first that asks learns, and the others wait for it.
 
@@ -84,12 +84,16 @@ class Learned:
         self._lock = threading.Lock()
 
     def serves(self, changes: int) -> bool:
-        """Whether it says enough of a collection of which so many rows have come or gone."""
+        """Return whether it still holds after ``changes`` rows were added or removed in all.
+
+        It does not once half as many rows have changed as it is learned from.
+        """
         changed = changes - self.changes
         return changed <= 0 or LEAST_ROWS <= self.rows >= 2 * changed
 
     @property
     def calibration(self) -> SimilarityCalibration | None:
+        """What was learned, now if nobody asked before; None where nothing can be learned."""
         with self._lock:
             found = self._learn()
             self._learn = lambda: found  # lets go of the codes; Ctrl-C leaves all to the next
@@ -97,7 +101,7 @@ class Learned:
 
     @cached_property
     def posterior(self) -> Estimator | None:
-        """What estimates cosines that selection does not bias; None if nothing does."""
+        """The estimator of posterior cosines, which hits state; None if nothing is stated."""
         return self._decoder.posterior(self.calibration)
 
     @property

@@ -58,7 +58,7 @@ _SAME_NORM = 1e-3
 
 
 _Part: TypeAlias = Literal["all", "half", "rest"]
-"""What specs are tried on: all of the sample, or what their public part was not made of."""
+"""The part of the sample that specs are tried on: all, or one that no public part was made of."""
 
 
 class Sample:
@@ -134,7 +134,7 @@ class Sample:
 
     @property
     def compared(self) -> Any:
-        """What designs of signs are made of while they are tried: the more, the more they find."""
+        """Vectors that designs of signs are made of while they are tried; more find more."""
         return self.vectors[self._compared[0]]
 
     def _new_book_of_vectors(self, size: int) -> Codebook:
