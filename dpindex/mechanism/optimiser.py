@@ -253,7 +253,8 @@ def _known(
         for first, chunk in source.chunks():
             inside = _between(rows, first, chunk.shape[0])
             if len(inside):
-                yield chunk[inside] / scale
+                some = chunk[inside]
+                yield some.astype(np.result_type(some.dtype, np.float32)) / scale
 
     total = np.zeros(source.shape[1])
     squares = np.zeros(source.shape[1])
@@ -262,9 +263,9 @@ def _known(
     for x in chunks():
         lowest = np.minimum(lowest, _dense(x.min(axis=0)).ravel())
         highest = np.maximum(highest, _dense(x.max(axis=0)).ravel())
-        total += np.asarray(x.sum(axis=0)).ravel()
+        total += np.asarray(x.sum(axis=0, dtype=np.float64)).ravel()
         squared = x.multiply(x) if issparse(x) else x * x
-        squares += np.asarray(squared.sum(axis=0)).ravel()
+        squares += np.asarray(squared.sum(axis=0, dtype=np.float64)).ravel()
     mean = total / count
     variance = squares / count - mean**2
     if not np.isfinite(variance).all():

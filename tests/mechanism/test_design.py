@@ -156,6 +156,14 @@ def test_what_varies_together_adds_up():
     assert np.abs(made.entries.astype(int).sum(axis=1)).max() >= 0.9 * 2560
 
 
+def test_many_half_floats_are_summed_as_wider_ones():
+    """Sums of thousands of them, in their own precision, stop growing."""
+    causes = RNG.normal(size=(6000, 3)) @ RNG.normal(size=(3, 12))
+    public = (0.5 + causes / 16).clip(0, 1).astype(np.float16)
+    made, wider = (dpi.design(x, epsilon=1.0) for x in (public, public.astype(np.float32)))
+    assert made == wider
+
+
 def test_samples_that_show_nothing_are_refused(tmp_path):
     for public in (np.ones((50, 4)), np.zeros((1, 4)), np.full((9, 2), np.nan)):
         with refuses():
