@@ -451,6 +451,7 @@ class Population:
         possible = np.minimum(numbers, neighbours)
         possible[0] = np.minimum(FOUND, NEIGHBOURS)
         shares = np.empty((len(rows), len(numbers)))
+        whole = np.array([NEIGHBOURS, neighbours], dtype=np.float64)
         # Query by query: where many vectors tie, many times as many are right to find.
         for query, codes in enumerate(np.sort(-scores.reshape(len(rows), -1), axis=1)):
             # Codes that are right to find: what they are of, their scores and what each counts for.
@@ -459,6 +460,9 @@ class Population:
             each = true[:, part] / np.maximum(codes_seen[query, right], 1)
             of_codes = each.repeat(scores.shape[1], axis=1)
             counts = np.concatenate([of_codes, true_near[:, rows[query]]], axis=1)
+            # True neighbours none of whose codes is seen are not missed: the others count for them.
+            unseen = true[:, part] @ (codes_seen[query, right] == 0)
+            counts *= (whole / np.maximum(whole - unseen, _TINY))[:, None]
             score = -np.concatenate([scores[query].T[right].ravel(), near[query]])
             # As many answers come before, and as many tie: of these, chance decides.
             before, upto = (

@@ -14,6 +14,7 @@ import dpindex as dpi
 from dpindex import Codebook, Spec, fit_codebook, l2, record
 from dpindex.study import ground_truth
 from dpindex.study.candidates import promising_subsets
+from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
 from dpindex.study.sample import Sample
 
@@ -69,6 +70,18 @@ def test_no_vector_is_encoded_by_itself():
     assert row.exact.precision < 0.1
     # Of ten answers one is the vector that the query's symbol stands for.
     assert row.private.precision < 0.15
+
+
+def test_neighbours_that_were_encoded_by_the_query_are_not_missed():
+    """Each query's nearest has one code, which names the query's own codeword."""
+    vectors = default_rng(0).normal(size=(500, 8)).astype(np.float32)
+    population = Population(vectors, 500, 20, codewords=np.arange(500))
+    rows = np.arange(20)
+    scores = -population.distances[:, None]
+    absent = np.zeros(scores.shape, dtype=np.bool_)
+    absent[rows, 0, population.distances.argmin(axis=1)] = True
+    found = population.found(rows, scores, np.empty((20, 0)), 10, [10], absent)
+    assert found.min() > 0.99
 
 
 def test_sets_are_near_the_size_at_which_reports_are_half_true():
