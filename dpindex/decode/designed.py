@@ -283,9 +283,14 @@ class DesignedDecoder(Decoder):
         known = public_vectors(self.spec)
         if known is None:
             return unit(linear_estimate(self.spec).of(codes.to_float()))
-        return known.estimates(codes, scaled=True)
+        return known.items(codes)
 
     def query_items(self, queries: Queries) -> AnyArray:
+        of_signs = self.shrunken and self._are_signs
+        if of_signs and isinstance(queries, PrivateQueries):
+            known = public_vectors(queries.spec)
+            if known is not None:
+                return unit(known.queries(queries.codes))
         inside = decoded_queries(queries, self._denoiser)[:, :-1]
         return unit(inside) if self.shrunken else inside
 

@@ -6,17 +6,22 @@ the public law of the signs says, and the linear estimate, in shares. Vectors di
 ones in many coordinates at once, so a power of likelihoods below 1 is taken (Grünwald & van Ommen
 2017). Power and shares are those of the least squared error among *other* public vectors, whose
 codes are drawn by the same law from the public stream: all are functions of public parameters.
+
+To rank, the linear estimate counts more, as it alone tells like vectors apart: how much more is
+what ranks the nearest of those other vectors best, in items and in private queries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import Doubles, Singles, row_blocks
+from dpindex.base.arrays import Doubles, Singles, row_blocks, unit
 from dpindex.base.errors import InputError
 from dpindex.decode.signs import expected_signs, log_likelihood_of_signs
 from dpindex.mechanism.codes import Codes
@@ -30,15 +35,17 @@ found."""
 
 _POWERS = np.geomspace(0.02, 1.0, 12)
 
-_SCALED = 0.9
-"""How far estimates are brought to norm 1 before they are ranked; 0 suits posterior means."""
+_APART = (2.0, 4.0)
+"""How often the linear estimate of an item may count."""
 
-_APART = 2.0
-"""How often the linear estimate counts then: it alone tells like vectors apart.
+_ASKED_APART = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+"""How often that of a private query may: of digits at epsilon 3 eight times, of sentences once."""
 
-Once and .75 find as many of the true 50 nearest of sentences, principal components of them, made-up
-topics and pictures, and .02 less of the true ten: bench/windows.
-"""
+_SURE = (0.1, 0.0)
+"""How far items may be short of norm 1 where likely public vectors differ: by a power of that."""
+
+_NEAREST = 2
+"""Nearest vectors of each that are ranked. They lie farther than those of a collection."""
 
 _BLOCK_NUMBERS = 1 << 22
 _TINY = 1e-30
@@ -60,6 +67,10 @@ class PublicVectors:
         Of the likelihoods.
     of_public, of_linear : float
         Shares of the mean of public vectors and of the linear estimate.
+    apart, asked_apart : float
+        How often the linear estimate counts in items, and in private queries, that are ranked.
+    sure : float
+        See :meth:`items`.
     """
 
     def __init__(self, spec: Spec, linear: Callable[[Singles], Singles]) -> None:
@@ -87,6 +98,38 @@ class PublicVectors:
             fits.append((error, power, share, 1 - known * share))
         _, *best = map(float, min(fits))
         self.power, self.of_public, self.of_linear = best
+        self._fit_ranks(spec, y)
+
+    def _fit_ranks(self, spec: Spec, y: Singles) -> None:
+        """Choose what ranks the nearest of tested vectors best, of whose codes ``y`` are."""
+        design = spec.part(Design)
+        count = len(y)
+        lengths = np.sqrt(np.maximum(np.diag(design.products), _TINY))
+        cosines = design.products / np.outer(lengths, lengths)
+        np.fill_diagonal(cosines, -np.inf)
+        nearest = np.argsort(-cosines, axis=1)[:, : min(_NEAREST, count - 1)]
+        # Two codes of each vector ask and are found, but not by those of their own vector.
+        wanted = np.tile(np.hstack([nearest, nearest + count]), (2, 1))
+        parts = self._parts(np.concatenate([y, drawn(spec, "asked").to_float()]))
+        exact = np.tile(unit(design.inside[:count]), (2, 1))
+
+        def lost(queries: Singles, items: Singles) -> float:
+            """Return the mean logarithm of the rank of what is wanted."""
+            scores = queries @ items.T
+            for twin in (-count, 0, count):
+                np.fill_diagonal(scores[max(-twin, 0) :, max(twin, 0) :], -np.inf)
+            right = np.take_along_axis(scores, wanted, axis=1)
+            before = [(scores > column[:, None]).sum(axis=1) for column in right.T]
+            return float(np.log1p(before).mean())
+
+        fits = []
+        for apart, sure in product(_APART, _SURE):
+            items = self._item(parts, apart, sure)
+            by_private, asked_apart = min(
+                (lost(self._sum(parts, times), items), times) for times in _ASKED_APART
+            )
+            fits.append((lost(exact, items) + by_private, apart, sure, asked_apart))
+        _, self.apart, self.sure, self.asked_apart = min(fits)
 
     def _logs(self, y: Singles) -> Singles:
         """Return the log-likelihoods of the public vectors, up to a constant each, shape (n, s)."""
@@ -94,27 +137,52 @@ class PublicVectors:
         logs -= self._constant
         return logs
 
-    def estimates(self, codes: Codes, scaled: bool = False) -> Singles:
-        """Return estimates of the vectors behind codes, shape (n, k + 1).
+    def estimates(self, codes: Codes) -> Singles:
+        """Return estimates of the vectors behind codes, shape (n, k + 1)."""
+        return self._each(codes, lambda parts: self._sum(parts, 1.0))
 
-        Inner products with ``scaled`` ones rank by cosine.
+    def items(self, codes: Codes) -> Singles:
+        """Return what ranks codes by inner products, shape (n, k + 1).
+
+        Its norm is a power ``sure`` of that of the estimate over that of likely public vectors.
         """
+        return self._each(codes, lambda parts: self._item(parts, self.apart, self.sure))
+
+    def queries(self, codes: Codes) -> Singles:
+        """Return what codes of private queries rank items by, shape (n, k + 1)."""
+        return self._each(codes, lambda parts: self._sum(parts, self.asked_apart))
+
+    def _each(self, codes: Codes, made: Callable[[_Parts], Singles]) -> Singles:
         out = np.empty((len(codes), self._inside.shape[1]), dtype=np.float32)
-        of_linear = self.of_linear * (_APART if scaled else 1.0)
         for rows in row_blocks(len(codes), _BLOCK_NUMBERS // len(self._inside)):
-            y = codes.take(rows).to_float()
-            likely = self._logs(y)
-            likely -= likely.max(axis=1, keepdims=True)
-            likely *= np.float32(self.power)
-            np.exp(likely, out=likely)
-            likely /= likely.sum(axis=1, keepdims=True)
-            x = self.of_public * (likely @ self._inside) + of_linear * self._linear(y)
-            if scaled:
-                squares = np.einsum("ij,ij->i", x, x)
-                norms = squares**_SCALED * (likely @ self._energies) ** (1 - _SCALED)
-                x /= np.sqrt(np.maximum(norms, _TINY))[:, None]
-            out[rows] = x
+            out[rows] = made(self._parts(codes.take(rows).to_float()))
         return out
+
+    def _parts(self, y: Singles) -> _Parts:
+        likely = self._logs(y)
+        likely -= likely.max(axis=1, keepdims=True)
+        likely *= np.float32(self.power)
+        np.exp(likely, out=likely)
+        likely /= likely.sum(axis=1, keepdims=True)
+        return _Parts(likely @ self._inside, self._linear(y), likely @ self._energies)
+
+    def _sum(self, parts: _Parts, apart: float) -> Singles:
+        return self.of_public * parts.mean + apart * self.of_linear * parts.linear
+
+    def _item(self, parts: _Parts, apart: float, sure: float) -> Singles:
+        x = self._sum(parts, apart)
+        squares = np.einsum("ij,ij->i", x, x)
+        norms = squares ** (1 - sure) * parts.energies**sure
+        x /= np.sqrt(np.maximum(norms, _TINY))[:, None]
+        return x
+
+
+class _Parts(NamedTuple):
+    """What estimates are made of: the mean of public vectors, and that of their squared norms."""
+
+    mean: Singles
+    linear: Singles
+    energies: Singles
 
 
 def _grown(inside: Singles, projected: Doubles) -> tuple[Singles, Doubles]:

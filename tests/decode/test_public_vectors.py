@@ -90,6 +90,23 @@ def test_it_finds_what_signs_alone_do_not():
     assert found > precision(filled_index(oporp, base).search(queries, 10, query="exact").ids) + 0.1
 
 
+@pytest.mark.parametrize(("epsilon", "gain"), [(1.5, 0.1), (10.0, 0.0)])
+def test_private_queries_find_what_the_better_reading_does(epsilon, gain):
+    """With much noise public vectors say most of a query, with little its own signs do."""
+    base = collection(4000, 3)
+    queries = collection(200, 4)
+    truth = ground_truth(base, queries, 50)
+    index = filled_index(spec_of(epsilon), base)
+    asked = Privatizer(index.spec).privatize(queries)
+    items, by_signs = (
+        unit(linear_estimate(index.spec).of(codes.to_float())) for codes in (index.codes, asked)
+    )
+    alone = np.argsort(-(by_signs @ items.T), axis=1)[:, :10]
+    found = index.search(queries, 10, query="private").ids
+    precision = [truth.precision(ids, 10, 50).mean() for ids in (found, alone)]
+    assert precision[0] > precision[1] + gain - 0.02
+
+
 def test_power_and_shares_are_those_of_the_public_vectors_alone():
     one, two = (public_vectors(spec_of(epsilon)) for epsilon in (0.5, 4.0))
     assert one.power > two.power  # signs with less noise tell vectors apart that are alike
@@ -97,6 +114,7 @@ def test_power_and_shares_are_those_of_the_public_vectors_alone():
     public_vectors.cache_clear()
     again = public_vectors(spec_of(0.5))
     assert (again.power, again.of_public) == (one.power, one.of_public)
+    assert (again.apart, again.asked_apart) == (one.apart, one.asked_apart)
 
 
 def test_few_public_vectors_will_do():
