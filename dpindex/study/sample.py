@@ -168,7 +168,7 @@ class Sample:
         """
         whole = self.population_of(spec, queries)
         rows = np.arange(whole.vectors.shape[0])
-        others = np.flatnonzero(rows % _PARTS)
+        others = self._asking(np.flatnonzero(rows % _PARTS), whole.vectors)
         asked = others[spaced(len(others), queries)]
 
         def population(chosen: Integers) -> Population:
@@ -238,6 +238,20 @@ class Sample:
             rows = self._halves[1] if unseen == "half" else self._compared[1]
         return rows[spaced(len(rows), count)]
 
+    def _asking(self, rows: Integers, vectors: Any) -> Integers:
+        """Return those of the rows that may be queries: by cosine, a zero vector has no nearest.
+
+        Raises
+        ------
+        InputError
+            If none is left.
+        """
+        if self._metric == "cosine":
+            rows = rows[row_norms(vectors[rows]) > 0]
+        if not len(rows):
+            raise InputError("public vectors of norm 0 have no nearest neighbours by cosine.")
+        return rows
+
     def _one_of_each(self, rows: Integers) -> tuple[Integers, Integers]:
         """Return a row of each group, drawn at random, and the row in the middle of each.
 
@@ -267,11 +281,13 @@ class Sample:
         asking = self._compared[1] if common else rows
         if self._is_grouped:
             rows, asking = self._one_of_each(rows)[0], self._one_of_each(asking)[1]
+        asking = self._asking(asking, self.vectors)
         asking = asking[spaced(len(asking), queries)]
         asked = self.vectors[asking]
         labels: Integers | None = self._groups[asking]
         if self._queries is not None:
-            asked = self._queries[spaced(self._queries.shape[0], queries)]
+            asking = self._asking(np.arange(self._queries.shape[0]), self._queries)
+            asked = self._queries[asking[spaced(len(asking), queries)]]
             labels = None
         others = None
         if unseen != "all":

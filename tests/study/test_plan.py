@@ -86,6 +86,20 @@ def test_all_of_a_large_sample_tells_how_near_neighbours_are(metric):
     assert farthest.mean() == pytest.approx(actual.mean(), rel=0.1)
 
 
+def test_zero_vectors_ask_nothing():
+    """By cosine all vectors are as near to one: any answer would be right."""
+    rows = default_rng(0).uniform(-1, 1, (600, 8)).astype(np.float32)
+    rows[::2] = 0
+    sample = Sample(rows, 5000)
+    spec = attribute_spec("raw-staircase", 8, epsilon=5.0)
+    for population in (sample.population_of(spec, 100), *sample.tests_of(spec, 100)):
+        assert len(population.queries) == 100
+        assert population.queries.any(axis=1).all()
+    zeros = np.zeros((500, 8))
+    with refuses("norm 0"):
+        plan(rows, n=5000, adjacency=attribute(1.0), epsilon=5.0, public_queries=zeros)
+
+
 def test_what_ties_with_the_last_true_neighbour_is_true_too():
     """Tables of few columns repeat rows, and an answer that equals a true one is right."""
     rows = default_rng(0).integers(1, 4, (2000, 2)).astype(np.float32)
