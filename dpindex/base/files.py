@@ -221,8 +221,10 @@ def create_file(
     try:
         with file:
             _write_through(file, data)
-    except BaseException:
+    except BaseException as error:
         place.unlink()
+        if isinstance(error, OSError):
+            error.filename = str(place)  # writes to an open file name none
         raise
     sync_folder(place.parent)
 

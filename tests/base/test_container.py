@@ -1,5 +1,6 @@
 """The common container and its files: what is refused, and in which words."""
 
+import errno
 import gc
 import os
 from pathlib import Path
@@ -59,6 +60,16 @@ def test_a_new_file_never_replaces_one(tmp_path):
     with refuses("already exists"):
         create_file(tmp_path / "link", b"third")
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_full_disk_is_told_by_the_name_of_the_file(tmp_path, monkeypatch):
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: .*my\.plan"):
+        create_file(tmp_path / "my.plan", b"bytes")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_fault_in_a_file_names_it(tmp_path):
