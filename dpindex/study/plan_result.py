@@ -276,10 +276,14 @@ class Plan:
         rival = next((row for row in self.rows if row.method != best.method), None)
         if rival is None:
             return f"{sentence}; it is the only method that was tried."
+        sentence = f"{sentence}: {_advantage(best, rival)}"
+        first = self.measures[0]
+        found = first.of(rival.found(self.query))
+        if found >= first.of(best.found(self.query)):
+            return f"{sentence}; {rival.method} with {rival.contents} is about as good."
         return (
-            f"{sentence}: {_advantage(best, rival)}; the {self.measures[0].kind} predicted for the "
-            f"next method, {rival.method} with {rival.contents}, is "
-            f"{self.measures[0].of(rival.found(self.query)):.2f}."
+            f"{sentence}; the {first.kind} predicted for the next method, {rival.method} with "
+            f"{rival.contents}, is {found:.2f}."
         )
 
     def range_of(self, measure: Measure) -> tuple[float, float]:
@@ -409,7 +413,9 @@ def _advantage(best: Row, rival: Row) -> str:
         return f"{noise}, against {rival.noise:.2g} for the next method"
     if best.denoiser:
         return f"{noise}, much of which a denoiser removes because coordinates are correlated"
-    return f"{noise}, and its {best.k} coordinates keep more of a vector"
+    if best.k > rival.k:
+        return f"{noise}, and its {best.k} coordinates keep more of a vector"
+    return noise
 
 
 def plan_png(outcome: Plan) -> bytes:

@@ -6,6 +6,7 @@ these tests are about predictions, not about privacy.
 """
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
 from dpindex.study.sample import Sample
 from dpindex.study.saved_plan import SavedPlan
-from dpindex.study.target import NEIGHBOURS, Goal
+from dpindex.study.target import NEIGHBOURS, FoundShares, Goal
 
 DIM = 24
 N = 6000
@@ -285,6 +286,14 @@ def test_predictions_are_near_what_is_measured_and_the_best_is_recommended(base,
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
+def test_no_next_method_is_said_to_find_more_than_what_is_recommended(sample):
+    """What is promised of the best comes from other queries than what is predicted of others."""
+    outcome = plan(sample, methods=["raw-staircase", "raw-laplace"], **TERMS)
+    better = [replace(row, exact=FoundShares(1.0, {10: 1.0})) for row in outcome.rows[1:]]
+    told = replace(outcome, query="exact", rows=(outcome.best, *better)).why
+    assert told.endswith(f"; raw-laplace with {DIM} numbers is about as good.")
+
+
 def test_a_plan_for_exact_queries_ranks_by_them(sample):
     made = plan(**{**TERMS, "query": "exact"}, public=sample, methods=FEW[1:])
     assert made.best.exact.recall >= max(row.exact.recall for row in made.rows) - 0.01
