@@ -34,6 +34,12 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Gt: ">",
     ast.GtE: ">=",
 }
+_WORDS: dict[type[ast.AST], str] = {
+    ast.And: "and",
+    ast.Or: "or",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+}
 _SWAPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _FUNCTIONS = {
     "==": "equal",
@@ -43,7 +49,6 @@ _FUNCTIONS = {
     ">": "greater",
     ">=": "greater_equal",
 }
-_OPERATORS = {function: operator for operator, function in _FUNCTIONS.items()}
 _GRAMMAR = (
     "an expression is written as in Python and compares columns with numbers or quoted strings, "
     "such as \"year >= 2020 and lang in ['en', 'de']\", \"lang == 'en'\", \"not seen\" or "
@@ -428,11 +433,6 @@ def parsed(text: str, kinds: Mapping[str, Any]) -> Condition:
         ) from None
 
 
-@dataclass(frozen=True)
-class _Column:
-    name: str
-
-
 class _Translator:
     """Turns the nodes of a parsed text into conditions."""
 
@@ -444,11 +444,10 @@ class _Translator:
         """Something that is true, false or null of a row."""
         match node:
             case ast.BoolOp(op=operator, values=parts):
-                word = "and" if isinstance(operator, ast.And) else "or"
-                return Joined(word, tuple(map(self.condition, parts)))
-            case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr() as joint, right=right):
-                word = "and" if isinstance(joint, ast.BitAnd) else "or"
-                return Joined(word, (self.condition(left), self.condition(right)))
+                return Joined(_WORDS[type(operator)], tuple(map(self.condition, parts)))
+            case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr() as operator, right=right):
+                parts = [left, right]
+                return Joined(_WORDS[type(operator)], tuple(map(self.condition, parts)))
             case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=operand):
                 return Not(self.condition(operand))
             case ast.Compare(left=first, ops=operators, comparators=others):
@@ -456,47 +455,78 @@ class _Translator:
                 compared = tuple(self._compared(*pair) for pair in pairs)
                 return compared[0] if len(compared) == 1 else Joined("and", compared)
             case ast.Name() | ast.Call():
-                column = self._value(node)
-                return truth(column.name, self._kinds)
+                return self._truth(self._column(node))
         raise self._refused(node)
 
+    def _truth(self, name: str) -> Condition:
+        kind = self._kinds[name]
+        if not arrow().types.is_boolean(kind):
+            raise InputError(
+                f"the filter has no meaning here: column {name!r} is {kind}, neither true nor "
+                f"false; compare it.",
+                field="filter",
+            )
+        return Truth(name)
+
     def _compared(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Condition:
-        value = self._value(left)
         if isinstance(operator, ast.Is | ast.IsNot):
-            is_none = isinstance(right, ast.Constant) and right.value is None
-            if not (is_none and isinstance(value, _Column)):
+            if not (isinstance(right, ast.Constant) and right.value is None):
                 raise self._refused(right)
-            is_null = IsNull(value.name)
+            is_null = IsNull(self._column(left))
             return is_null if isinstance(operator, ast.Is) else Not(is_null)
         if isinstance(operator, ast.In | ast.NotIn):
             if not isinstance(right, ast.List | ast.Tuple | ast.Set):
                 raise self._refused(right)
-            if not isinstance(value, _Column):
-                raise self._refused(left)
+            name = self._column(left)
             items = [self._constant(item) for item in right.elts]
-            is_member = among(value.name, self._kinds[value.name], items)
+            is_member = among(name, self._kinds[name], items)
             return is_member if isinstance(operator, ast.In) else Not(is_member)
-        sides = (value, self._value(right))
-        if not any(isinstance(side, _Column) for side in sides):
-            raise self._refused(left)
-        return related(*sides, _COMPARE[type(operator)], self._kinds)
+        sign = _COMPARE[type(operator)]
+        if not _names_column(left):
+            if not _names_column(right):
+                raise self._refused(left)
+            left, right = right, left
+            sign = _SWAPPED[sign]
+        name = self._column(left)
+        if _names_column(right):
+            return self._of_columns(name, sign, self._column(right))
+        value = self._constant(right)
+        if isinstance(value, bool) and sign not in ("==", "!="):
+            raise InputError("True and False are compared by == and != alone.", field="filter")
+        return compared(name, self._kinds[name], sign, value)
 
-    def _value(self, node: ast.expr) -> Any:
+    def _of_columns(self, left: str, operator: str, right: str) -> Condition:
+        kind = self._kinds[left]
+        other = self._kinds[right]
+        if kind != other:
+            raise InputError(
+                f"columns {left!r} and {right!r} are of different types, {kind} and {other}; "
+                f"convert one of them.",
+                field="filter",
+            )
+        return Columns(left, operator, right)
+
+    def _column(self, node: ast.expr) -> str:
+        """The name of the column that a node is; InputError for another node."""
         match node:
             case ast.Name(id=name):
-                return self._column(name)
+                pass
             case ast.Call(func=ast.Name(id="field"), args=[ast.Constant(value=str(name))]):
-                return self._column(name)
-        return self._constant(node)
-
-    def _column(self, name: str) -> _Column:
-        known(name, self._kinds, self._text)
-        return _Column(name)
+                pass
+            case _:
+                raise self._refused(node)
+        if name not in self._kinds:
+            raise InputError(
+                f"the filter {self._text[:200]!r} names {name!r}; the columns are "
+                f"{', '.join(self._kinds)}, and strings are quoted.",
+                field="filter",
+            )
+        return name
 
     def _constant(self, node: ast.expr) -> Any:
         with suppress(ValueError, TypeError):  # what is no literal
             value = ast.literal_eval(node)
-            if isinstance(value, bool | int | float | str):
+            if isinstance(value, bool | int | float | str | Decimal):
                 return value
         raise self._refused(node)
 
@@ -508,43 +538,8 @@ class _Translator:
         )
 
 
-def known(name: str, kinds: Mapping[str, Any], text: str) -> None:
-    """Raise InputError for a column that is not there."""
-    if name not in kinds:
-        raise InputError(
-            f"the filter {text[:200]!r} names {name!r}; the columns are {', '.join(kinds)}, and "
-            f"strings are quoted.",
-            field="filter",
-        )
-
-
-def truth(name: str, kinds: Mapping[str, Any]) -> Condition:
-    """Return the condition that a column of bools is; InputError for another column."""
-    if not arrow().types.is_boolean(kinds[name]):
-        raise InputError(
-            f"the filter has no meaning here: column {name!r} is {kinds[name]}, neither true nor "
-            f"false; compare it.",
-            field="filter",
-        )
-    return Truth(name)
-
-
-def related(left: Any, right: Any, operator: str, kinds: Mapping[str, Any]) -> Condition:
-    """Return a comparison of a column with a literal, on either side, or of two columns."""
-    if not isinstance(left, _Column):
-        return related(right, left, _SWAPPED[operator], kinds)
-    if not isinstance(right, _Column):
-        kind = kinds[left.name]
-        if isinstance(right, bool) and operator not in ("==", "!="):
-            raise InputError("True and False are compared by == and != alone.", field="filter")
-        return compared(left.name, kind, operator, right)
-    if kinds[left.name] != kinds[right.name]:
-        raise InputError(
-            f"columns {left.name!r} and {right.name!r} are of different types, "
-            f"{kinds[left.name]} and {kinds[right.name]}; convert one of them.",
-            field="filter",
-        )
-    return Columns(left.name, operator, right.name)
+def _names_column(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name | ast.Call)
 
 
 # From expressions of pyarrow
@@ -563,91 +558,70 @@ def of_expression(expression: Any, kinds: Mapping[str, Any]) -> Condition:
     nodes = [line.partition(": ") for line in pairs.split("\n")]
     steps = [(name, value[1:-1]) for name, _, value in nodes if value]
     steps.reverse()
-    return _Reader(steps, batch, kinds, str(expression)).condition()
+    tree = _Reader(steps, batch, str(expression)).node()
+    return _Translator(str(expression), kinds).condition(tree)
 
 
 class _Reader:
-    """Reads the steps of an expression from the last of a list to the first."""
+    """Reads the steps of an expression as nodes of a text, from the last of a list to the first."""
 
-    def __init__(
-        self,
-        steps: list[tuple[str, str]],
-        batch: Any,
-        kinds: Mapping[str, Any],
-        text: str,
-    ) -> None:
+    def __init__(self, steps: list[tuple[str, str]], batch: Any, text: str) -> None:
         self._steps = steps
         self._batch = batch
-        self._kinds = kinds
         self._text = text
 
-    def condition(self) -> Condition:
-        """Read one condition."""
-        value = self._value()
-        if isinstance(value, _Column):
-            return truth(value.name, self._kinds)
-        if not isinstance(value, Condition):
-            raise self._refused("a value that is neither true nor false")
-        return value
-
-    def _value(self) -> Any:
+    def node(self) -> ast.expr:
+        """Read one node."""
         kind, text = self._steps.pop()
         if kind == "literal":
-            return self._column(text).as_py()
+            return _literal(self._value(text))
         if kind == "field_ref":
-            known(text, self._kinds, self._text)
-            return _Column(text)
-        if kind != "call":
-            raise self._refused(kind)
+            return ast.Call(ast.Name("field"), [ast.Constant(text)], [])
         arguments = []
         options = None
-        while self._steps[-1][0] != "end":
+        while kind == "call" and self._steps[-1][0] != "end":
             if self._steps[-1][0] == "options":
-                options = self._column(self._steps.pop()[1]).as_py()
+                options = self._value(self._steps.pop()[1])
             else:
-                arguments.append(self._value())
-        self._steps.pop()
-        return self._called(text, arguments, options)
-
-    def _called(self, function: str, arguments: list[Any], options: Any) -> Any:
-        first = arguments[0]
-        is_column = isinstance(first, _Column)
-        if function in ("and", "and_kleene", "or", "or_kleene"):
-            parts = tuple(map(self._as_condition, arguments))
-            return Joined(function.partition("_")[0], parts)
-        if function == "invert":
-            return Not(self._as_condition(first))
-        if function in ("is_null", "is_valid") and is_column:
-            is_null = IsNull(first.name)
-            return is_null if function == "is_null" else Not(is_null)
-        if function == "is_in" and is_column:
-            values = [value for value in options["value_set"] if value is not None]
-            return among(first.name, self._kinds[first.name], [*map(_literal, values)])
-        if function in _OPERATORS and any(isinstance(one, _Column) for one in arguments):
-            left, right = map(_literal, arguments)
-            return related(left, right, _OPERATORS[function], self._kinds)
-        raise self._refused(function)
-
-    def _as_condition(self, value: Any) -> Condition:
-        if isinstance(value, _Column):
-            return truth(value.name, self._kinds)
-        if isinstance(value, Condition):
-            return value
-        raise self._refused("a value that is neither true nor false")
-
-    def _column(self, number: str) -> Any:
-        return self._batch.column(int(number))[0]
-
-    def _refused(self, what: str) -> InputError:
-        return InputError(
-            f"the filter {self._text[:200]} has no meaning here ({what} is not known); {_GRAMMAR}; "
-            f"or give a mask.",
+                arguments.append(self.node())
+        if arguments:
+            self._steps.pop()
+            if called := _called(text, arguments, options):
+                return called
+        raise InputError(
+            f"the filter {self._text[:200]} has no meaning here ({text} is not known); "
+            f"{_GRAMMAR}; or give a mask.",
             field="filter",
         )
 
+    def _value(self, number: str) -> Any:
+        return self._batch.column(int(number))[0].as_py()
 
-def _literal(value: Any) -> Any:
-    """Return a literal of Arrow as one of a text: times become ISO 8601."""
+
+def _called(function: str, arguments: list[ast.expr], options: Any) -> ast.expr | None:
+    """The node of a text that says what a function of Arrow does; None if nothing does."""
+    first, *others = arguments
+    if function in ("and", "and_kleene"):
+        return ast.BoolOp(ast.And(), arguments)
+    if function in ("or", "or_kleene"):
+        return ast.BoolOp(ast.Or(), arguments)
+    if function == "invert":
+        return ast.UnaryOp(ast.Not(), first)
+    operator: ast.cmpop
+    if function in ("is_null", "is_valid"):
+        operator = ast.Is() if function == "is_null" else ast.IsNot()
+        return ast.Compare(first, [operator], [ast.Constant(None)])
+    if function == "is_in":
+        known = [_literal(value) for value in options["value_set"] if value is not None]
+        return ast.Compare(first, [ast.In()], [ast.List(known)])
+    for kind, sign in _COMPARE.items():
+        if _FUNCTIONS[sign] == function:
+            return ast.Compare(first, [kind()], others)
+    return None
+
+
+def _literal(value: Any) -> ast.expr:
+    """A literal of Arrow as one of a text: times become ISO 8601."""
     if hasattr(value, "isoformat"):
-        return value.isoformat()
-    return value
+        value = value.isoformat()
+    return ast.Constant(value)
