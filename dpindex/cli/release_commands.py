@@ -255,8 +255,6 @@ def add(
     ledger = o.read_if_named(Ledger, release.ledger)
     table = payload.read(items)
     ids = release.read_ids()
-    if upsert and ids is None:
-        raise InputError("--upsert replaces by id; give every vector an id (--ids).")
     # Nobody else may write between what is booked and what is saved.
     with _changing(index) as opened:
         opened.spec.refuse_unprotected(allow_unprotected, "add to it")

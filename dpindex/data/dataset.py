@@ -119,7 +119,10 @@ class Dataset(AbstractContextManager["Dataset"]):
             if labels is not None and len(labels) != self.rows:
                 raise InputError(f"there are {len(labels)} {name} for {self.rows} vectors.")
         if payload is not None:
-            payload = in_order_of(self._names(ids), payload, "the payload")
+            names = self.ids() if ids is None else ids
+            if names is None:
+                names = np.arange(self.rows)
+            payload = in_order_of(names, payload, "the payload")
         first_row = 0
         parts = []
         for part in self.parts:
@@ -133,14 +136,12 @@ class Dataset(AbstractContextManager["Dataset"]):
             first_row += part.rows
         return replace(self, parts=tuple(parts))
 
-    def _names(self, ids: AnyArray | None) -> AnyArray:
-        """Return the given ids, those of the parts, or else the numbers of the rows."""
-        if ids is not None:
-            return ids
+    def ids(self) -> AnyArray | None:
+        """Return the ids of all rows, None if there are none."""
         own = [part.ids() for part in self.parts]
         if own and all(names is not None for names in own):
             return np.concatenate(own)  # type: ignore[arg-type]
-        return np.arange(self.rows)
+        return None
 
 
 def open_dataset(

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -272,23 +273,21 @@ class VectorSource(AbstractContextManager["VectorSource"]):
             is_sparse=issparse(array),
         )
 
-    def mapped(
-        self, function: Callable[[AnyArray], AnyArray], dtype: np.dtype[Any]
-    ) -> VectorSource:
-        """A source of what a function makes of dense chunks; closing it closes this one.
+    def mapped(self, function: Callable[[Chunk], Chunk], dtype: np.dtype[Any]) -> VectorSource:
+        """A source of what a function makes of chunks; closing it closes this one.
 
         Parameters
         ----------
         function : callable
-            From a chunk to an array of the same shape.
+            From a chunk to one of the same shape and kind.
         dtype : numpy.dtype
-            Of that array.
+            Of that chunk.
         """
 
         def stream(firsts: range) -> Iterator[Chunk]:
-            return (function(np.asarray(chunk)) for chunk in self._stream(firsts))
+            return map(function, self._stream(firsts))
 
-        return VectorSource(self._location, self.shape, dtype, stream)
+        return VectorSource(self._location, self.shape, dtype, stream, is_sparse=self.is_sparse)
 
     def clipped(self, low: float, high: float) -> VectorSource:
         """A source of the same vectors, clipped to limits; closing it closes this one.
@@ -301,12 +300,8 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         >>> as_source([[1, 300]]).clipped(0.0, 255.0).read().tolist()
         [[1.0, 255.0]]
         """
-
-        def stream(firsts: range) -> Iterator[Chunk]:
-            return (clipped(chunk, low, high) for chunk in self._stream(firsts))
-
         dtype = np.result_type(self.dtype, np.float16)
-        return VectorSource(self._location, self.shape, dtype, stream, is_sparse=self.is_sparse)
+        return self.mapped(partial(clipped, low=low, high=high), dtype)
 
     def chunks(
         self, rows_per_chunk: int | None = None, start: int = 0

@@ -352,8 +352,6 @@ class PrivateIndex(Searchable):
         # Here: who only searches needs no secret stream.
         from dpindex.storage.release import Terms, dataset_tags, release_in_memory
 
-        if upsert and ids is None:
-            raise InputError("vectors are replaced by id; give every vector an id.")
         # Without a ledger the index alone says what was released before, and may replace it.
         counted_again = allow_rerelease and (ledger is not None or not upsert)
         terms = Terms(ledger, counted_again, skip_leak_check)

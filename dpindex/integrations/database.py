@@ -7,8 +7,8 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, Table
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, one_line
 from dpindex.base.files import AnyPath, holding_folder
 from dpindex.base.tables import arrow
 from dpindex.index.conditions import Language
@@ -83,7 +83,9 @@ class Layout:
         for name, values in columns.items():
             kind = self.columns.field(name).type
             if isinstance(values, np.ndarray):
-                arrays[name] = pa.array(values).cast(kind)
+                values = pa.array(values)
+            if isinstance(values, pa.Array | pa.ChunkedArray):
+                arrays[name] = values.cast(kind)
                 continue
             if pa.types.is_nested(kind):
                 values = [json.loads(one) if isinstance(one, str) else one for one in values]
@@ -152,6 +154,8 @@ class Database(ABC, Language):
 
     noun: ClassVar[str] = "collection"
     """What a collection is called in messages."""
+    errors: tuple[type[Exception], ...] = ()
+    """What its library raises where the database refuses something."""
     files: str | None = None
     """The path of a database in files of this machine; None where a server keeps it."""
     layout: Layout
@@ -167,6 +171,20 @@ class Database(ABC, Language):
     def place(self) -> str:
         """The address and the name of the collection, with which messages begin."""
         return f"{self.address}, {self.name}"
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Turn an error of the library into an InputError."""
+        try:
+            yield
+        except InputError:
+            raise
+        except self.errors as error:
+            raise self.refusal(error) from None
+
+    def refusal(self, error: object) -> InputError:
+        """What is raised for an error of the library, or for its reason."""
+        return InputError(f"{self.place}: {self.title} refuses this ({one_line(error)}).")
 
     def beside(self, suffix: str) -> Database:
         """Another collection over the same connection, whose name has that suffix."""
@@ -303,6 +321,46 @@ class Database(ABC, Language):
     @abstractmethod
     def close(self) -> None:
         """Let go of the database."""
+
+
+class SqlDatabase(Database):
+    """A database that answers in SQL, where one statement ranks all rows by a score."""
+
+    @abstractmethod
+    def answer(self, columns: str, clauses: str) -> Mapping[str, Any]:
+        """The columns of rows, by name, that a SELECT of these columns finds.
+
+        Parameters
+        ----------
+        columns, clauses : str
+            What stands before FROM, and behind the table.
+        """
+
+    @abstractmethod
+    def score(self, query: AnyArray) -> str:
+        """The score of a row for one query, as :meth:`search` says it is."""
+
+    def found(self, score: str, clauses: str) -> tuple[AnyArray, Doubles]:
+        """Ids and scores of rows."""
+        rows = self.answer(f"id, {score} as score", clauses)
+        return self.layout.id_array(rows["id"]), np.asarray(rows["score"], np.float64)
+
+    def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
+        clauses = f"where {where or 'true'} order by score desc, id limit {count}"
+        return [self.found(self.score(query), clauses) for query in queries]
+
+    def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:
+        columns = ", ".join(map(self.column, ["id", "code", *payload]))
+        return self.layout.table(self.answer(columns, f"where {where} limit {count}"))
+
+    def count(self, where: str | None = None) -> int:
+        rows = self.answer("count(*) as n", f"where {where or 'true'}")
+        return int(rows["n"][0])
+
+    def code_counts(self) -> Mapping[int, int]:
+        rows = self.answer("code, count(*) as n", "group by code")
+        codes = np.asarray(rows["code"]).tolist()
+        return dict(zip(codes, np.asarray(rows["n"]).tolist(), strict=True))
 
 
 PLACES = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import Singles
+from dpindex.base.arrays import AnyArray, Singles
 from dpindex.base.errors import InputError, import_extra, naming, one_line
 from dpindex.base.files import create_file
 from dpindex.base.ids import check_unique, ids_of_file
@@ -136,16 +136,12 @@ def texts_by_id(texts: Path, column: str) -> dict[Any, str]:
     """
     table = _table(texts, column)
     words = _words(texts, table, column)
-    ids = range(len(words))
+    ids: AnyArray = np.arange(len(words))
     if "id" in table.column_names:
-        ids = ids_of_file(table["id"]).tolist()
-    rows: dict[Any, int] = {}
-    for row, id in enumerate(ids):
-        if (first := rows.setdefault(id, row)) != row:
-            raise InputError(
-                f"{texts}: rows {first} and {row} have the same id; each text needs its own."
-            )
-    return dict(zip(ids, words, strict=True))
+        ids = ids_of_file(table["id"])
+    with naming(str(texts)):
+        check_unique(ids)
+    return dict(zip(ids.tolist(), words, strict=True))
 
 
 def _encoder(model: str | None) -> Callable[[list[str]], Any]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Singles, Table
-from dpindex.base.errors import InputError, import_extra, one_line
+from dpindex.base.errors import InputError, import_extra
 from dpindex.base.tables import arrow
 from dpindex.integrations.database import Database, Layout, Neighbours, code_bytes
 
@@ -31,6 +30,7 @@ class Lance(Database):
     """A table of LanceDB."""
 
     title = "LanceDB"
+    errors = (ValueError, RuntimeError, OSError)
     max_found = 16_384
     column_name = re.compile(rb"(?!(query_index|_distance)$)[^.`]+")
 
@@ -38,17 +38,13 @@ class Lance(Database):
         super().__init__(address, name)
         self.files = address
         lance = import_extra("lancedb", "LanceDB needs lancedb", "lance")
-        with self._asking():
+        with self.asking():
             # At once it sees what others write.
             self._connection = lance.connect(address, read_consistency_interval=timedelta(0))
 
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        try:
-            yield
-        except (ValueError, RuntimeError, OSError) as error:
-            reason = one_line(re.split(r",\s+/\S+\.rs:", str(error))[0])
-            raise InputError(f"{self.place}: LanceDB refuses this ({reason}).") from None
+    def refusal(self, error: object) -> InputError:
+        reason, *_ = re.split(r",\s+/\S+\.rs:", str(error))
+        return super().refusal(reason)
 
     def column(self, name: str) -> str:
         return f"`{name}`"
@@ -66,11 +62,11 @@ class Lance(Database):
         return f"isnan({self.column(name)})"
 
     def exists(self) -> bool:
-        with self._asking():
+        with self.asking():
             return self.name in self._connection
 
     def drop(self) -> None:
-        with self._asking():
+        with self.asking():
             self._connection.drop_table(self.name, ignore_missing=True)
 
     def make(self, layout: Layout) -> None:
@@ -78,7 +74,7 @@ class Lance(Database):
         if layout.code_bytes:  # it compares lists of bytes, and no binary values
             code = arrow().list_(arrow().uint8(), layout.code_bytes)
             schema = schema.set(1, arrow().field("code", code))
-        with self._asking():
+        with self.asking():
             self._connection.create_table(self.name, schema=schema)
 
     def check_graph(self) -> None:
@@ -86,12 +82,12 @@ class Lance(Database):
 
     def make_graph(self) -> None:
         graph = import_module("lancedb.index").HnswFlat(distance_type="hamming", num_partitions=1)
-        with self._asking():
+        with self.asking():
             self._table.create_index("code", config=graph)
 
     def open(self, layout: Layout) -> None:
         self.layout = layout
-        with self._asking():
+        with self.asking():
             self._table = self._connection.open_table(self.name)
 
     def insert(self, rows: Table) -> None:
@@ -99,11 +95,11 @@ class Lance(Database):
             numbers = code_bytes(rows["code"]).ravel()
             codes = arrow().FixedSizeListArray.from_arrays(numbers, width)
             rows = rows.set_column(1, "code", codes)
-        with self._asking():
+        with self.asking():
             self._table.add(rows)
 
     def finish(self) -> None:
-        with self._asking():
+        with self.asking():
             if self._table.stats()["fragment_stats"]["num_small_fragments"] > _MOST_PARTS:
                 # Searches that run now may still read the files that were joined.
                 self._table.optimize(cleanup_older_than=timedelta(minutes=1))
@@ -117,7 +113,7 @@ class Lance(Database):
         asked: AnyArray = queries
         if metric == "dot":
             asked = queries * np.float32(_SCALE)
-        with self._asking():
+        with self.asking():
             request = self._table.search(list(asked), column).distance_type(metric)
             if where:
                 request = request.where(where)
@@ -142,7 +138,7 @@ class Lance(Database):
     def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:
         pa = arrow()
         names = ["id", "code", *payload]
-        with self._asking():
+        with self.asking():
             request = self._table.search().where(where).select(names).limit(count)
             rows = request.to_batches(_SCANNED_ROWS).read_all().select(names)
         if width := self.layout.code_bytes:
@@ -153,11 +149,11 @@ class Lance(Database):
         return rows.cast(pa.schema(fields))
 
     def delete(self, where: str) -> None:
-        with self._asking():
+        with self.asking():
             self._table.delete(where)
 
     def count(self, where: str | None = None) -> int:
-        with self._asking():
+        with self.asking():
             return int(self._table.count_rows(where))
 
     def close(self) -> None:

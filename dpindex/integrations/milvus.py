@@ -10,8 +10,7 @@ import re
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -19,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 import numpy as np
 
 from dpindex.base.arrays import Bytes, Singles, Table
-from dpindex.base.errors import InputError, StorageError, import_extra, one_line
+from dpindex.base.errors import InputError, StorageError, import_extra
 from dpindex.index.conditions import as_text
 from dpindex.integrations.database import Database, Layout, Neighbours, json_texts
 
@@ -91,31 +90,30 @@ class Milvus(Database):
                 )
             self.files = str(Path(address).resolve())
         self._types = milvus.DataType
-        self._error = milvus.MilvusException
+        self.errors = (milvus.MilvusException,)
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what fails is raised as well
-        with self._asking(
-            "no server answers there, the token in MILVUS_TOKEN is wrong, or another process has "
-            "the file open"
-        ):
+        self._client: Any = None
+        with self.asking():
             token = os.environ.get("MILVUS_TOKEN", "")
             self._client = milvus.MilvusClient(uri, token=token, timeout=10)
         _OPEN[self.files] += 1
 
-    @contextmanager
-    def _asking(self, cause: str = "") -> Iterator[None]:
-        try:
-            yield
-        except self._error as error:
-            if self.files is not None:
-                # Milvus Lite reports a full disk as an unknown error.
-                folder = Path(self.files).parent
-                if folder.is_dir() and shutil.disk_usage(folder).free < _ROOM:
-                    raise StorageError(
-                        f"{self.place}: the disk is nearly full: make room there, and run the "
-                        f"command again."
-                    ) from None
-            reason = cause or one_line(error.message)
-            raise InputError(f"{self.place}: Milvus refuses this ({reason}).") from None
+    def refusal(self, error: object) -> InputError:
+        if self.files is not None:
+            # Milvus Lite reports a full disk as an unknown error.
+            folder = Path(self.files).parent
+            if folder.is_dir() and shutil.disk_usage(folder).free < _ROOM:
+                return StorageError(
+                    f"{self.place}: the disk is nearly full: make room there, and run the command "
+                    f"again."
+                )
+        reason = getattr(error, "message", error)
+        if self._client is None:
+            reason = (
+                "no server answers there, the token in MILVUS_TOKEN is wrong, or another process "
+                "has the file open"
+            )
+        return super().refusal(reason)
 
     def column(self, name: str) -> str:
         return name
@@ -161,16 +159,16 @@ class Milvus(Database):
         return f"{_NULL.format(name)} == {str(not negated).lower()}"
 
     def exists(self) -> bool:
-        with self._asking():
+        with self.asking():
             return bool(self._client.has_collection(self.name))
 
     def drop(self) -> None:
-        with self._asking():
+        with self.asking():
             self._client.drop_collection(self.name)
 
     def make(self, layout: Layout) -> None:
         types = self._types
-        with self._asking():
+        with self.asking():
             schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
             kind = types.VARCHAR if layout.text_ids else types.INT64
             schema.add_field("id", kind, is_primary=True, max_length=_MOST_TEXT)
@@ -189,7 +187,7 @@ class Milvus(Database):
 
     def open(self, layout: Layout) -> None:
         self.layout = layout
-        with self._asking():
+        with self.asking():
             state = self._client.get_load_state(self.name)["state"]
             if state.name == "Loaded" and self._client.list_indexes(self.name):
                 return
@@ -214,11 +212,11 @@ class Milvus(Database):
             row["id"] = _id(row["id"])
             if not self.layout.code_bytes:
                 row["vector"] = b"\0"
-        with self._asking():
+        with self.asking():
             self._client.insert(self.name, made, **_RETRIES)
 
     def finish(self) -> None:
-        with self._asking():
+        with self.asking():
             self._client.flush(self.name)
 
     def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
@@ -230,7 +228,7 @@ class Milvus(Database):
             data = [query.tobytes() for query in queries]
         elif self.layout.metric == "ip":
             sign = 1.0
-        with self._asking():
+        with self.asking():
             answers = self._client.search(
                 self.name,
                 data=data,
@@ -251,7 +249,7 @@ class Milvus(Database):
         return list(map(unquote, ids)) if self.layout.text_ids else ids
 
     def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:
-        with self._asking():
+        with self.asking():
             rows = self._client.query(
                 self.name,
                 filter=where,
@@ -269,11 +267,11 @@ class Milvus(Database):
         return self.layout.table(columns)
 
     def delete(self, where: str) -> None:
-        with self._asking():
+        with self.asking():
             self._client.delete(self.name, filter=where, **_RETRIES)
 
     def count(self, where: str | None = None) -> int:
-        with self._asking():
+        with self.asking():
             rows = self._client.query(
                 self.name, filter=where or "", output_fields=["count(*)"], **_RETRIES
             )

@@ -16,18 +16,18 @@ import re
 import secrets
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Singles, Table
-from dpindex.base.errors import DamagedError, InputError, import_extra, one_line
+from dpindex.base.arrays import AnyArray, Table
+from dpindex.base.errors import DamagedError, InputError, import_extra
 from dpindex.base.files import sync_folder
 from dpindex.base.tables import arrow
-from dpindex.integrations.database import Database, Layout, Neighbours
+from dpindex.integrations.database import Database, Layout, SqlDatabase
 
 __all__ = ["Parquet"]
 
@@ -45,12 +45,12 @@ _UNSIGNED = b"0" * 64
 _SIGNATURE = re.compile(rb"dpindex\.sha256..([0-9a-f]{64})", re.DOTALL)
 """The hash in a footer: between a key and its value are the two bytes of a field and a length."""
 _SCORES = {
-    "ip": "array_inner_product(vector::double[{0}], $1::double[{0}])",
-    "l2": "-(array_distance(vector::double[{0}], $1::double[{0}]) ** 2)",
+    "ip": "array_inner_product({})",
+    "l2": "-(array_distance({}) ** 2)",
 }
 
 
-class Parquet(Database):
+class Parquet(SqlDatabase):
     """A Parquet table. A collection that has a name of its own is a file within the folder."""
 
     title = "DuckDB"
@@ -69,13 +69,13 @@ class Parquet(Database):
     def __init__(self, address: str, name: str) -> None:
         super().__init__(address, name)
         self._parts: dict[str, str] = {}
-        self._counts: dict[int, int] = {}
+        self._counts: Mapping[int, int] = {}
         self._footers: dict[str, tuple[Any, ...]] = {}
         duckdb = import_extra("duckdb", "Parquet tables are asked through duckdb", "duckdb")
         system = import_extra("pyarrow.fs", "Parquet tables need pyarrow", "duckdb")
         self._pq = import_extra("pyarrow.parquet", "", "duckdb")
-        self._error = (duckdb.Error, arrow().ArrowException, OSError)
-        with self._asking():
+        self.errors = (duckdb.Error, arrow().ArrowException, OSError)
+        with self.asking():
             if "://" in address:
                 self._system, path = system.FileSystem.from_uri(address)
             else:
@@ -101,13 +101,6 @@ class Parquet(Database):
                 }
             )
 
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        try:
-            yield
-        except self._error as error:
-            raise InputError(f"{self.place}: DuckDB refuses this ({one_line(error)}).") from None
-
     def literal(self, value: Any, kind: Any, name: str) -> str:
         if kind is not None and getattr(kind, "tz", None) is not None:
             return super().literal(value, kind, name).replace(" as timestamp)", " as timestamptz)")
@@ -130,27 +123,27 @@ class Parquet(Database):
     def _table(self) -> str:
         return self.column(self.name)
 
-    def _run(self, command: str, *values: Any, **tables: Any) -> Any:
+    def _run(self, command: str, **tables: Any) -> Any:
         """Run a command over tables by their names; of a question return the answer's relation."""
         cursor = self._connection.cursor()
         for name, table in tables.items():
             cursor.register(name, table)
         if command.startswith(("from ", "select ")):
-            return cursor.sql(command, params=list(values) or None)
+            return cursor.sql(command)
         return cursor.execute(command)
 
-    def _over(self, paths: Sequence[str], command: str, *values: Any) -> Any:
-        """Ask of the rows of files, which a command calls {rows}."""
+    def _over(self, paths: Sequence[str], columns: str, clauses: str) -> Any:
+        """Select from the rows of files."""
         if self.files is None:  # DuckDB would download what it reads stores with
             dataset = import_extra("pyarrow.dataset", "", "duckdb")
             rows = dataset.dataset([*paths], filesystem=self._system)
-            return self._run(command.replace("{rows}", "files", 1), *values, files=rows)
+            return self._run(f"select {columns} from files {clauses}", files=rows)
         plain = [re.sub(r"([*?\[])", r"[\1]", path) for path in paths]
         listed = ", ".join(self.literal(path, None, "") for path in plain)
-        return self._run(command.replace("{rows}", f"read_parquet([{listed}])", 1), *values)
+        return self._run(f"select {columns} from read_parquet([{listed}]) {clauses}")
 
     def exists(self) -> bool:
-        with self._asking():
+        with self.asking():
             if self.described is not None and not self.is_staged:
                 self.is_staged = self.described.verify()
                 return self.is_staged
@@ -223,7 +216,7 @@ class Parquet(Database):
             return facts, file.read(size)
 
     def drop(self) -> None:
-        with self._asking():
+        with self.asking():
             self._run(f"drop table if exists {self._table}")
             self.is_staged = False
             if self.described is None:
@@ -238,7 +231,7 @@ class Parquet(Database):
         for field in layout.fields:
             if arrow().types.is_float16(field.type):  # DuckDB reads no table that has one
                 raise _not_kept(field)
-        with self._asking():
+        with self.asking():
             made = f"create table {self._table} as select * from rows"
             self._run(made, rows=schema.empty_table())
             self.is_staged = True
@@ -251,7 +244,7 @@ class Parquet(Database):
         self.layout = layout
 
     def insert(self, rows: Table) -> None:
-        with self._asking():
+        with self.asking():
             if self.described is not None or self.is_staged:
                 self._run(f"insert into {self._table} select * from rows", rows=rows)
                 return
@@ -267,7 +260,7 @@ class Parquet(Database):
     def finish(self) -> None:
         """Publish the rows that are staged with their documents, once these are finished."""
         if self.described is not None and self.described.is_staged:
-            with self._asking():
+            with self.asking():
                 self.described.publish(self._run(f"from {self._table}").to_arrow_table())
 
     def publish(self, documents: Table) -> None:
@@ -287,7 +280,7 @@ class Parquet(Database):
         self.is_staged = False
 
     def _rows_of(self, path: str, where: str = "true") -> Iterator[Table]:
-        return self._groups(self._over([path], f"from {{rows}} where {where}"))
+        return self._groups(self._over([path], "*", f"where {where}"))
 
     def _groups(self, answer: Any) -> Iterator[Table]:
         """The rows of an answer, one group at a time."""
@@ -376,39 +369,24 @@ class Parquet(Database):
     def _files(self) -> list[str]:
         return [f"{self._path}/{name}" for name in self._parts] or [self._head]
 
-    def _asked(self, command: str, *values: Any) -> Any:
-        """Ask of the rows, which a command calls {rows}, in the state of now."""
-        with self._asking():
+    def answer(self, columns: str, clauses: str) -> Mapping[str, Any]:
+        with self.asking():
             if self.is_staged:
-                answer = self._run(command.replace("{rows}", self._table, 1), *values)
+                rows = self._run(f"select {columns} from {self._table} {clauses}")
             else:
                 self.verify()
-                answer = self._over(self._files(), command, *values)
-            return answer.to_arrow_table()
+                rows = self._over(self._files(), columns, clauses)
+            table = rows.to_arrow_table()
+        return dict(zip(table.column_names, table.columns, strict=True))
 
-    def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
-        found = []
-        for query in queries:
-            score = _SCORES[self.layout.metric].format(self.layout.vector_width)
-            value: Any = query.tolist()
-            if query.dtype == np.uint8:
-                score = "-bit_count(xor(code::bit, $1::blob::bit))"
-                value = query.tobytes()
-            rows = self._asked(
-                f"select id, {score} as score from {{rows}} where {where or 'true'} "
-                f"order by score desc, id limit {count}",
-                value,
-            )
-            scores = rows["score"].to_numpy().astype(np.float64)
-            found.append((self.layout.id_array(rows["id"].to_numpy()), scores))
-        return found
-
-    def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:
-        names = ["id", "code", *payload]
-        listed = ", ".join(map(self.column, names))
-        rows = self._asked(f"select {listed} from {{rows}} where {where} limit {count}")
-        fields = [self.layout.columns.field(name) for name in names]
-        return rows.cast(arrow().schema(fields))
+    def score(self, query: AnyArray) -> str:
+        if query.dtype == np.uint8:
+            digits = "".join(f"\\x{byte:02X}" for byte in query.tolist())
+            return f"-bit_count(xor(code::bit, '{digits}'::blob::bit))"
+        # With an exponent a number is a double, and loses nothing.
+        numbers = ", ".join(f"{number:.17e}" for number in query.tolist())
+        kind = f"double[{self.layout.vector_width}]"
+        return _SCORES[self.layout.metric].format(f"vector::{kind}, [{numbers}]::{kind}")
 
     def ids_of_codes(self, codes: Sequence[int], where: str | None, count: int) -> list[AnyArray]:
         if where is not None or self.is_staged:
@@ -416,7 +394,7 @@ class Parquet(Database):
         wanted = np.sort(codes)
         ids = []
         symbols = []
-        with self._asking():
+        with self.asking():
             self.verify()
             for path in self._files():
                 footer, first, last, rows = self._footer(path)
@@ -452,14 +430,14 @@ class Parquet(Database):
         return self._footers[path]
 
     def delete(self, where: str) -> None:
-        with self._asking():
+        with self.asking():
             if self.is_staged:
                 self._run(f"delete from {self._table} where {where}")
                 return
             self.verify()
             parts = {}
             for path in self._files():
-                counted = self._over([path], f"select count(*) from {{rows}} where {where}")
+                counted = self._over([path], "count(*)", f"where {where}")
                 name = os.path.basename(path)
                 digest = self._parts.get(name, "")
                 if counted.fetchall()[0][0]:
@@ -473,16 +451,11 @@ class Parquet(Database):
             if self._is_folder:
                 self._name_parts(parts)
 
-    def count(self, where: str | None = None) -> int:
-        rows = self._asked(f"select count(*) as n from {{rows}} where {where or 'true'}")
-        return int(rows["n"][0].as_py())
-
     def code_counts(self) -> Mapping[int, int]:
-        with self._asking():
+        with self.asking():
             self.verify()
         if self.is_staged or not self._counts:
-            rows = self._asked("select code, count(*) as n from {rows} group by code")
-            self._counts = dict(zip(rows["code"].to_pylist(), rows["n"].to_pylist(), strict=True))
+            self._counts = super().code_counts()
         return self._counts
 
     def close(self) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, Table
+from dpindex.base.arrays import AnyArray, Bytes, Singles, Table
 from dpindex.base.errors import BusyError, InputError, StorageError, import_extra, one_line
 from dpindex.base.tables import arrow
-from dpindex.integrations.database import Database, Layout, Neighbours, json_texts
+from dpindex.integrations.database import Layout, Neighbours, SqlDatabase, json_texts
 
 __all__ = ["Postgres"]
 
@@ -40,7 +40,7 @@ _NEEDS_PGVECTOR = (
 )
 
 
-class Postgres(Database):
+class Postgres(SqlDatabase):
     """A table of PostgreSQL 14 or later.
 
     Symbols are an integer column with an index. Other codes are a column of bits, so that
@@ -56,31 +56,25 @@ class Postgres(Database):
         if re.search("//[^/@]*:[^/@]+@|password=[^&]", address):
             raise InputError("an address holds no password; give it as PGPASSWORD or in ~/.pgpass.")
         self._psycopg = import_extra("psycopg", "PostgreSQL needs psycopg", "postgres")
-        with self._asking():
+        self.errors = (self._psycopg.Error, ValueError, OverflowError)
+        with self.asking():
             self._connection = self._psycopg.connect(address, autocommit=True)
 
     @property
     def _table(self) -> str:
         return self.column(self.name)
 
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        try:
-            yield
-        except self._psycopg.errors.UniqueViolation:
-            raise InputError(
+    def refusal(self, error: object) -> InputError:
+        errors = self._psycopg.errors
+        if isinstance(error, errors.UniqueViolation):
+            return InputError(
                 f"{self.place}: another writer has added one of these ids; ids must be unique."
-            ) from None
-        except self._psycopg.OperationalError as error:
-            raise StorageError(
+            )
+        if isinstance(error, errors.OperationalError):
+            return StorageError(
                 f"{self.place}: PostgreSQL cannot be reached, or has no room ({one_line(error)})."
-            ) from None
-        except (self._psycopg.Error, ValueError, OverflowError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(
-                f"{self.place}: PostgreSQL refuses this ({one_line(error)})."
-            ) from None
+            )
+        return super().refusal(error)
 
     def literal(self, value: Any, kind: Any, name: str) -> str:
         if isinstance(value, str):
@@ -93,13 +87,13 @@ class Postgres(Database):
         return self._connection.execute(command, values or None)
 
     def exists(self) -> bool:
-        with self._asking():
+        with self.asking():
             answer = self._run("select to_regclass(%s) is not null", self._table)
             (found,) = answer.fetchone()
         return bool(found)
 
     def drop(self) -> None:
-        with self._asking():
+        with self.asking():
             self._run(f"drop table if exists {self._table}")
 
     def make(self, layout: Layout) -> None:
@@ -110,7 +104,7 @@ class Postgres(Database):
             except self._psycopg.Error:
                 raise InputError(f"{self.place}: {_NEEDS_PGVECTOR}") from None
         declarations = ", ".join(f"{self.column(name)} {kind}" for name, kind in columns.items())
-        with self._asking(), self._connection.transaction():
+        with self.asking(), self._connection.transaction():
             self._run(f"create table {self._table} ({declarations}, primary key (id))")
             if not layout.code_bytes:
                 self._run(f"create index on {self._table} (code)")
@@ -127,10 +121,12 @@ class Postgres(Database):
 
     def has_graphs(self) -> bool:
         """Whether the extension of the database has graphs that go on past deleted rows."""
-        return bool(self._rows(_HAS_GRAPHS)[0][0])
+        with self.asking():
+            (found,) = self._run(_HAS_GRAPHS).fetchone()
+        return bool(found)
 
     def make_graph(self) -> None:
-        with self._asking():
+        with self.asking():
             self._run(f"create index on {self._table} using hnsw (code bit_hamming_ops)")
 
     def _columns(self, layout: Layout) -> dict[str, str]:
@@ -167,7 +163,7 @@ class Postgres(Database):
             raise InputError(f"{self.place}: {_NEEDS_PGVECTOR}")
 
     def has_vectors(self) -> bool:
-        with self._asking():
+        with self.asking():
             (found,) = self._run("select to_regtype('vector') is not null").fetchone()
         return bool(found)
 
@@ -175,7 +171,7 @@ class Postgres(Database):
         columns = ", ".join(map(self.column, self._columns(self.layout)))
         command = f"copy {self._table} ({columns}) from stdin"
         with (
-            self._asking(),
+            self.asking(),
             self._connection.transaction(),
             self._connection.cursor().copy(command) as copy,
         ):
@@ -198,74 +194,49 @@ class Postgres(Database):
                 yield column.to_pylist()
 
     def finish(self) -> None:
-        with self._asking():
+        with self.asking():
             self._run(f"analyze {self._table}")
 
     def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
-        among = f"where {where or 'true'}"
         effort = max(self.effort, 2 * count)
         by_graph = queries.dtype == np.uint8 and self.effort and not where
         if by_graph and effort <= _MOST_EFFORT:
             return self._near(queries, count, effort)
-        found = []
-        for query in queries:
-            score = self._score(query)
-            rows = self._rows(
-                f"select id, {score} as score from {self._table} {among} "
-                f"order by score desc, id limit {count}"
-            )
-            found.append(self._hits(rows))
-        return found
+        return super().search(queries, count, where)
 
     def _near(self, queries: Bytes | Singles, count: int, effort: int) -> Neighbours:
         """What a search of ``effort`` nodes of the graph finds; it goes on past deleted rows."""
-        with self._asking(), self._connection.transaction():
+        found = []
+        with self.asking(), self._connection.transaction():
             self._run(f"set local hnsw.ef_search = {effort}")
             self._run("set local hnsw.iterative_scan = strict_order")
             self._run("set local enable_seqscan = off")  # the recall that is stated is the graph's
-            found = []
             for query in queries:
                 distance = f"code <~> X'{query.tobytes().hex()}'"
-                near = f"select id, -({distance}) from {self._table} order by {distance}"
-                found.append(self._hits(self._rows(f"{near} limit {count}")))
+                found.append(self.found(f"-({distance})", f"order by {distance} limit {count}"))
         return found
 
-    def _hits(self, rows: list[tuple[Any, ...]]) -> tuple[AnyArray, Doubles]:
-        ids = self.layout.id_array([id for id, _ in rows])
-        return ids, np.array([score for _, score in rows], np.float64)
-
-    def _score(self, query: AnyArray) -> str:
-        """The score of a row for one query, in SQL."""
+    def score(self, query: AnyArray) -> str:
         if query.dtype == np.uint8:
             return f"-bit_count(code # X'{query.tobytes().hex()}')"
-        return _SCORES[self.layout.metric].format(f"'{_vector(query)}'::vector")
+        return _SCORES[self.layout.metric].format(f"'{query.astype(float).tolist()}'::vector")
 
-    def _rows(self, command: str) -> list[tuple[Any, ...]]:
-        with self._asking():
-            return list(self._run(command))
-
-    def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:
-        names = ["id", "code", *payload]
-        listed = ", ".join(map(self.column, names))
-        rows = self._rows(f"select {listed} from {self._table} where {where} limit {count}")
-        columns = {}
-        for place, name in enumerate(names):
-            columns[name] = [row[place] for row in rows]
-        if width := self.layout.code_bytes:
-            numbers = [int(bits, 2) for bits in columns["code"]]
-            columns["code"] = [number.to_bytes(width, "big") for number in numbers]
-        return self.layout.table(columns)
+    def answer(self, columns: str, clauses: str) -> Mapping[str, Any]:
+        with self.asking():
+            cursor = self._run(f"select {columns} from {self._table} {clauses}")
+            rows = cursor.fetchall()
+        found: dict[str, list[Any]] = {}
+        for place, column in enumerate(cursor.description):
+            found[column.name] = [row[place] for row in rows]
+        if "code" in found and self.layout.code_bytes:
+            numbers = [int(bits, 2) for bits in found["code"]]
+            width = self.layout.code_bytes
+            found["code"] = [number.to_bytes(width, "big") for number in numbers]
+        return found
 
     def delete(self, where: str) -> None:
-        with self._asking():
+        with self.asking():
             self._run(f"delete from {self._table} where {where}")
-
-    def count(self, where: str | None = None) -> int:
-        among = f"where {where or 'true'}"
-        return int(self._rows(f"select count(*) from {self._table} {among}")[0][0])
-
-    def code_counts(self) -> Mapping[int, int]:
-        return dict(self._rows(f"select code, count(*) from {self._table} group by code"))
 
     @contextmanager
     def lease(self) -> Iterator[Path | None]:
@@ -273,7 +244,7 @@ class Postgres(Database):
 
         A lost connection is not opened again, so nothing is accepted once the lock is lost.
         """
-        with self._asking():
+        with self.asking():
             answer = self._run(_LEASE.format("pg_try_advisory_lock"), self._table).fetchone()
         if answer is None:
             raise InputError(f"{self.place}: the table is missing; publish the index anew.")
@@ -283,12 +254,8 @@ class Postgres(Database):
             yield None
         finally:
             if not self._connection.closed:
-                with self._asking():
+                with self.asking():
                     self._run(_LEASE.format("pg_advisory_unlock"), self._table)
 
     def close(self) -> None:
         self._connection.close()
-
-
-def _vector(numbers: AnyArray) -> str:
-    return str(numbers.astype(float).tolist())

@@ -388,6 +388,10 @@ class Ids:
         They are new, unless ``replace`` allows ids that are there already.
         """
         if ids is None:
+            if replace:
+                raise InputError(
+                    "what is replaced is named by id; give every vector an id.", field="ids"
+                )
             return self._next_numbers(count)
         refuse_unordered(ids)
         array = id_array(ids)

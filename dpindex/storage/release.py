@@ -674,7 +674,7 @@ class ReleaseRun(Generic[Published]):
         if ledger is not None and target.path is not None:
             ledger.refuse_inside(target.path)
         shards = _shards(self.dataset, target.segment_rows(self.dataset))
-        with naming(self.dataset.name):
+        with naming(f"the ids of {self.dataset.name}"):
             ids = _unique_ids(shards)
         journal = target.journal()
         with journal.held():

@@ -272,7 +272,12 @@ def test_only_rows_of_candidates_are_read(monkeypatch):
             read.update(np.atleast_1d(rows).tolist())
             return np.asarray(self)[rows]
 
-    monkeypatch.setattr(row_reader, "as_table", lambda vectors: vectors.view(Watched))
+    def watched(*terms):
+        for stretch in row_reader.stretches(*terms):
+            assert np.shares_memory(stretch.vectors, X)  # nothing was copied
+            yield stretch._replace(vectors=stretch.vectors.view(Watched))
+
+    monkeypatch.setattr("dpindex.index.originals.stretches", watched)
     originals = dpi.Originals(X)
     index = _index()
     index.search(Q, K, candidates=20, rerank=originals)
