@@ -19,6 +19,7 @@ from dpindex.cli import shared as o
 from dpindex.data import open_vectors, read_ids
 from dpindex.data.source import split_key
 from dpindex.data.stores import is_url
+from dpindex.integrations import COLLECTION, is_published, open
 from dpindex.mechanism.codes import read_codes
 
 if TYPE_CHECKING:  # help loads no noise laws
@@ -69,7 +70,7 @@ def query(
         Literal["duckdb", "spark", "postgresql"] | None,
         "Print the statement that finds the candidates of one query in a table of symbols.",
     ] = None,
-    collection: o.Collection = "dpindex",
+    collection: o.Collection = COLLECTION,
     as_json: o.AsJson = False,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
@@ -87,8 +88,6 @@ def query(
 
     $ dpindex query my-index queries.npy -k 10 --rerank vectors.npy --candidates 1000
     """
-    from dpindex.integrations import open
-
     opened: Any = open(index, collection)
     if not hasattr(opened, "payload_columns"):
         raise InputError(f"{index} is a collector: it is asked in Python, with dpindex.open.")
@@ -245,7 +244,7 @@ def publish(
             "a folder of LanceDB, .lance, or a Parquet file or folder of them, .parquet, .parquet/."
         ),
     ],
-    collection: o.Collection = "dpindex",
+    collection: o.Collection = COLLECTION,
     private_only: Annotated[
         bool, "Signs for private queries only, in a 33rd of the space."
     ] = False,
@@ -293,7 +292,7 @@ def info(
         "Print the facts that reviewers ask for, as Markdown.",
     ] = False,
     index_recall: Annotated[bool, "Measure the recall of the index type; reads all codes."] = False,
-    collection: o.Collection = "dpindex",
+    collection: o.Collection = COLLECTION,
 ) -> None:
     """Say what an index protects, and what it does not.
 
@@ -301,7 +300,6 @@ def info(
 
     $ dpindex info my-index --statement
     """
-    from dpindex.integrations import is_published
     from dpindex.mechanism.promises import exposure_line, information_lines, max_linkage_rate
     from dpindex.storage.directory import fetched
     from dpindex.storage.statement import (
@@ -332,8 +330,6 @@ def info(
     facts = about.to_dict()
     facts["max_linkage_rate"] = max_linkage_rate(spec, about.count)
     if index_recall:
-        from dpindex.integrations import open
-
         opened: Any = open(index, collection)
         facts["index_recall"] = opened.index_recall
     if as_json:
@@ -443,7 +439,7 @@ def serve(
         'Lines "submit TOKEN", "search TOKEN", "rerank TOKEN"; chmod 600.',
     ] = None,
     open_to_all: Annotated[bool, "Let all on this machine submit and search."] = False,
-    collection: o.Collection = "dpindex",
+    collection: o.Collection = COLLECTION,
     host: Annotated[str, "Address; beyond this machine put TLS before it."] = ("127.0.0.1"),
     port: Annotated[int, "Port; 0 takes a free one."] = 8000,
     exact_queries: Annotated[

@@ -7,6 +7,7 @@ stated.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from functools import cached_property
@@ -53,6 +54,17 @@ def learned(
     return found
 
 
+_LEARNING = threading.RLock()
+"""Held by whoever learns, so that the searches of one collection wait and do not learn it again."""
+
+if hasattr(os, "register_at_fork"):  # a child has no thread that could let go of it
+    os.register_at_fork(
+        before=_LEARNING.acquire,
+        after_in_parent=_LEARNING.release,
+        after_in_child=_LEARNING.release,
+    )
+
+
 class Learned:
     """The calibration of a collection's codes, which is learned when it is first read.
 
@@ -81,7 +93,6 @@ class Learned:
         self.changes = changes
         self._decoder = decoder
         self._learn = learn
-        self._lock = threading.Lock()
 
     def serves(self, changes: int) -> bool:
         """Return whether it still holds after ``changes`` rows were added or removed in all.
@@ -94,7 +105,7 @@ class Learned:
     @property
     def calibration(self) -> SimilarityCalibration | None:
         """What was learned, now if nobody asked before; None where nothing can be learned."""
-        with self._lock:
+        with _LEARNING:
             found = self._learn()
             self._learn = lambda: found  # lets go of the codes; Ctrl-C leaves all to the next
             return found

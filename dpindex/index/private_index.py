@@ -450,7 +450,7 @@ class PrivateIndex(Searchable):
             grown = self._store.grown(codes, ids, payload, replace=upsert)
             if terms.ledger is not None:
                 self._history = self._known().with_ledger(terms.ledger)
-            self._write(last.directory.path, grown, self._learned_from(grown), token)
+            self._write(last.directory.path, grown, token)
 
         target = GrownIndex(last.directory.path, self.spec, upsert, append)
         with last.directory.held():
@@ -461,13 +461,10 @@ class PrivateIndex(Searchable):
         self,
         path: Path,
         store: CodeStore,
-        learned: Learned,
         token: str = "",
     ) -> None:
-        """Write the index with the rows of ``store``, and what was learned of them.
-
-        Both are its own from then on.
-        """
+        """Write the index with the rows of ``store``, which are its own from then on."""
+        learned = self._known_now(store)
 
         def remember(checkpoint: Checkpoint) -> None:
             self._store = store
@@ -553,7 +550,7 @@ class PrivateIndex(Searchable):
             self._denoiser = denoiser
             self._decoder = decoder
             self._ranking = ranking
-            self._learned = self._learned_later(self._store)
+            self._learned = self._to_learn(self._store)
 
     @contextmanager
     def _selected(self, filter_: Filter) -> Iterator[Ready]:
@@ -610,7 +607,7 @@ class PrivateIndex(Searchable):
     @property
     def calibration(self) -> SimilarityCalibration | None:
         """What :meth:`calibrate` learns, or None; learned now if nobody asked before."""
-        return self._learned_of(None).calibration
+        return self._known_of(None).calibration
 
     def calibrate(self) -> SimilarityCalibration | None:
         """Learn from the private codes what the cosines of hits need to be right on average.
@@ -636,22 +633,23 @@ class PrivateIndex(Searchable):
         """
         with self._writing:
             with self._choosing:
-                self._learned = self._learned_later(self._store)
+                self._learned = self._to_learn(self._store)
             return self._learned.calibration
 
-    def _learned_of(self, selection: Ready | None) -> Learned:
+    def _known_of(self, selection: Ready | None) -> Learned:
         store = self._store if selection is None else selection.store
         with self._choosing:
-            self._learned = self._learned_from(store)
+            self._learned = self._known_now(store)
             return self._learned
 
-    def _learned_from(self, store: CodeStore) -> Learned:
-        """Return what is known of the codes of a store, unless too many of its rows changed."""
+    def _known_now(self, store: CodeStore) -> Learned:
+        """What was learned before, or to be learned if too many rows of a store changed since."""
         if self._learned.serves(store.changes):
             return self._learned
-        return self._learned_later(store)
+        return self._to_learn(store)
 
-    def _learned_later(self, store: CodeStore) -> Learned:
+    def _to_learn(self, store: CodeStore) -> Learned:
+        """What will be learned of the codes of a store, when it is first read."""
         rows = len(store)
         learn = partial(learned, self._decoder, store.take, rows)
         return Learned(self._decoder, rows, learn, store.changes)
@@ -663,7 +661,7 @@ class PrivateIndex(Searchable):
         filter_: Filter,
     ) -> list[Hits]:
         store = self._rows_of_now()
-        learned = self._learned_of(Ready(store, self._ranking))
+        learned = self._known_of(Ready(store, self._ranking))
         if learned.posterior is None and self._decoder.stated_by is not None:
             raise InputError(learned.unstated)
         rows = np.arange(len(store))
@@ -700,7 +698,7 @@ class PrivateIndex(Searchable):
             raise InputError(f"an index is saved to a folder; {os.fspath(path)} is not one.")
 
         with self._writing:
-            self._write(Path(path), self._store, self._learned_of(None))
+            self._write(Path(path), self._store)
 
     @classmethod
     def open(cls, path: AnyPath) -> PrivateIndex:

@@ -123,7 +123,7 @@ class Searchable(ABC):
     @property
     def unstated(self) -> str:
         """Why hits state no similarity, and what helps; empty if they do."""
-        return self._learned_of(None).unstated
+        return self._known_of(None).unstated
 
     def _state_by(
         self, calibration: SimilarityCalibration | None, rows: int, changes: int = 0
@@ -132,8 +132,8 @@ class Searchable(ABC):
         self._learned = Learned(self._decoder, rows, lambda: calibration, changes)
         self._learned.posterior  # noqa: B018
 
-    def _learned_of(self, selection: Any) -> Learned:
-        """Return what is known of the rows among which a search selects, or of all."""
+    def _known_of(self, selection: Any) -> Learned:
+        """Return what is known of the codes among which a search selects, or of all."""
         return self._learned
 
     def search(
@@ -423,7 +423,7 @@ class Searchable(ABC):
         codes, payload = self._codes_of(found, selection)
         width = found.ids.shape[1]
         estimated = partial(self._estimated, queries, width, codes)
-        learned = self._learned_of(selection)  # now: the index may change before hits are read
+        learned = self._known_of(selection)  # now: the index may change before hits are read
 
         def posterior() -> Estimate | None:
             estimator = learned.posterior

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from dpindex.integrations.published import PublishedIndex
 
 
-_DEFAULT = "dpindex"
+COLLECTION = "dpindex"
+"""The name of a collection where none is given."""
 
 
-def open(place: AnyPath, collection: str = _DEFAULT) -> PrivateIndex | PublishedIndex | Client:
+def open(place: AnyPath, collection: str = COLLECTION) -> PrivateIndex | PublishedIndex | Client:
     """Open an index: in a folder, an object store or a vector database, or behind a collector.
 
     Parameters
@@ -86,5 +87,5 @@ def is_published(place: AnyPath, collection: str) -> bool:
 
 
 def _refuse_name(place: AnyPath, collection: str) -> None:
-    if collection != _DEFAULT:
+    if collection != COLLECTION:
         raise InputError(f"{place} is one index, without collections.", field="collection")

@@ -27,6 +27,7 @@ from dpindex.base.arrays import AnyArray, Table
 from dpindex.base.errors import DamagedError, InputError, import_extra
 from dpindex.base.files import sync_folder
 from dpindex.base.tables import arrow
+from dpindex.integrations import COLLECTION
 from dpindex.integrations.database import Database, Layout, SqlDatabase
 
 __all__ = ["Parquet"]
@@ -85,7 +86,7 @@ class Parquet(SqlDatabase):
                 self.files = place = path.rstrip("/")
             self._scratch = f"{place}.{secrets.token_hex(4)}.tmp"
             self._path = path.rstrip("/")
-            if name != "dpindex":
+            if name != COLLECTION:
                 if self._kind() == system.FileType.File:
                     raise InputError(
                         f"{address} is a file, which has one collection; name another file, or "

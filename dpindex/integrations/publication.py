@@ -41,6 +41,7 @@ from dpindex.decode.denoiser import Denoiser, denoiser_from_bytes, denoiser_to_b
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.sign_agreement import unlike_signs
 from dpindex.index.private_index import PrivateIndex
+from dpindex.integrations import COLLECTION
 from dpindex.integrations.database import Database, Layout, code_bytes, open_database
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
@@ -404,7 +405,7 @@ def _schema_from(data: bytes) -> Any:
 def publish(
     index: PrivateIndex,
     uri: AnyPath,
-    collection: str = "dpindex",
+    collection: str = COLLECTION,
     *,
     exact_queries: bool = True,
     graph: bool = False,
@@ -477,12 +478,12 @@ def table_at(location: AnyPath, dataset: Dataset) -> Callable[[Path], None] | No
     part = dataset.parts[0]
     payload = Payload().checked(part.payload(), part.rows)
     schema = None if payload is None else payload.schema
-    with closing(open_database(text, "dpindex", new=True)) as database:
+    with closing(open_database(text, COLLECTION, new=True)) as database:
         database.create(Layout(False, 0, 0, "ip", schema))
 
     def publish_once(folder: Path) -> None:
         index = PrivateIndex.open(folder)
-        with closing(open_database(text, "dpindex", new=True)) as database:
+        with closing(open_database(text, COLLECTION, new=True)) as database:
             documents = Documents(database)
             if documents.open():
                 whole = Publication.of(index, index.codes, index.ids, True).to_bytes()

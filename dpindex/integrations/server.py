@@ -28,7 +28,7 @@ from dpindex.base.errors import BusyError, InputError, import_extra
 from dpindex.base.files import AnyPath, holding_folder, state_folder
 from dpindex.index.originals import Originals
 from dpindex.index.private_index import PrivateIndex
-from dpindex.integrations import is_published
+from dpindex.integrations import COLLECTION, is_published
 from dpindex.integrations.accepted import Acceptance, Submission
 from dpindex.integrations.collector import Collector, UnavailableError
 from dpindex.integrations.published import PublishedIndex, open_published
@@ -65,7 +65,7 @@ _OUTCOMES: dict[Acceptance, tuple[int, str]] = {
 def serve(
     index: AnyPath,
     *,
-    collection: str = "dpindex",
+    collection: str = COLLECTION,
     address: tuple[str, int] = ("127.0.0.1", 8000),
     tokens: r.Tokens | None,
     exact_queries: bool = False,

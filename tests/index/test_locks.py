@@ -1,5 +1,6 @@
 """Locks: searches together, in the order in which they came; and one writer of a directory."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ import pytest
 from helpers.refusals import refuses
 
 from dpindex.base.files import holding_lock
+from dpindex.decode.learning import Learned
 from dpindex.index.ranking import Door
 
 SOON = 600.0
@@ -150,3 +152,24 @@ def test_finding_11_a_system_without_fcntl_locks_or_refuses(tmp_path, monkeypatc
     monkeypatch.setitem(sys.modules, "msvcrt", None)
     with refuses("no file locks"), holding_lock(place, "it"):
         pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_that_is_forked_while_a_thread_learns_reads_what_was_learned():
+    began = threading.Event()
+    known = SimpleNamespace(rows=500)
+
+    def learn():
+        began.set()
+        threading.Event().wait(0.2)
+        return known
+
+    learned = Learned(SimpleNamespace(), 500, learn, 0)
+    thread = threading.Thread(target=lambda: learned.calibration)
+    thread.start()
+    assert began.wait(SOON)
+    child = os.fork()
+    if not child:
+        os._exit(0 if learned.calibration is known else 1)
+    thread.join(SOON)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
