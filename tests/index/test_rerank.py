@@ -273,9 +273,9 @@ def test_only_rows_of_candidates_are_read(monkeypatch):
             return np.asarray(self)[rows]
 
     def watched(*terms):
-        for stretch in row_reader.stretches(*terms):
-            assert np.shares_memory(stretch.vectors, X)  # nothing was copied
-            yield stretch._replace(vectors=stretch.vectors.view(Watched))
+        for first, stop, vectors in row_reader.stretches(*terms):
+            assert np.shares_memory(vectors, X)  # nothing was copied
+            yield row_reader.Stretch(first, stop, vectors.view(Watched))
 
     monkeypatch.setattr("dpindex.index.originals.stretches", watched)
     originals = dpi.Originals(X)
