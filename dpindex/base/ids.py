@@ -27,6 +27,9 @@ MAX_ID_LENGTH = 4096
 ID = "id"
 """The name of the ids among the columns of a payload."""
 
+COLLECTION = "dpindex"
+"""The name of a collection in a database, where none is given."""
+
 _MAX_INT64 = np.iinfo(np.int64).max
 _MAX_PADDED_BYTES = 1 << 30
 _MAX_PADDING = 16

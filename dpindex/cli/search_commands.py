@@ -14,12 +14,13 @@ import typer
 from dpindex.base.arrays import AnyArray
 from dpindex.base.checks import json_columns
 from dpindex.base.errors import InputError, naming
+from dpindex.base.ids import COLLECTION
 from dpindex.base.threads import limited_threads
 from dpindex.cli import shared as o
 from dpindex.data import open_vectors, read_ids
 from dpindex.data.source import split_key
 from dpindex.data.stores import is_url
-from dpindex.integrations import COLLECTION, is_published, open
+from dpindex.integrations import is_published, open
 from dpindex.mechanism.codes import read_codes
 
 if TYPE_CHECKING:  # help loads no noise laws

@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath
+from dpindex.base.ids import COLLECTION
 
 if TYPE_CHECKING:
     from dpindex.index.private_index import PrivateIndex
     from dpindex.integrations.client import Client
     from dpindex.integrations.published import PublishedIndex
-
-
-COLLECTION = "dpindex"
-"""The name of a collection where none is given."""
 
 
 def open(place: AnyPath, collection: str = COLLECTION) -> PrivateIndex | PublishedIndex | Client:

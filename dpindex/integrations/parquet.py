@@ -26,8 +26,8 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Table
 from dpindex.base.errors import DamagedError, InputError, import_extra
 from dpindex.base.files import sync_folder
+from dpindex.base.ids import COLLECTION
 from dpindex.base.tables import arrow
-from dpindex.integrations import COLLECTION
 from dpindex.integrations.database import Database, Layout, SqlDatabase
 
 __all__ = ["Parquet"]

@@ -32,6 +32,7 @@ from dpindex.base.arrays import (
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, naming, refuse_unprintable
 from dpindex.base.files import AnyPath, pack, unpack
+from dpindex.base.ids import COLLECTION
 from dpindex.base.tables import arrow
 from dpindex.data.dataset import Dataset
 from dpindex.data.stores import local_path
@@ -41,7 +42,6 @@ from dpindex.decode.denoiser import Denoiser, denoiser_from_bytes, denoiser_to_b
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.sign_agreement import unlike_signs
 from dpindex.index.private_index import PrivateIndex
-from dpindex.integrations import COLLECTION
 from dpindex.integrations.database import Database, Layout, code_bytes, open_database
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec

@@ -26,9 +26,10 @@ import dpindex.integrations.requests as r
 from dpindex.base.checks import json_columns
 from dpindex.base.errors import BusyError, InputError, import_extra
 from dpindex.base.files import AnyPath, holding_folder, state_folder
+from dpindex.base.ids import COLLECTION
 from dpindex.index.originals import Originals
 from dpindex.index.private_index import PrivateIndex
-from dpindex.integrations import COLLECTION, is_published
+from dpindex.integrations import is_published
 from dpindex.integrations.accepted import Acceptance, Submission
 from dpindex.integrations.collector import Collector, UnavailableError
 from dpindex.integrations.published import PublishedIndex, open_published
