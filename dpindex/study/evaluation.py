@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 from scipy import sparse
 
-from dpindex.base.arrays import of_norm_1, row_norms, stacked
+from dpindex.base.arrays import row_norms
 from dpindex.base.checks import whole_number
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError
@@ -121,7 +121,7 @@ def evaluate(
     list of Curve
         One for each kind of adjacency, in the order of the specs. Specs that protect whole records
         (``record()``, or ``l2(2)`` at norm 1) share one, for which all vectors are brought to norm
-        1; those that are not yet are held in memory.
+        1.
 
     Raises
     ------
@@ -174,8 +174,7 @@ def evaluate(
             _check_public_parts(group, sources[0])
         builds = _builds(curve, group, sources, runs, query_modes)
         tasks.append(_Task(curve, *sources, builds))
-    builds = [build for task in tasks for build in task.builds]
-    keys = {key for build in builds for key in build.keys.values()}
+    keys = {key for task in tasks for build in task.builds for key in build.keys.values()}
     workers = idle_cores()
     progress = progress or no_progress
     with kept_in(report, keys, replace=replace_report) as kept, limited_threads():
@@ -264,7 +263,7 @@ def _check_public_parts(specs: Sequence[Spec], base: VectorSource) -> None:
 
 
 def at_norm_1(source: VectorSource) -> VectorSource:
-    """Return the vectors at norm 1: the source itself if they are, or else in memory.
+    """Return the vectors at norm 1, made chunk by chunk: the source itself if they are.
 
     Raises InputError for a zero vector, which has no direction.
     """
@@ -276,18 +275,12 @@ def at_norm_1(source: VectorSource) -> VectorSource:
                 f"{source.name}: row {first + int(np.argmin(norms))} is the zero vector, which has "
                 f"no direction; leave it out, or leave the methods for whole records out."
             )
-        if np.abs(norms - 1.0).max() >= _SAME_NORM:
-            unchanged = False
+        unchanged &= bool(np.abs(norms - 1.0).max() < _SAME_NORM)
     if unchanged:
         return source
-
-    def directions(chunk: Any) -> Any:
-        if source.is_sparse:
-            return sparse.diags(1.0 / row_norms(chunk)) @ chunk
-        return of_norm_1(chunk)
-
-    vectors = stacked([directions(chunk) for _, chunk in source.chunks()])
-    return as_source(vectors, source.name)
+    return source.mapped(
+        lambda chunk: sparse.diags(1.0 / row_norms(chunk)) @ chunk, np.dtype(np.float64)
+    )
 
 
 def _builds(
@@ -346,7 +339,7 @@ def _measured(
     gallery = None
     if examples:
         levels = curve.candidates
-        gallery = Gallery(task.base, task.queries, truth, curve.metric, levels, examples)
+        gallery = Gallery(task.base, task.queries, curve.metric, levels, examples)
     known = frozenset(kept.lines)
 
     def measure(build: _Build) -> tuple[list[Run], ExampleBuild | None]:
@@ -356,9 +349,7 @@ def _measured(
             return [], None
         spec = replace(build.spec, seed=build.seed)
         trial = Trial(spec, task.base, **curve.trial)
-        measured = []
-        if not is_known:
-            measured = list(_runs(trial, curve, build, queries, truth))
+        measured = [] if is_known else list(_runs(trial, curve, build, queries, truth))
         if shown_in is None:
             return measured, None
         return measured, shown_in.of_build(trial, build.keys)

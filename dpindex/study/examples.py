@@ -28,7 +28,7 @@ from dpindex.base.errors import InputError
 from dpindex.base.files import read_file
 from dpindex.data import VectorSource, as_source, dense_rows
 from dpindex.data.source import check_columns, check_one_each
-from dpindex.decode.base import Metric, exact_similarities
+from dpindex.decode.base import Metric
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
@@ -39,7 +39,7 @@ from dpindex.study.reconstruction import (
     reconstructor_of,
 )
 from dpindex.study.trial import Trial, attacked_rows
-from dpindex.study.truth import GroundTruth, ground_truth
+from dpindex.study.truth import ground_truth
 
 ANSWERS = 10
 """Answers shown for each query."""
@@ -124,8 +124,6 @@ class Gallery:
     ----------
     base, queries : VectorSource
         The queries are held in memory.
-    truth : GroundTruth
-        Of all queries.
     metric : "cosine", "ip" or "l2"
         That answers are ordered by.
     levels : sequence of int
@@ -138,7 +136,6 @@ class Gallery:
         self,
         base: VectorSource,
         queries: VectorSource,
-        truth: GroundTruth,
         metric: Metric,
         levels: Sequence[int],
         count: int,
@@ -150,8 +147,9 @@ class Gallery:
         self._records: Rows = attacked[spaced(len(attacked), count)]
         self._vectors = (base, queries)
         self._queries = dense_rows(queries, self._rows)
-        self._truth = truth.of_queries(self._rows)
-        self._scores = _scores(base, self._queries, metric)
+        # Of all vectors, so that any answers can be put in order.
+        self._truth = ground_truth(base, self._queries, base.shape[0], metric)
+        self._places = np.argsort(self._truth.ids, axis=1)
 
     def of_build(self, trial: Trial, modes: Iterable[QueryMode]) -> ExampleBuild:
         """Return what searches of a build find, and what attacks on its codes give back."""
@@ -162,7 +160,7 @@ class Gallery:
             rows = trial.nearest(self._queries, self._levels[-1], mode)
             answers = [rows[:, :ANSWERS]]
             for level in self._levels[1:]:
-                answers.append(_ordered(rows[:, :level], self._scores))
+                answers.append(_ordered(rows[:, :level], self._places))
             found[mode] = np.stack(answers)
             true[mode] = np.stack([self._truth.relevant(answer, ANSWERS) for answer in answers])
         reconstructed = None
@@ -179,20 +177,9 @@ class Gallery:
         return Examples(self._rows, self._records, truth, tuple(builds), self._vectors)
 
 
-def _scores(base: VectorSource, queries: AnyArray, metric: Metric) -> Doubles:
-    """Return the similarity of each vector to each query, higher is nearer, shape (queries, n)."""
-    wide = queries.astype(np.float64)
-    parts = []
-    for _, chunk in base.chunks():
-        parts.append([exact_similarities(query, chunk, metric) for query in wide])
-    similarities = np.concatenate(parts, axis=1)
-    return -similarities if metric == "l2" else similarities
-
-
-def _ordered(rows: AnyArray, scores: Doubles) -> Rows:
+def _ordered(rows: AnyArray, places: Rows) -> Rows:
     """Return the first ten of each line of rows after their holder put them in order."""
-    own_scores = np.take_along_axis(scores, rows, axis=1)
-    order = np.argsort(-own_scores, axis=1, kind="stable")
+    order = np.argsort(np.take_along_axis(places, rows, axis=1), axis=1)
     return np.take_along_axis(rows, order[:, :ANSWERS], axis=1)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias, get_args
 
-import faiss
 import numpy as np
 import scipy.sparse
 
@@ -15,9 +14,11 @@ from dpindex.base.arrays import (
     Doubles,
     Rows,
     Singles,
+    best_of,
     nearest_items,
     row_blocks,
     row_norms,
+    unfilled,
 )
 from dpindex.base.errors import InputError
 from dpindex.data import VectorSource, as_source
@@ -90,10 +91,6 @@ class GroundTruth:
             np.put_along_axis(marks, ids, true[block], axis=1)
             relevant[block] = np.take_along_axis(marks, found[block], axis=1)
         return relevant
-
-    def of_queries(self, rows: Rows) -> GroundTruth:
-        """Return the true neighbours of some of the queries, given their ``rows``."""
-        return replace(self, ids=self.ids[rows], scores=self.scores[rows])
 
     def precision(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
         """Share of the first ``at`` found ids that are true neighbours, shape (nq,)."""
@@ -233,39 +230,28 @@ def _nearest(
     centre: Any,
 ) -> ScoredRows:
     """The ``count`` nearest rows of the base, less the centre, for every query."""
-    nearest_of = _nearest_sparse if base.is_sparse else _nearest_dense
+    nearest_of = _nearest_sparse if base.is_sparse else nearest_items
     blocks = [queries[rows] for rows in row_blocks(queries.shape[0], QUERY_ROWS)]
-    heaps = [faiss.ResultHeap(block.shape[0], count, keep_max=True) for block in blocks]
+    best = [unfilled(block.shape[0], 0, np.float32) for block in blocks]
     for first, chunk in base.chunks():
         vectors = _prepared(base, chunk, first, metric, base.is_sparse, centre)
         most = min(count, vectors.shape[0])
-        for heap, block in zip(heaps, blocks, strict=True):
-            scores, ids = nearest_of(block, vectors, most, metric)
-            heap.add_result(scores, ids + first)
-    for heap in heaps:
-        heap.finalize()
-    scores = np.concatenate([heap.D for heap in heaps])
-    ids = np.concatenate([heap.I for heap in heaps])
+        for place, block in enumerate(blocks):
+            scores, ids = nearest_of(block, vectors, most, by_distance=metric == "l2")
+            best[place] = best_of([best[place], (scores, ids + first)], count)
+    scores, ids = map(np.concatenate, zip(*best, strict=True))
     return scores, ids
-
-
-def _nearest_dense(
-    queries: Singles,
-    vectors: Singles,
-    count: int,
-    metric: Metric,
-) -> ScoredRows:
-    return nearest_items(queries, vectors, count, by_distance=metric == "l2")
 
 
 def _nearest_sparse(
     queries: Any,
     vectors: Any,
     count: int,
-    metric: Metric,
+    *,
+    by_distance: bool,
 ) -> ScoredRows:
     scores: Any = (queries @ vectors.T).toarray()
-    if metric == "l2":
+    if by_distance:
         squares = row_norms(vectors) ** 2
         query_squares = row_norms(queries)[:, None] ** 2
         scores = 2 * scores - squares - query_squares
