@@ -9,13 +9,13 @@ from __future__ import annotations
 import io
 import math
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, row_norms, unit
+from dpindex.base.arrays import AnyArray, Doubles, row_norms, unit
 from dpindex.base.errors import InputError, import_extra
 from dpindex.data import VectorSource, dense_rows
 from dpindex.data.source import check_one_each
@@ -102,8 +102,7 @@ class Shown:
     @property
     def tile_shape(self) -> tuple[int, ...]:
         """The shape of what is drawn of a vector."""
-        stripes = min(self.base.shape[1], _MAX_STRIPES)
-        return self.image_shape or (1, stripes)
+        return self.image_shape or (1, min(self.base.shape[1], _MAX_STRIPES))
 
     def names(self, rows: AnyArray) -> list[str]:
         """Return what the vectors of some rows are called."""
@@ -118,13 +117,8 @@ class Shown:
 def _names(lines: Sequence[Any] | AnyArray | None, rows: AnyArray, what: str) -> list[str]:
     if lines is None:
         return [f"{what} {row}" for row in rows]
-    names = []
-    for row in rows:
-        text = str(lines[row])
-        if len(text) > _MAX_TEXT:
-            text = f"{text[:_MAX_TEXT]}…"
-        names.append(text)
-    return names
+    texts = (str(lines[row]) for row in rows)
+    return [text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…" for text in texts]
 
 
 class Sheet:
@@ -142,27 +136,20 @@ class Sheet:
     def __init__(self, shape: tuple[int, ...], limits: tuple[float, float]) -> None:
         self._shape = shape
         self._limits = limits
-        self._tiles: list[Bytes] = []
+        self._tiles: list[Any] = []
         self._image = import_extra("PIL.Image", NEED, "eval")
 
     def add(self, vectors: AnyArray) -> int:
         """Add a tile for each vector; returns the number of the first."""
         first = len(self._tiles)
         low, high = self._limits
-        span = (high - low) or 1.0
-        share = (np.asarray(vectors, dtype=np.float64) - low) / span
-        visible = np.clip(share, 0, 1)
-        grey = np.rint(255 * visible).astype(np.uint8)
-        height, width = self._shape[:2]
-        shrink = max(height, width) / _MAX_SIDE
-        small = tuple(max(1, round(side / shrink)) for side in (width, height))
+        share = (np.asarray(vectors, dtype=np.float64) - low) / ((high - low) or 1.0)
+        grey = np.rint(255 * np.clip(share, 0, 1)).astype(np.uint8)
         values = math.prod(self._shape)
         for row in grey:
-            tile = row[:values].reshape(self._shape)
-            if height > 1 and shrink > 1:
-                picture = self._image.fromarray(tile)
-                smaller = picture.resize(small, self._image.Resampling.BOX)
-                tile = np.asarray(smaller)
+            tile = self._image.fromarray(row[:values].reshape(self._shape))
+            if tile.height > 1:
+                tile.thumbnail((_MAX_SIDE, _MAX_SIDE), self._image.Resampling.BOX, None)
             self._tiles.append(tile)
         return first
 
@@ -171,23 +158,21 @@ class Sheet:
 
         A PNG; WebP, which loses detail, if a PNG would be larger than 2.5 MB.
         """
-        tiles = np.stack(self._tiles)
-        count, height, width = tiles.shape[:3]
+        count = len(self._tiles)
+        width, height = self._tiles[0].size
         columns = max(1, math.isqrt(count * height // width))
-        lines = math.ceil(count / columns)
-        colours = tiles.shape[3:]
-        grid = np.zeros((lines * columns, height, width, *colours), np.uint8)
-        grid[:count] = tiles
-        grid = grid.reshape(lines, columns, height, width, *colours).swapaxes(1, 2)
-        pixels = grid.reshape(lines * height, columns * width, *colours)
-        picture = self._image.fromarray(np.ascontiguousarray(pixels))
+        size = (columns * width, math.ceil(count / columns) * height)
+        picture = self._image.new(self._tiles[0].mode, size)
+        for place, tile in enumerate(self._tiles):
+            line, column = divmod(place, columns)
+            picture.paste(tile, (column * width, line * height))
         kind = "png"
         buffer = io.BytesIO()
-        picture.save(buffer, "PNG", optimize=True)
+        picture.save(buffer, kind, optimize=True)
         if buffer.tell() > MAX_PNG_BYTES:
             kind = "webp"
             buffer = io.BytesIO()
-            picture.save(buffer, "WEBP", quality=70)
+            picture.save(buffer, kind, quality=70)
         text = b64encode(buffer.getvalue()).decode()
         return {
             "columns": columns,
@@ -203,6 +188,12 @@ def page_data(curves: Sequence[Curve], shown: Shown | None = None) -> dict[str, 
     Numbers by epsilon always; and, of curves with examples, texts and one sheet of pictures.
     """
     curve = curves[0]
+    views = [_view(curve) for curve in curves]
+    # The page opens on whole records, unless it is of pictures: one coordinate of an embedding is
+    # nobody's secret, and one pixel may be.
+    kinds = [view["adjacency"]["kind"] for view in views]
+    pictures = shown is not None and shown.kind == "picture"
+    opens = kinds.index("record") if "record" in kinds and not pictures else 0
     data: dict[str, Any] = {
         "version": __version__,
         "base": {"name": curve.base[0], "count": curve.base[1], "dim": curve.dim},
@@ -211,8 +202,8 @@ def page_data(curves: Sequence[Curve], shown: Shown | None = None) -> dict[str, 
         "denoise": curve.denoise,
         "found": ANSWERS,
         "candidates": list(curve.candidates),
-        "views": [_view(curve) for curve in curves],
-        "opens": _opening(curves, shown),
+        "views": views,
+        "opens": opens,
         "kind": None,
     }
     chosen = [curve.examples for curve in curves if curve.examples is not None]
@@ -221,23 +212,13 @@ def page_data(curves: Sequence[Curve], shown: Shown | None = None) -> dict[str, 
     return data
 
 
-def _opening(curves: Sequence[Curve], shown: Shown | None) -> int:
-    """Return the number of the view that the page opens on: whole records, unless of pictures.
-
-    One coordinate of an embedding is nobody's secret; one pixel may be.
-    """
-    kinds = [_adjacency(curve)["kind"] for curve in curves]
-    pictures = shown is not None and shown.kind == "picture"
-    if pictures or "record" not in kinds:
-        return 0
-    return kinds.index("record")
-
-
 def _view(curve: Curve) -> dict[str, Any]:
     """Return the figures of one curve."""
     modes = curve.query_modes
+    # In words, what a guarantee of this curve hides.
+    adjacency = common_adjacency([point.spec for point in curve.points])
     return {
-        "adjacency": _adjacency(curve),
+        "adjacency": {"kind": adjacency.kind, "words": adjacency.describe()},
         "epsilons": list(curve.epsilons),
         "queryEpsilon": curve.query_epsilon,
         "modes": list(modes),
@@ -246,30 +227,12 @@ def _view(curve: Curve) -> dict[str, Any]:
     }
 
 
-def _adjacency(curve: Curve) -> dict[str, str]:
-    """Return the kind of adjacency, and in words what a guarantee of this curve hides."""
-    adjacency = common_adjacency([point.spec for point in curve.points])
-    return {"kind": adjacency.kind, "words": adjacency.describe()}
-
-
 def _method(curve: Curve, label: str) -> dict[str, Any]:
     """Return one line of the charts: its figures by epsilon."""
     lines = {mode: curve.series(mode)[label] for mode in curve.query_modes}
     line = next(iter(lines.values()))
     spec = line[0].spec
-
-    def by_mode(figures: Callable[[list[Point]], Any]) -> dict[QueryMode, Any]:
-        return {mode: figures(points) for mode, points in lines.items()}
-
-    def recall(points: list[Point]) -> list[float | None]:
-        return _means(points, _RECALL)
-
-    def spread(points: list[Point]) -> list[float | None]:
-        return [_number(point.std[_RECALL]) for point in points]
-
-    def within(points: list[Point]) -> list[list[float | None]]:
-        return [_means(points, recall_within(level)) for level in curve.candidates]
-
+    levels = [recall_within(level) for level in curve.candidates]
     # The error of the best guess without codes is 1: what is missing to it was recovered.
     errors = [point.mean.get("reconstruction_error", math.nan) for point in line]
     recovered = np.clip(1.0 - np.array(errors), 0.0, 1.0)
@@ -281,9 +244,14 @@ def _method(curve: Curve, label: str) -> dict[str, Any]:
         "promise": promise(spec.guarantee),
         "bytes": line[0].mean["bytes_per_vector"],
         "epsilons": [point.spec.epsilon for point in line],
-        "recall": by_mode(recall),
-        "within": by_mode(within),
-        "spread": by_mode(spread),
+        "recall": {mode: _means(points, _RECALL) for mode, points in lines.items()},
+        "within": {
+            mode: [_means(points, level) for level in levels] for mode, points in lines.items()
+        },
+        "spread": {
+            mode: [_number(point.std[_RECALL]) for point in points]
+            for mode, points in lines.items()
+        },
         "exposed": [_number(share) for share in recovered],
         "linked": _means(line, LINKED),
     }
@@ -389,12 +357,11 @@ def _reconstructed(
     vectors = found.vectors
     if hides_records(build.spec):  # directions, shown as bright as the originals
         vectors = unit(vectors) * norms[:, None].astype(np.float32)
-    items = np.searchsorted(rows, found.nearest)
-    nearest = []
-    for row, item in zip(found.nearest, items, strict=True):
-        nearest.append(None if row < 0 else int(item))
+    items = np.searchsorted(rows, found.nearest).tolist()
     return {
         "tile": sheet.add(vectors),
         "cosine": found.cosines.round(2).tolist(),
-        "nearest": nearest,
+        "nearest": [
+            None if row < 0 else item for row, item in zip(found.nearest, items, strict=True)
+        ],
     }
