@@ -226,8 +226,12 @@ class Curve:
             is_denoised = label in denoised
             if is_denoised:
                 label += ", denoised"
-            means = _by_measure(statistics.fmean, runs)
-            spreads = _by_measure(_std, runs)
+            means = {}
+            spreads = {}
+            for name in runs[0].values:  # some are measured in the first run alone
+                values = [run.values[name] for run in runs if name in run.values]
+                means[name] = statistics.fmean(values)
+                spreads[name] = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
             points.append(Point(spec, query, len(runs), means, spreads, is_denoised, label))
         return tuple(points)
 
@@ -284,13 +288,9 @@ class Curve:
 
     def run_of(self, line: Mapping[str, str], spec: Spec, query: QueryMode) -> Run:
         """The inverse of :meth:`line`: the run of ``spec`` and ``query`` in a ``line``."""
-        values = {}
-        for name in self.measures:
-            cell = line[self.full_name(name)]
-            if cell:
-                values[name] = float(cell)
-        denoised = line["denoiser"] != ""
-        return Run(spec, query, int(line["seed"]), values, denoised, line["run"])
+        cells = {name: line[self.full_name(name)] for name in self.measures}
+        values = {name: float(cell) for name, cell in cells.items() if cell}
+        return Run(spec, query, int(line["seed"]), values, line["denoiser"] != "", line["run"])
 
     @property
     def query_modes(self) -> tuple[QueryMode, ...]:
@@ -322,21 +322,6 @@ class Curve:
         for line in lines.values():
             line.sort(key=lambda point: point.spec.budget)
         return lines
-
-
-def _by_measure(statistic: Callable[[list[float]], float], runs: Sequence[Run]) -> dict[str, float]:
-    """Return a statistic of every measure; some are measured in the first run alone."""
-    values = {}
-    for name in runs[0].values:
-        measured = [run.values[name] for run in runs if name in run.values]
-        values[name] = statistic(measured)
-    return values
-
-
-def _std(values: Sequence[float]) -> float:
-    if len(values) > 1:
-        return float(np.std(values, ddof=1))
-    return math.nan
 
 
 Line = Mapping[str, Any]

@@ -486,10 +486,5 @@ def reconstructor_of(
 
 def cosines(estimates: Floats, originals: Floats) -> Doubles:
     """Return the cosine of each estimate to its original, shape (n,); 0 where one is zero."""
-    estimates = estimates.astype(np.float64)
-    originals = originals.astype(np.float64)
-    products = (estimates * originals).sum(axis=1)
-    norms = np.linalg.norm(estimates, axis=1)
-    norms *= np.linalg.norm(originals, axis=1)
-    norms[norms == 0] = 1.0
-    return np.asarray(products / norms)
+    products = of_norm_1(estimates) * of_norm_1(originals)
+    return np.asarray(products.sum(axis=1, dtype=np.float64))
