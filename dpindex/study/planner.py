@@ -199,19 +199,18 @@ def plan(
         "delta": delta, "record_epsilon": record_epsilon, "seed": seed, "variant": variant,
     }  # fmt: skip
     checked_sample(source, n, skip_leak_check)
-    asked = None if public_queries is None else checked_queries(public_queries, dim)
+    sources = [source]
+    if public_queries is not None:
+        sources.append(checked_queries(public_queries, dim))
     deciding: tuple[tuple[str, float], ...] = ()
     if ranges is not None:
         deciding = tuple(ranges.deciding(source))
-        source = ranges.source(source)
-        asked = None if asked is None else ranges.source(asked)
+        sources = [ranges.source(each) for each in sources]
     if clip and adjacency.largest_change(bounds) == adjacency.size:
-        limits = (scale * bounds[0], scale * bounds[1])
-        source = source.clipped(*limits)
-        asked = None if asked is None else asked.clipped(*limits)
-    sample = new_sample(goal, source, groups, asked)
+        sources = [each.clipped(scale * bounds[0], scale * bounds[1]) for each in sources]
+    sample = new_sample(goal, groups, *sources)
     planner = _Planner(
-        goal, SpecsToTry(goal, terms, source, sample), sample, progress or no_progress
+        goal, SpecsToTry(goal, terms, sources[0], sample), sample, progress or no_progress
     )
     chosen = epsilon or _smallest_epsilon(planner, goal)
     rows = planner.ranked(chosen)

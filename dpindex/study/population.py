@@ -35,9 +35,6 @@ from dpindex.base.arrays import (
     spaced,
     unit,
 )
-from dpindex.base.errors import InputError
-from dpindex.data import VectorSource
-from dpindex.data.source import check_one_each
 from dpindex.decode.base import Metric
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.study.target import FOUND, NEIGHBOURS
@@ -69,12 +66,9 @@ _BANDS = (0, 4, 8, 16, 32, 64)
 _FOR_DIRECTIONS = 500
 # Blocks of dense near vectors that are kept: all by which specs are first compared, 8 MB each.
 _KEPT = 4
-# Groups that a plan needs, if there are any: a quarter of a half of them predicts the rest.
-_FEWEST_GROUPS = 100
 _TINY = 1e-30
 
 
-_Counted: TypeAlias = tuple[Integers, Integers, Doubles, Doubles]
 _Near: TypeAlias = tuple[Any, Integers]
 
 
@@ -110,7 +104,8 @@ class Population:
     labels, asked_labels : int arrays, shapes (m,) and (q,)
         The groups of vectors and queries; −1 for queries of no group.
     distances : float64 array, shape (q, m)
-        One less the cosine, or half the squared distance; infinite where a vector is not seen.
+        One less the cosine, or half the squared distance of vectors of different norms; infinite
+        where a vector is not seen.
     near : float64 array, shape (q, s)
         Distances of the near ranks.
     weight : float64 array, shape (q, m + s)
@@ -156,10 +151,6 @@ class Population:
         self._norms = row_norms(self.vectors)
         self._on_sphere = bool(np.ptp(self._norms) <= _SAME_NORM)
         self._by_direction = metric == "cosine" or self._on_sphere
-        # What distances of vectors of norm 1 are multiplied by.
-        self._square = 1.0
-        if metric == "l2" and self._on_sphere:
-            self._square = float(np.mean(self._norms**2))
         self._asked_norms = row_norms(self.queries)
         unseen = self.asked_labels[:, None] == self.labels
         self.distances = np.where(unseen, np.inf, self._distances())
@@ -169,7 +160,6 @@ class Population:
         rising = np.take_along_axis(self.distances, order, axis=1)
         self._add_near_ranks(order, rising)
         self._weigh(order, rising)
-        self._known_counts: dict[int, _Counted] = {}
         self.lists: dict[tuple[str, str], Integers] = {}
         self._made: dict[tuple[bytes, bytes], _Near] = {}
 
@@ -178,7 +168,7 @@ class Population:
         inner: Any = self.queries.astype(np.float64) @ self.vectors.T.astype(np.float64)
         if issparse(inner):
             inner = inner.toarray()
-        if self.metric == "l2":
+        if not self._by_direction:
             squares = self._asked_norms[:, None] ** 2 + self._norms**2
             return np.asarray(np.maximum(squares / 2 - inner, 0.0))
         lengths = np.outer(self._asked_norms, self._norms)
@@ -321,7 +311,6 @@ class Population:
         apart += inside @ self._directions
         across = 2.0 * near
         if self._by_direction:  # on an arc: half a squared distance is a cosine's
-            near = near / self._square
             across = near * (2.0 - near)
             apart -= np.einsum("bd,bd->b", apart, centre)[:, None] * centre
             centre = centre * (1.0 - near).astype(np.float32)
@@ -358,7 +347,7 @@ class Population:
         starts = [start for start in _BANDS if start < count]
         squares = np.add.reduceat((apart.astype(np.float64) ** 2).mean(axis=0), starts, axis=1)
         whole = np.take_along_axis(self.distances, self._nearest, axis=1).mean(axis=0)
-        whole = 2.0 / self._square * whole[:, None]
+        whole = 2.0 * whole[:, None]
         rest = whole - squares.sum(axis=1, keepdims=True)
         squares = np.maximum(np.hstack([squares, rest]), 1e-6 * whole + _TINY)
         shares = scipy.special.digamma(1.0 + np.arange(len(squares)))
@@ -392,7 +381,7 @@ class Population:
         np.put_along_axis(self.weight, columns, weight, axis=1)
         self._nearer = np.full_like(self.weight, np.inf)
         rising = np.hstack([self.near, rising])
-        tied = rising * (1.0 - TIE) if self.metric == "l2" else rising - TIE
+        tied = rising - TIE if self._by_direction else rising * (1.0 - TIE)
         before = np.cumsum(weight, axis=1) - weight
         for row, distances in enumerate(rising):
             last = distances[np.searchsorted(before[row], NEIGHBOURS) - 1]
@@ -400,12 +389,17 @@ class Population:
             first = np.searchsorted(distances, tied[row, :count])
             self._nearer[row, columns[row, :count]] = before[row, first]
 
-    def true(self, neighbours: int) -> Doubles:
+    def codewords_of(self, labels: Integers) -> Bools:
+        """Return which codewords are of the groups of these labels, (n, K)."""
+        return np.asarray((labels[:, None, None] == self.codewords).any(axis=1))
+
+    def true(self, neighbours: int, rows: Integers | slice = slice(None)) -> Doubles:
         """Return how many true neighbours each vector and each near rank stands for, (q, m + s).
 
-        What is as near as the last of the ``neighbours`` counts too.
+        What is as near as the last of the ``neighbours`` counts too. With ``rows``, for these
+        queries.
         """
-        return np.asarray(np.clip(neighbours - self._nearer, 0.0, self.weight))
+        return np.asarray(np.clip(neighbours - self._nearer[rows], 0.0, self.weight[rows]))
 
     def found(
         self,
@@ -434,7 +428,7 @@ class Population:
         absent : bool array, shape (b, rounds, m), optional
             Codes that a query does not see.
         """
-        places, starts, true, true_near = self._counted(neighbours)
+        true = np.stack([self.true(number, rows) for number in (NEIGHBOURS, neighbours)])
         weight = self.weight[rows]
         vectors = self.vectors.shape[0]
         seen = np.broadcast_to((weight[:, None, :vectors] > 0), scores.shape)
@@ -455,13 +449,12 @@ class Population:
         # Query by query: where many vectors tie, many times as many are right to find.
         for query, codes in enumerate(np.sort(-scores.reshape(len(rows), -1), axis=1)):
             # Codes that are right to find: what they are of, their scores and what each counts for.
-            part = slice(*starts[rows[query] : rows[query] + 2])
-            right = places[part]
-            each = true[:, part] / np.maximum(codes_seen[query, right], 1)
+            right = np.flatnonzero(true[:, query, :vectors].any(axis=0))
+            each = true[:, query, right] / np.maximum(codes_seen[query, right], 1)
             of_codes = each.repeat(scores.shape[1], axis=1)
-            counts = np.concatenate([of_codes, true_near[:, rows[query]]], axis=1)
+            counts = np.concatenate([of_codes, true[:, query, vectors:]], axis=1)
             # True neighbours none of whose codes is seen are not missed: the others count for them.
-            unseen = true[:, part] @ (codes_seen[query, right] == 0)
+            unseen = true[:, query, right] @ (codes_seen[query, right] == 0)
             counts *= (whole / np.maximum(whole - unseen, _TINY))[:, None]
             score = -np.concatenate([scores[query].T[right].ravel(), near[query]])
             # As many answers come before, and as many tie: of these, chance decides.
@@ -476,27 +469,6 @@ class Population:
             among[0] = reached[0] @ counts[0]
             shares[query] = np.minimum(among / possible[:, query], 1.0)
         return shares
-
-    def _counted(self, neighbours: int) -> _Counted:
-        """Return which vectors may be right to find, and for how much they count.
-
-        Returns
-        -------
-        places, starts : int arrays, shapes (t,) and (q + 1,)
-            Vectors, query by query, and where those of each query start.
-        true, near : float64 arrays, shapes (2, t) and (2, q, s)
-            As of :meth:`true`, of 50 and of ``neighbours`` neighbours.
-        """
-        if neighbours not in self._known_counts:
-            vectors = self.vectors.shape[0]
-            every = [self.true(number) for number in (NEIGHBOURS, neighbours)]
-            query, places = np.nonzero((every[0] > 0) | (every[1] > 0))
-            query, places = (part[places < vectors] for part in (query, places))
-            starts = np.searchsorted(query, np.arange(1 + len(self.near)))
-            of_vectors = np.stack([true[query, places] for true in every])
-            of_near = np.stack([true[:, vectors:] for true in every])
-            self._known_counts[neighbours] = places, starts, of_vectors, of_near
-        return self._known_counts[neighbours]
 
 
 def _own_rates(spacings: Doubles) -> Doubles:
@@ -564,24 +536,3 @@ def _crossed(first: Any, second: Any, share: Doubles, words: Integers) -> Any:
         return left
 
     return kept(first, True) + kept(second, False)
-
-
-def numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -> Integers | None:
-    """Return the groups of the ``count`` rows that :func:`sample_rows` takes, as whole numbers.
-
-    Raises
-    ------
-    InputError
-        For another number of groups than vectors, or too few groups.
-    """
-    if groups is None:
-        return None
-    labels = np.asarray(groups)
-    check_one_each(source, labels, "groups")
-    numbers: Integers = np.unique(labels, return_inverse=True)[1]
-    if numbers.max() + 1 < _FEWEST_GROUPS:
-        raise InputError(
-            f"{source.name} is of {numbers.max() + 1} groups; a plan needs at least "
-            f"{_FEWEST_GROUPS}, as no query sees its own."
-        )
-    return numbers[spaced(len(numbers), count)]

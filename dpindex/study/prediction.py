@@ -3,12 +3,16 @@
 Codes of the vectors of a population (:mod:`dpindex.study.population`), and of those that are made
 for its near ranks, are drawn and scored as an index draws and scores them. Each counts for as many
 vectors of the collection as it stands for.
+
+No vector is encoded by a codeword of its own group. Sets of nearest codewords of all sizes are read
+off lists, which all specs of one codebook share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,6 +20,7 @@ from dpindex.base.arrays import (
     AnyArray,
     Bools,
     Doubles,
+    Floats,
     Integers,
     Vectors,
     row_blocks,
@@ -29,10 +34,11 @@ from dpindex.decode.fit import DenoiserKind, fit_denoiser, fit_if_possible
 from dpindex.decode.guided import guide_of, worth_of
 from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.base import SymbolLaw
+from dpindex.mechanism.noise.base import ONE, SymbolLaw
+from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.spec import Spec
-from dpindex.study.draws import draws_of, noisy_codes
+from dpindex.mechanism.public_random import PublicStream
+from dpindex.mechanism.spec import Spec, block_rows
 from dpindex.study.population import Population
 from dpindex.study.target import FoundShares, Row
 
@@ -43,6 +49,14 @@ COUNTED_ROUNDS = 12
 _MAX_NUMBERS = 1 << 22
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
+# Near ranks that share the scores of codewords.
+_SHARED = 8
+# Scores of codewords that are held at a time.
+_MAX_SCORES = 1 << 20
+# Codewords in a list: as many as the largest set that is tried.
+_LISTED = 96
+
+_Scored: TypeAlias = tuple[Floats, Bools]
 
 
 def noise_share(spec: Spec, vectors: Vectors) -> float:
@@ -171,9 +185,16 @@ class Prediction:
         sums = np.zeros((len(decoders), 2, 1 + len(ladder)))
         for block in row_blocks(len(asked), self._queries_at_once):
             rows = asked[block]
-            queries = self._queries(rows)
-            near = self._near_codes(rows)
-            absent = self._own_codewords(counted, rows)
+            exact = self._plain.exact_queries(self._privatizer, population.queries[rows])
+            private = PrivateQueries(self._draws.of_queries(rows), self._spec)
+            queries: tuple[Queries, ...] = (private, exact)
+            near = counted.take(slice(0))
+            if population.near.size:
+                near = self._draws.of_near(rows)
+            absent = None
+            if population.codewords is not None:
+                own = population.codewords_of(population.asked_labels[rows])
+                absent = own[:, counted.stored.reshape(self._rounds, -1)]
             for number, decoder in enumerate(decoders):
                 near_items = self._items(decoder, near)
                 for mode, asking in enumerate(queries):
@@ -199,12 +220,6 @@ class Prediction:
         stored = 2 * population.vectors.size // rows  # a near rank has the entries of two vectors
         of_near = population.near.shape[1] * max(stored, self._spec.code_length)
         return int(_MAX_NUMBERS // max(of_near, self._rounds * rows))
-
-    def _queries(self, asked: Integers) -> tuple[Queries, Queries]:
-        """Return private and exact queries; a private one is one code of its vector."""
-        vectors = self._population.queries[asked]
-        exact = self._plain.exact_queries(self._privatizer, vectors)
-        return PrivateQueries(self._draws.of_queries(asked), self._spec), exact
 
     def _scores(
         self, queries: AnyArray, items: AnyArray, near_items: AnyArray
@@ -235,20 +250,10 @@ class Prediction:
         taken = np.clip((worth.scores >= least) @ counts, at, worth.most)
         return self._scores(worth.scores.astype(np.float32), items, near_items), taken
 
-    def _near_codes(self, rows: Integers) -> Codes:
-        """Return a code of each near rank of some queries, query by query."""
-        if self._population.near.size == 0:
-            return self.codes.take(slice(0))
-        return self._draws.of_near(rows)
-
     def _items(self, decoder: Decoder, codes: Codes) -> AnyArray:
         """Return symbols, (n,), or vectors whose products with queries codes are ranked by."""
         if self._plain.by_symbol:
-            symbols: AnyArray = codes.stored.ravel()
-            return symbols
-        return self._vectors(decoder, codes)
-
-    def _vectors(self, decoder: Decoder, codes: Codes) -> AnyArray:
+            return np.ravel(codes.stored)
         vectors = decoder.vectors(codes)
         if self._population.metric == "l2":
             # |q − x|² falls as q·x − |x|²/2 grows: a last coordinate, which is 1 in queries.
@@ -259,26 +264,188 @@ class Prediction:
     def _query_vectors(self, decoder: Decoder, queries: Queries) -> AnyArray:
         """Return queries as they are compared with items, float32: similarities of all symbols."""
         if self._plain.by_symbol:
-            similarities: AnyArray = decoder.query_items(queries).astype(np.float32)
-            return similarities
+            return np.asarray(decoder.query_items(queries), dtype=np.float32)
         asked = decoder.query_vectors(queries)
         if self._population.metric == "l2":
-            asked = np.column_stack([asked, np.ones(len(asked))])
-        else:
-            asked = unit(asked)
-        return asked.astype(np.float32)
-
-    def _own_codewords(self, codes: Codes, rows: Integers) -> Bools | None:
-        """Which codes name a codeword of the own group of some queries, (b, rounds, m)."""
-        population = self._population
-        if population.codewords is None:
-            return None
-        named: Integers = population.codewords[:, codes.stored.reshape(self._rounds, -1)]
-        asked = population.asked_labels[rows, None, None, None]
-        return np.asarray((named == asked).any(axis=1))
+            return np.column_stack([asked, np.ones(len(asked))]).astype(np.float32)
+        return unit(asked)
 
 
 def _shares(means: Doubles, ladder: Sequence[int]) -> FoundShares:
     """Return shares in the order of :meth:`Population.found`."""
     precision, *within = map(float, means)
     return FoundShares(precision, dict(zip(ladder, within, strict=True)))
+
+
+def draws_of(spec: Spec, population: Population) -> NoisyProjections | SymbolDraws:
+    """Return what draws codes of a population under a spec."""
+    if not decoder_of(spec).by_symbol:
+        return NoisyProjections(spec, population)
+    if SymbolLaw.of(spec.law).of_nearest:
+        return NearestDraws(spec, population)
+    return SymbolDraws(spec, population)
+
+
+class NoisyProjections:
+    """Numbers and signs: vectors are projected once, whatever the number of codes.
+
+    Parameters
+    ----------
+    spec : Spec
+    population : Population
+    """
+
+    def __init__(self, spec: Spec, population: Population) -> None:
+        self._population = population
+        self._privatizer = Privatizer(spec)
+
+    def of_vectors(self, rounds: int) -> Codes:
+        """Return ``rounds`` codes of each vector: of all in a first round, then in a second one."""
+        population = self._population
+        return self._codes("vectors", population.vectors, population.labels, rounds)
+
+    def of_queries(self, rows: Integers) -> Codes:
+        """Return a code of each of some queries."""
+        population = self._population
+        name = f"queries {rows.tolist()}"
+        return self._codes(name, population.queries[rows], population.asked_labels[rows], 1)
+
+    def of_near(self, rows: Integers) -> Codes:
+        """Return a code of each near rank of some queries, query by query."""
+        every = np.arange(self._population.near.shape[1])
+        made, towards = self._population.near_vectors(rows, every)
+        return self._codes("near", made, towards, 1)
+
+    def _codes(self, name: str, vectors: Vectors, labels: Integers, rounds: int) -> Codes:
+        """Return codes of vectors of some groups, which have one name in all draws."""
+        return noisy_codes(self._privatizer, vectors, rounds)
+
+
+def noisy_codes(privatizer: Privatizer, vectors: Vectors, rounds: int) -> Codes:
+    """Return ``rounds`` codes of each vector, with fresh noise each."""
+    spec = privatizer.spec
+    exact = privatizer.project(vectors)
+    drawn = []
+    for _ in range(rounds):
+        for rows in row_blocks(len(exact), block_rows(spec, sparse=True)):
+            noisy = spec.law.perturb(exact[rows], privatizer.stream())
+            drawn.append(spec.format.pack(noisy))
+    return spec.format.codes(spec.format.concatenate(drawn))
+
+
+class SymbolDraws(NoisyProjections):
+    """Symbols that are drawn by the scores of all codewords."""
+
+    def __init__(self, spec: Spec, population: Population) -> None:
+        super().__init__(spec, population)
+        self._law = SymbolLaw.of(spec.law)
+        self._format = spec.format
+        self._project = self._privatizer.project
+        self._stream = PublicStream(0, "plan symbols")
+        ranks = population.near.shape[1]
+        shared = _SHARED * np.arange(-(-ranks // _SHARED))
+        self._middle = np.minimum(shared + _SHARED // 2, ranks - 1)
+
+    def of_near(self, rows: Integers) -> Codes:
+        """Return a code of each near rank of some queries, query by query.
+
+        Scores of all codewords take the time, and draws none: eight ranks share the middle one.
+        """
+        drawn = self._drawn(f"near {rows.tolist()}", self._scored_near(rows), _SHARED)
+        of_queries = drawn.reshape(len(rows), -1)
+        return self._packed(of_queries[:, : self._population.near.shape[1]])
+
+    def _codes(self, name: str, vectors: Vectors, labels: Integers, rounds: int) -> Codes:
+        scored = (
+            (self._project(vectors[some]), self._are_of(labels[some]))
+            for some in row_blocks(len(labels), _MAX_SCORES // self._law.size)
+        )
+        return self._packed(self._drawn(name, scored, rounds).T)
+
+    def _scored_near(self, rows: Integers) -> Iterator[_Scored]:
+        population = self._population
+        shared = len(self._middle)
+        for block in row_blocks(len(rows), _MAX_SCORES // self._law.size // shared):
+            asked = rows[block]
+            of_queries = self._project(population.queries[asked])
+            made, towards = population.near_vectors(asked, self._middle)
+            scores = self._project(made)
+            of_asked = self._are_of(population.asked_labels[asked])
+            own = np.repeat(of_asked, shared, axis=0)
+            if population.codewords is not None:
+                of_queries[of_asked] = of_queries.min()
+                falling = np.repeat(np.argsort(-of_queries, axis=1), shared, axis=0)
+                # What a codeword has in common with the query stays, and the rest moves up.
+                alike = 1.0 - population.near[asked][:, self._middle].reshape(-1, 1)
+                common = alike.astype(np.float32) * np.repeat(of_queries, shared, axis=0)
+                rest = _without(scores - common, falling, self._are_of(towards) | own)
+                scores = common + rest
+            yield scores, own
+
+    def _are_of(self, labels: Integers) -> Bools:
+        """Return which codewords are of the groups of these labels, (n, K)."""
+        if self._population.codewords is None:
+            return np.zeros((len(labels), self._law.size), dtype=np.bool_)
+        return self._population.codewords_of(labels)
+
+    def _drawn(self, name: str, scored: Iterable[_Scored], rounds: int) -> Integers:
+        """Return symbols of each vector that is scored, shape (n, rounds)."""
+        drawn = []
+        for scores, own in scored:
+            sums = np.cumsum(self._law.chances_without(scores, own), axis=1)
+            places = self._stream.uniform(len(sums), rounds) * sums[:, -1:]
+            drawn.append(np.stack([*map(np.searchsorted, sums, places)]))
+        return np.concatenate(drawn)
+
+    def _packed(self, symbols: AnyArray) -> Codes:
+        return self._format.codes(self._format.pack(symbols.ravel()))
+
+
+class NearestDraws(SymbolDraws):
+    """Symbols that are one of the nearest codewords, or any."""
+
+    def _drawn(self, name: str, scored: Iterable[_Scored], rounds: int) -> Integers:
+        known = self._population.lists
+        key = (self._law.codebook.digest, name)
+        if key not in known:
+            known[key] = np.concatenate([_nearest(scores, own) for scores, own in scored])
+        lists = known[key]
+        subset = CodebookResponse.of(self._law).subset
+        size = (len(lists), rounds)
+        places = (subset * self._stream.uniform(*size)).astype(np.intp)
+        random = (self._law.size * self._stream.uniform(*size)).astype(np.intp)
+        is_random = self._stream.uniform(*size) < self._law.uniform / ONE
+        return np.where(is_random, random, np.take_along_axis(lists, places, axis=1))
+
+
+def _nearest(scores: Floats, own: Bools) -> Integers:
+    """Return the codewords of the highest scores that are not the own, the best first, (n, L)."""
+    falling = np.where(own, np.inf, -scores)
+    count = min(_LISTED, falling.shape[1])
+    columns = np.argpartition(falling, count - 1, axis=1)[:, :count]
+    order = np.take_along_axis(falling, columns, axis=1).argsort(axis=1)
+    return np.take_along_axis(columns, order, axis=1).astype(np.int32)
+
+
+def _without(scores: Floats, falling: Integers, absent: Bools) -> Floats:
+    """Return scores of codewords for vectors that were made towards some that are absent.
+
+    What remains is moved up: the best codeword for a query that is there stands for the best, and
+    so on. A codebook has as many words near a query and a vector whatever this was made towards.
+
+    Parameters
+    ----------
+    scores : array, shape (n, K)
+        Of all codewords for the vectors.
+    falling : int array, shape (n, K)
+        All codewords, the best for the query of each vector first.
+    absent : bool array, shape (n, K)
+        Codewords of the groups of the vectors that they were made towards, and of the queries.
+    """
+    left = ~np.take_along_axis(absent, falling, axis=1)
+    ordered = np.take_along_axis(scores, falling, axis=1)
+    moved = np.repeat(scores.min(axis=1, keepdims=True), scores.shape[1], axis=1)
+    moved[np.arange(scores.shape[1]) < left.sum(axis=1, keepdims=True)] = ordered[left]
+    out = np.empty_like(scores)
+    np.put_along_axis(out, falling, moved, axis=1)
+    return out

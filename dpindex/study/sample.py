@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from dpindex.base.arrays import (
+    AnyArray,
     Integers,
     Vectors,
     of_norm_1,
@@ -24,7 +25,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.data import VectorSource, as_source, dense_rows, taken_rows
-from dpindex.data.source import check_finite
+from dpindex.data.source import check_finite, check_one_each
 from dpindex.decode.base import Metric
 from dpindex.mechanism.codebooks import centroid_codebook, grown_codebook
 from dpindex.mechanism.guide import Guide
@@ -33,7 +34,7 @@ from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 from dpindex.storage.directory import IndexDirectory
-from dpindex.study.population import Population, numbered_groups
+from dpindex.study.population import Population
 from dpindex.study.target import MAX_DENSE_DIM, Goal
 
 # Vectors that a plan needs, and vectors that are used, of wide sparse ones fewer.
@@ -53,12 +54,10 @@ _MIN_PLAYED = 1000
 _PER_COORDINATE = 8
 # Parts of the sample, of which one predicts what is counted in all.
 _PARTS = 4
+# Groups that a plan needs, if there are any: a quarter of a half of them predicts the rest.
+_FEWEST_GROUPS = 100
 # By how much a norm may differ from 1: embeddings are often kept in float16.
 _SAME_NORM = 1e-3
-
-
-_Part: TypeAlias = Literal["all", "half", "rest"]
-"""The part of the sample that specs are tried on: all, or one that no public part was made of."""
 
 
 class Sample:
@@ -100,13 +99,20 @@ class Sample:
         self._queries = queries
         self._groups = np.arange(len(self)) if groups is None else groups
         self._is_grouped = len(np.unique(self._groups)) < len(self)
-        self._halves = [np.flatnonzero(self._groups % 2 == half) for half in (0, 1)]
+        is_tried = self._groups % 2 == 1
         # Designs of signs, which compare codes with public vectors, are made of three quarters if
-        # the last one is enough to try them on.
-        quarter = self._groups % 4 == 3
-        self._compared = [np.flatnonzero(~quarter), np.flatnonzero(quarter)]
-        if len(self._compared[1]) < _MIN_PLAYED:
-            self._compared = self._halves
+        # the last one is enough to try them on: more find more.
+        is_last = self._groups % 4 == 3
+        if is_last.sum() < _MIN_PLAYED:
+            is_last = is_tried
+        parts = {
+            "all": self._groups >= 0,
+            "half": is_tried,
+            "fitted": ~is_tried,
+            "rest": is_last,
+            "compared": ~is_last,
+        }
+        self._parts = {name: np.flatnonzero(part) for name, part in parts.items()}
         self._n = n
         self._metric = metric
         dim = vectors.shape[1]
@@ -130,12 +136,12 @@ class Sample:
     @property
     def fitted(self) -> Any:
         """The half that designs and centroids are made of while they are tried."""
-        return self.vectors[self._halves[0]]
+        return self.vectors[self._parts["fitted"]]
 
     @property
     def compared(self) -> Any:
-        """Vectors that designs of signs are made of while they are tried; more find more."""
-        return self.vectors[self._compared[0]]
+        """Vectors that designs of signs are made of while they are tried."""
+        return self.vectors[self._parts["compared"]]
 
     def _new_book_of_vectors(self, size: int) -> Codebook:
         """Return a codebook of ``size`` of the vectors, evenly spaced."""
@@ -227,15 +233,13 @@ class Sample:
         book = Codebook(rows[spaced(rows.shape[0], size)])
         return replace(spec, codebook=book, subset=subset, k=None), played
 
-    def _unseen(self, spec: Spec) -> _Part:
+    def _unseen(self, spec: Spec) -> str:
         """Return a part of the sample of which no public part of a spec was made."""
         return "rest" if is_compared(spec) else "half"
 
-    def _rows(self, count: int, unseen: _Part) -> Integers:
+    def _rows(self, count: int, unseen: str) -> Integers:
         """Return at most ``count`` row numbers, evenly spaced, of a part of the sample."""
-        rows = np.arange(len(self))
-        if unseen != "all":
-            rows = self._halves[1] if unseen == "half" else self._compared[1]
+        rows = self._parts[unseen]
         return rows[spaced(len(rows), count)]
 
     def _asking(self, rows: Integers, vectors: Any) -> Integers:
@@ -270,7 +274,7 @@ class Sample:
         return np.sort(rows[drawn[first]]), rows[middle[first]]
 
     def _new_population(
-        self, count: int, queries: int, common: bool, unseen: _Part = "all", codewords: int = 0
+        self, count: int, queries: int, common: bool, unseen: str = "all", codewords: int = 0
     ) -> Population:
         """Return a population of at most ``count`` rows: of all, or of those not fitted to.
 
@@ -278,7 +282,7 @@ class Sample:
         """
         rows = self._rows(count, unseen)
         # Common ones are of what no public part is fitted to.
-        asking = self._compared[1] if common else rows
+        asking = self._parts["rest"] if common else rows
         if self._is_grouped:
             rows, asking = self._one_of_each(rows)[0], self._one_of_each(asking)[1]
         asking = self._asking(asking, self.vectors)
@@ -291,8 +295,7 @@ class Sample:
             labels = None
         others = None
         if unseen != "all":
-            fitted = self._halves[0]
-            others = self.vectors[fitted[spaced(len(fitted), count)]]
+            others = self.vectors[self._rows(count, "fitted")]
         groups_of_codewords = None
         if codewords:
             ends = self._ends.get(codewords, spaced(len(self), codewords))
@@ -315,7 +318,7 @@ def is_compared(spec: Spec) -> bool:
 
 
 def new_sample(
-    goal: Goal, source: VectorSource, groups: Any | None, queries: VectorSource | None
+    goal: Goal, groups: Any | None, source: VectorSource, queries: VectorSource | None = None
 ) -> Sample:
     """Return the sample of a plan, of vectors as they are compared."""
     whole_records = isinstance(goal.adjacency, Record)
@@ -327,10 +330,31 @@ def new_sample(
         rows = sample_rows(some, count)
         return of_norm_1(rows) if whole_records else rows
 
-    labels = numbered_groups(groups, source, count)
+    labels = _numbered_groups(groups, source, count)
     asked = None if queries is None else taken(queries)
     guides = goal.on_average is not None
     return Sample(taken(source), goal.n, labels, goal.metric, asked, guides)
+
+
+def _numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -> Integers | None:
+    """Return the groups of the ``count`` rows that :func:`sample_rows` takes, as whole numbers.
+
+    Raises
+    ------
+    InputError
+        For another number of groups than vectors, or too few groups.
+    """
+    if groups is None:
+        return None
+    labels = np.asarray(groups)
+    check_one_each(source, labels, "groups")
+    numbers: Integers = np.unique(labels, return_inverse=True)[1]
+    if numbers.max() + 1 < _FEWEST_GROUPS:
+        raise InputError(
+            f"{source.name} is of {numbers.max() + 1} groups; a plan needs at least "
+            f"{_FEWEST_GROUPS}, as no query sees its own."
+        )
+    return numbers[spaced(len(numbers), count)]
 
 
 def checked_queries(queries: Any, dim: int) -> VectorSource:
