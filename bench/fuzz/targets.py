@@ -389,7 +389,8 @@ def _denoisers() -> Iterable[bytes]:
     yield denoiser_to_bytes(linear)
     # One iteration, as if it had been worth learning.
     flat = np.ones(CalibrationBins.BINS, np.float32)
-    bins = CalibrationBins(np.array([[-1.0, 1.0], [0.1, 1.0]]), flat, flat)
+    none = np.empty((len(flat), 0), np.float32)
+    bins = CalibrationBins(np.array([[-1.0, 1.0], [0.1, 1.0]]), flat, flat, none)
     table = ScoreTable(Channel(_LEARNED).likelihood, 1.0)
     yield denoiser_to_bytes(replace(linear, iterations=(EPIteration(linear.linear, bins, table),)))
 

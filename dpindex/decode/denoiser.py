@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 import scipy
@@ -28,6 +28,19 @@ _DENOISED_NUMBERS = 1 << 18
 _VARIANCES = 64
 _MAX_POINTS = 4096
 """Rows and columns of a score table."""
+
+_VALUES = 33
+_CELLS = 64
+"""Values of an interval that coordinates may have, and cells of the codes that tell of them."""
+
+_RESOLVED = 4
+"""Steps between values in half of a window, at least: less noise leaves less than a step open."""
+
+_FIT_ROUNDS = 60
+_LEAST_WEIGHT = 1e-3
+_TINY = 1e-9
+_UNEXPECTED = 1e-6
+"""Chance that any value has, however far it is from a prediction."""
 
 _MIN_LIKELIHOOD = 1e-14
 """Likelihoods below this share of the largest one are raised to it, so that scores stay finite."""
@@ -136,6 +149,8 @@ class ScoreTable:
         The score at distances ``code − m``, and the derivative by ``log v``.
     growth_information : float64 array, shape (64,)
         The Fisher information about ``log v``.
+    values : ValueTable, optional
+        Of coordinates that lie in an interval.
     """
 
     def __init__(self, likelihood: Likelihood, max_variance: float) -> None:
@@ -174,6 +189,7 @@ class ScoreTable:
         self.scores = scores.astype(np.float32)
         self.growth = growth.astype(np.float32)
         self.inverse_information = 1 / np.maximum(self.information, 1e-300)
+        self.values = ValueTable.of(likelihood)
 
     def row(self, variance: Doubles) -> Indices:
         """The table row for each prediction variance."""
@@ -212,6 +228,122 @@ def _convolved(rows: Doubles, kernel: Doubles) -> Doubles:
     return circular[:, first : rows.shape[1]]
 
 
+class ValueTable:
+    """Chances of codes for the values of an interval, in which all coordinates lie.
+
+    Coordinates with like predictions need not be normal about them: dark and bright are common in
+    pictures, and clipped attributes lie at the ends. What they are is told by their codes
+    (deconvolution by expectation–maximisation, as of Li et al. 2020 Sec. 5.5), and a posterior mean
+    follows by Bayes' rule, in place of Tweedie's formula for a normal prior.
+
+    Attributes
+    ----------
+    values : float64 array, shape (P,)
+        Evenly spaced over the interval.
+    """
+
+    cells = _CELLS
+
+    def __init__(self, likelihood: Likelihood, low: float, high: float) -> None:
+        reach = float(np.abs(likelihood.edges).max())
+        ends, width = np.linspace(low - reach, high + reach, _CELLS + 1, retstep=True)
+        self.values = np.linspace(low, high, _VALUES)
+        self._first = np.float32(ends[0])
+        self._per_unit = np.float32(1 / width)
+        distance = ends[:, None] - self.values
+        below = likelihood.base * distance
+        for edge, jump in zip(likelihood.edges, likelihood.jumps, strict=True):
+            below += jump * np.maximum(distance - edge, 0)
+        chance = np.diff(below, axis=0)
+        self._chance = chance / chance.sum(axis=0)
+
+    @classmethod
+    def of(cls, likelihood: Likelihood) -> ValueTable | None:
+        """Return the table of a law of an interval if its values resolve the windows; else None."""
+        if likelihood.interval is None:
+            return None
+        low, high = likelihood.interval
+        reach = float(np.abs(likelihood.edges).max())
+        if _RESOLVED * (high - low) > (_VALUES - 1) * reach:
+            return None
+        return cls(likelihood, low, high)
+
+    def place(self, bins: Indices, location: Singles) -> Indices:
+        """Return the places, in flattened tables by bin and cell, of codes at locations."""
+        cell = location - self._first
+        cell *= self._per_unit
+        np.clip(cell, 0, _CELLS - 1, out=cell)
+        return bins * _CELLS + cell.astype(np.intp)
+
+    def normal(self, mean: Doubles, variance: Doubles) -> Doubles:
+        """Return chances of the values under normal laws, shape (B, P); the ends take the tails.
+
+        A deviation is at least half of a step: else values between two would be said to be one.
+        """
+        between = (self.values[1:] + self.values[:-1]) / 2
+        least = (self.values[1] - self.values[0]) / 2
+        deviations = np.maximum(np.sqrt(variance), least)[:, None]
+        below = scipy.special.ndtr((between - mean[:, None]) / deviations)
+        chances = np.diff(below, axis=1, prepend=0.0, append=1.0)
+        return np.asarray(chances + _UNEXPECTED)
+
+    def fitted(self, counts: Doubles, prior: Doubles) -> Singles:
+        """Return the likeliest chances of the values, (B, P), given codes and a prior.
+
+        Parameters
+        ----------
+        counts : float64 array, shape (B, cells)
+            Codes of each bin by cell.
+        prior : float64 array, shape (B, P)
+            Chances that are expected, in numbers of further coordinates.
+        """
+        total = prior.sum(axis=1) + counts.sum(axis=1)
+        chances = prior / prior.sum(axis=1)[:, None]
+        for _ in range(_FIT_ROUNDS):
+            expected = chances @ self._chance.T
+            found = (counts / expected) @ self._chance
+            chances = (found * chances + prior) / total[:, None]
+        return np.asarray(chances, dtype=np.float32)
+
+    def read(self, chances: Singles) -> Readings:
+        """Return what codes say where values have such chances, shape (B, P)."""
+        likely = np.maximum(chances.astype(np.float64), _TINY)
+        likely /= likely.sum(axis=1, keepdims=True)
+        of_codes = likely @ self._chance.T
+        mean = likely @ self.values
+        variance = np.maximum(likely @ self.values**2 - mean**2, _TINY)
+        posterior = (likely * self.values) @ self._chance.T / of_codes
+        # A posterior mean varies by v·w of the variance v of a prior, w the weight of the message.
+        explained = np.sum(of_codes * (posterior - mean[:, None]) ** 2, axis=1)
+        weight = np.clip(explained / variance, _LEAST_WEIGHT, 1 - _LEAST_WEIGHT)
+        messages = mean[:, None] + (posterior - mean[:, None]) / weight[:, None]
+        noise = variance * (1 / weight - 1)
+        parts = (part.astype(np.float32) for part in (messages, weight, noise))
+        return Readings(self, *parts)
+
+
+class Readings(NamedTuple):
+    """What codes say of coordinates in an interval, by bin of their predictions.
+
+    Attributes
+    ----------
+    table : ValueTable
+    messages : float32 array, shape (BINS, cells)
+        Observations in normal noise that are worth as much as codes, by cell of the code.
+    weight, noise : float32 arrays, shape (BINS,)
+        How far a posterior mean goes from a prediction to a message, and the message's variance.
+    """
+
+    table: ValueTable
+    messages: Singles
+    weight: Singles
+    noise: Singles
+
+    def message(self, bins: Indices, location: Singles) -> Singles:
+        """Return the messages of codes at locations."""
+        return np.asarray(np.take(self.messages, self.table.place(bins, location)))
+
+
 @dataclass(frozen=True, eq=False)
 class CalibrationBins:
     """The measured error of predictions, by predicted value and claimed variance.
@@ -226,11 +358,14 @@ class CalibrationBins:
         Least and largest prediction, and least and largest logarithm of the claimed variance.
     offset, variance : float32 arrays, shape (BINS,)
         To add to a prediction, and the variance of its remaining error.
+    chances : float32 array, shape (BINS, P)
+        Of the values of a coordinate in an interval: see :class:`ValueTable`. P is 0 for others.
     """
 
     ranges: Annotated[Doubles, "22"]
     offset: Annotated[Singles, "B"]
     variance: Annotated[Singles, "B"]
+    chances: Annotated[Singles, "BP"]
 
     SIDE = 24
     BINS = SIDE**2
@@ -280,31 +415,30 @@ class EPIteration:
         prediction += np.take(self.bins.offset, place)
         return prediction, place, share
 
-    def _update(
-        self,
-        z: Singles,
-        location: Singles,
-        scale: Doubles,
-    ) -> tuple[Singles, Singles, Indices, Indices]:
-        """``prediction + scale · score``, scale by row of the table, and responsibilities.
-
-        Also the bins, and the places in the table.
-        """
-        prediction, bins, share = self.predict(z)
-        place = self.table.place(np.take(self._row, bins), location - prediction)
-        change = np.take(self.table.scores, place)
-        scale_of_bin = scale[self._row].astype(np.float32)
-        change *= np.take(scale_of_bin, bins)
-        prediction += change
-        return prediction, share, bins, place
+    @cached_property
+    def _readings(self) -> Readings | None:
+        """What codes say of coordinates in an interval; None of others."""
+        values = self.table.values
+        return None if values is None else values.read(self.bins.chances)
 
     def message(self, z: Singles, location: Singles) -> Singles:
         """The codes as observations in Gaussian noise, for the filter of the next iteration."""
-        return self._update(z, location, self.table.inverse_information)[0]
+        prediction, bins, _ = self.predict(z)
+        if self._readings is not None:
+            return self._readings.message(bins, location)
+        change = self.table.look_up(np.take(self._row, bins), location - prediction)
+        change *= self._of_bins(self.table.inverse_information, bins)
+        return prediction + change
+
+    def _of_bins(self, by_row: Doubles, bins: Indices) -> Singles:
+        """Return values of the table's rows, for the bins of elements."""
+        return np.take(by_row[self._row].astype(np.float32), bins)
 
     def message_noise(self, z: Singles) -> Singles:
         """Noise variance of each coordinate's message, averaged over rows, shape (k,)."""
-        by_bin = self.table.equivalent_noise(self._row)
+        by_bin: AnyArray = self.table.equivalent_noise(self._row)
+        if self._readings is not None:
+            by_bin = self._readings.noise
         _, place, _ = self.predict(z)
         noise: Singles = np.take(by_bin, place).mean(axis=0).astype(np.float32)
         return noise
@@ -314,17 +448,24 @@ class EPIteration:
         z: Singles,
         location: Singles,
     ) -> tuple[Singles, Singles, Singles, Doubles]:
-        """Posterior means of the coordinates given all codes, ``m + v·g``, shape (n, k).
+        """Posterior means of the coordinates given all codes, shape (n, k).
 
         And the posterior probability of each component of the filter's prior, shape (n, K). Then
         what each code says of a factor of all variances v of its row, the derivative of its
         log-likelihood by the factor's logarithm, (n, k), and the row's Fisher information, (n,).
         """
-        mean, share, bins, place = self._update(z, location, self.table.variances)
+        prediction, bins, share = self.predict(z)
+        place = self.table.place(np.take(self._row, bins), location - prediction)
         growth = np.take(self.table.growth, place)
         by_bin = self.table.growth_information[self._row]
         information = np.take(by_bin, bins).sum(axis=1)
-        return mean, share, growth, information
+        if self._readings is None:
+            change = np.take(self.table.scores, place)
+            change *= self._of_bins(self.table.variances, bins)
+        else:
+            change = self._readings.message(bins, location) - prediction
+            change *= np.take(self._readings.weight, bins)
+        return prediction + change, share, growth, information
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -624,7 +765,10 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         for number in range(count):
             filter_ = _read_filter(arrays, f"{number}.filter.", spec)
             sides = {"2": 2, "B": CalibrationBins.BINS}
-            parts.append((filter_, _read(arrays, f"{number}.bins.", CalibrationBins, sides)))
+            bins: CalibrationBins = _read(arrays, f"{number}.bins.", CalibrationBins, sides)
+            if (bins.chances < 0).any():
+                raise ValueError("chances")
+            parts.append((filter_, bins))
             components = filter_.prior.components
         error_variance = checked_array(arrays.pop("error_variance"), "f8", "E", {})
         sizes = np.zeros(3)
@@ -637,6 +781,9 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         if count:  # a table takes longer than all the rest: of what is sound alone
             max_variance = finite_number(facts["max_variance"], "max_variance", above=0.0)
             table = ScoreTable(Channel(spec).likelihood, max_variance)
+            values = 0 if table.values is None else len(table.values.values)
+            if any(bins.chances.shape[1] != values for _, bins in parts):
+                raise ValueError("chances")
             iterations = [EPIteration(filter_, bins, table) for filter_, bins in parts]
         return Denoiser(spec, error, rows, linear, tuple(iterations), error_variance, sizes)
     except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError):

@@ -12,7 +12,14 @@ import numpy as np
 from dpindex.base.arrays import Doubles, Integers, Singles, row_blocks
 from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.base.threads import limited_threads
-from dpindex.decode.denoiser import CalibrationBins, Channel, Denoiser, EPIteration, ScoreTable
+from dpindex.decode.denoiser import (
+    CalibrationBins,
+    Channel,
+    Denoiser,
+    EPIteration,
+    ScoreTable,
+    ValueTable,
+)
 from dpindex.decode.mixture import SCALES, Mixture, MixtureFilter, signal_directions
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
@@ -68,6 +75,9 @@ On natural images a scale mixture is better by five to twenty and finds more nei
 embeddings, all of norm 1, one that was better by three found fewer. A mixture of Gaussians that was
 better by up to nine on natural images was worse in the end; on digits it is better by twenty to
 fifty and stays so."""
+
+_VALUE_PRIOR = 200.0
+"""Weight of a normal prior of a bin's values, in elements."""
 
 # Held-out rows that calibrate bins, and those that tell whether an iteration is an improvement.
 _CALIBRATION = slice(0, None, 2)
@@ -338,15 +348,22 @@ def _unbiased_error(prediction: Singles, y: Singles, channel: Channel) -> float:
     return float(np.mean(squared, dtype=np.float64) / noise.mean())
 
 
-def _calibrated(prediction: Singles, claimed: Singles, rows: TrainingCodes) -> CalibrationBins:
-    """Offsets and variances of predictions of the calibration rows."""
+def _calibrated(
+    prediction: Singles,
+    claimed: Singles,
+    rows: TrainingCodes,
+    values: ValueTable | None,
+) -> CalibrationBins:
+    """Offsets and variances of predictions of the calibration rows, and chances of the values."""
     every = max(1, prediction.size // _RANGE_NUMBERS)
     predictions = prediction.ravel()[::every]
     claims = claimed.ravel()[::every]
     log_claims = np.log(np.maximum(claims, 1e-30))
     ranges = [np.quantile(side, _RANGE_SHARES) for side in (predictions, log_claims)]
     none = np.empty(0, dtype=np.float32)
-    bins = CalibrationBins(np.stack(ranges), none, none)
+    bins = CalibrationBins(
+        np.stack(ranges), none, none, np.empty((CalibrationBins.BINS, 0), np.float32)
+    )
     place = bins.place(prediction, claimed).ravel()
     y = rows.held_codes[_CALIBRATION]
     noise = rows.channel.noise(y)
@@ -372,10 +389,19 @@ def _calibrated(prediction: Singles, claimed: Singles, rows: TrainingCodes) -> C
     square = (squares + prior * claim) / (count + prior)
     variance = np.maximum(square - offset**2, 1e-3 * claim)
     variance[count == 0] = average
+    chances = bins.chances
+    if values is not None:
+        location = rows.channel.likelihood.locate(y).ravel()
+        places = values.place(place, location)
+        cells = np.bincount(places, minlength=values.cells * bins.BINS).astype(np.float64)
+        middle = total(prediction) / np.maximum(count, 1) + offset
+        expected = values.normal(middle, variance)
+        chances = values.fitted(cells.reshape(bins.BINS, -1), _VALUE_PRIOR * expected)
     return CalibrationBins(
         bins.ranges,
         offset.astype(np.float32),
         variance.astype(np.float32),
+        chances,
     )
 
 
@@ -477,7 +503,7 @@ def _iteration(
 ) -> tuple[EPIteration, Singles]:
     """An iteration with that filter, calibrated, and its predictions of the validation rows."""
     prediction, claimed, _ = filter_.predict(rows.held)
-    bins = _calibrated(prediction[_CALIBRATION], claimed[_CALIBRATION], rows)
+    bins = _calibrated(prediction[_CALIBRATION], claimed[_CALIBRATION], rows, table.values)
     prediction = prediction[_VALIDATION]
     place = bins.place(prediction, claimed[_VALIDATION])
     prediction += np.take(bins.offset, place)

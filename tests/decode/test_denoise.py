@@ -20,6 +20,7 @@ from dpindex.decode.denoiser import (
     Channel,
     Denoiser,
     ScoreTable,
+    ValueTable,
     denoiser_from_bytes,
     denoiser_to_bytes,
 )
@@ -149,6 +150,63 @@ def test_square_wave_score_by_hand():
         wanted = np.log(likelihood(1.01 * v) / likelihood(0.99 * v)) / np.log(1.01 / 0.99)
         place = table.place(row[0], np.array([u], dtype=np.float32))[0]
         assert np.take(table.growth, place) == pytest.approx(wanted, rel=0.03, abs=0.01)
+
+
+@pytest.fixture(scope="module")
+def of_values():
+    """True coordinates, a table, and the codes' places in it: .7 of them 0, .2 are 1, .1 .5."""
+    spec = spec_of_dim(spec_of("raw-square-wave", 2.0), 4)
+    channel = Channel(spec)
+    x = default_rng(0).choice([0.0, 0.5, 1.0], p=[0.7, 0.1, 0.2], size=(50_000, 4))
+    y = channel.format.decode(made(spec, x, 1).stored)
+    table = ValueTable.of(channel.likelihood)
+    bins = np.zeros(y.shape, dtype=np.intp)
+    return x, table, bins, channel.likelihood.locate(y)
+
+
+class TestValues:
+    """Coordinates of an interval, which lie in few places of it."""
+
+    def test_chances_are_found_in_codes(self, of_values):
+        _, table, bins, location = of_values
+        counts = np.bincount(table.place(bins, location).ravel(), minlength=table.cells)
+        (chances,) = table.fitted(counts[None].astype(float), np.full((1, 33), 1.0))
+        low, high = table.values < 0.2, table.values > 0.8
+        assert chances[low].sum() == pytest.approx(0.7, abs=0.02)
+        assert chances[high].sum() == pytest.approx(0.2, abs=0.02)
+        assert chances.sum() == pytest.approx(1.0, abs=1e-5)
+
+    def test_posterior_means_are_those_of_bayes(self, of_values):
+        """Between prediction and message, right on average in every cell, and of least error."""
+        x, table, bins, location = of_values
+        prior = np.zeros((1, 33), dtype=np.float32)
+        prior[0, [0, 16, 32]] = 0.7, 0.1, 0.2
+        readings = table.read(prior)
+        message = readings.message(bins, location)
+        weight = readings.weight[0]
+        estimate = x.mean() + weight * (message - x.mean())
+        cell = table.place(bins, location)
+        for at in range(table.cells):
+            off = (estimate - x)[cell == at]
+            assert abs(off.mean()) < 6 * x.std() / np.sqrt(len(off))
+        variance = x.var()
+        assert error(estimate, x) == pytest.approx(variance * (1 - weight), rel=0.02)
+        assert readings.noise[0] == pytest.approx(variance * (1 / weight - 1), rel=0.02)
+
+    def test_values_tell_more_than_a_normal_prior(self):
+        """Dark or bright all over, in unequal parts: .89 of the error that scores leave."""
+        rng = default_rng(2)
+        kind = rng.random((6000, 1)) < 0.5
+        x = (rng.random((6000, DIM)) < np.where(kind, 0.2, 0.5)).astype(float)
+        spec = spec_of("raw-square-wave", 3.0)
+        codes = made(spec, x, 3)
+        found = error(fit_denoiser(codes, spec, "score")(codes), x)
+        with mock.patch.object(ValueTable, "of", return_value=None):
+            assert found < 0.93 * error(fit_denoiser(codes, spec, "score")(codes), x)
+
+    def test_laws_without_limits_and_narrow_windows_have_none(self):
+        for spec in (spec_of("raw-staircase"), spec_of("raw-square-wave", 6.0)):
+            assert ValueTable.of(spec.likelihood) is None
 
 
 class TestSpectrum:
@@ -621,6 +679,17 @@ class TestBytes:
         for data in bad:
             refused(data, denoiser.spec)
         refused(denoiser_to_bytes(denoiser), spec_of("raw-staircase", dim=DIM + 1))
+
+    def test_chances_of_values_are_checked(self, learned):
+        _, codes, denoiser = learned("raw-square-wave", 3.0, "score")
+        data = denoiser_to_bytes(denoiser)
+        again = denoiser_from_bytes(data, denoiser.spec)
+        assert np.array_equal(again(codes), denoiser(codes))
+        facts, arrays = unpack(data, "denoiser")
+        chances = arrays["0.bins.chances"]
+        for wrong in (-chances, chances[:, :-1], chances[:, :0]):
+            forged = {**arrays, **{n: wrong for n in arrays if n.endswith("chances")}}
+            refused(pack("denoiser", facts, forged), denoiser.spec)
 
 
 def test_no_error_is_said_to_be_negative():

@@ -145,6 +145,8 @@ class Likelihood:
         Of ``u`` as a function of y.
     base : float
         The likelihood below the first edge.
+    interval : two floats, optional
+        Where x lies, if the law is one of the values of an interval.
     """
 
     edges: Doubles = field(default_factory=lambda: np.empty(0))
@@ -153,6 +155,7 @@ class Likelihood:
     slope: float = 1.0
     shift: float = 0.0
     base: float = 0.0
+    interval: tuple[float, float] | None = None
 
     @property
     def levels(self) -> Doubles:
@@ -166,6 +169,10 @@ class Likelihood:
 
     def in_units(self, unit: float) -> Likelihood:
         """Return this likelihood in other units, ``unit`` of which make one of these."""
+        interval = None
+        if self.interval is not None:
+            low, high = self.interval
+            interval = (low * unit, high * unit)
         return Likelihood(
             edges=self.edges * unit,
             jumps=self.jumps / unit,
@@ -173,6 +180,7 @@ class Likelihood:
             slope=self.slope,
             shift=self.shift * unit,
             base=self.base / unit,
+            interval=interval,
         )
 
 

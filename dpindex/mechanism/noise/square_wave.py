@@ -134,6 +134,7 @@ class SquareWave(NumberLaw):
             slope=self.slope,
             shift=self.low - cell * (self.offset + self.half_width),
             base=without,
+            interval=(self.low, self.low + self.cells * cell),
         )
 
 
