@@ -70,6 +70,8 @@ _FITTED_CODES = 10_000
 _FITTED_NUMBERS = 1 << 24
 _FINALISTS = 3
 _FITTED_AT_FIRST = 0.4
+# Codes of so few coordinates, as of tables, are denoised at once: all methods are, on all queries.
+_FEW = 64
 # Then it finds less: by up to so much of what is found times what is missed.
 _LOST_AT_FIRST = 0.4
 # A denoiser finds such a share of what is missed without it, or a quarter more, or it is left out:
@@ -429,13 +431,18 @@ class _Planner:
     def _denoisable(self, rows: Sequence[Row]) -> list[Row]:
         """Return those rows that the best denoisers may help most, one of each projection.
 
-        Methods that differ by their noise alone are helped alike. Raw codes lose most to the noise
-        and keep all of the vector: they find little as they are, and the most when denoised.
-        How much more they find is not told by what they find: of gray pictures .04 became .5.
+        Methods that differ by their noise alone are helped nearly alike, so one is enough where
+        that takes long. Raw codes lose most to the noise and keep all of the vector: they find
+        little as they are, and the most when denoised. How much more they find is not told by what
+        they find: of gray pictures .04 became .5, of 16 attributes .01 became .07.
         Designs find much as they are: those that are left in the end are denoised.
         """
         finding = [row for row in rows if self._goal.value(row) > 0.0] or rows
-        with_scores = [row for row in finding if has_scores(row.spec) and not is_informed(row.spec)]
+        few = self._goal.dim <= _FEW
+        tried = rows if few else finding
+        with_scores = [row for row in tried if has_scores(row.spec) and not is_informed(row.spec)]
+        if few:
+            return _first_of_each(with_scores, lambda row: row.method)
         return _first_of_each(with_scores, lambda row: type(row.spec.projection))[:_FINALISTS]
 
     def _with_grown(self, rows: Sequence[Row]) -> list[Row]:
@@ -465,7 +472,7 @@ class _Planner:
         if kind == "auto":
             population = self._population(row.spec, queries, kind)
             rounds = _rounds(row.spec, population, kind, _FITTED_AT_FIRST if stage == 0 else 1.0)
-        if kind == "auto" or is_compared(row.spec):
+        if _takes_long(row.spec, kind):
             queries //= 2
         return self._row(row.spec, row.noise, queries, rounds, kind)
 
@@ -475,7 +482,7 @@ class _Planner:
         population = self.promised_of(row)
         rounds = _rounds(spec, population, row.denoiser)
         queries: int = population.queries.shape[0]
-        if row.denoiser == "auto" or is_compared(spec):
+        if _takes_long(spec, row.denoiser):
             queries = min(queries, QUERIES)
         (promised,) = predicted_rows(
             spec, population, rounds, self._goal.ladder, row.noise, row.denoiser,
@@ -579,6 +586,11 @@ def _rounds(
     codes = min(max(_FITTED_CODES, _FITTED_PER_COORDINATE * length), _FITTED_NUMBERS // length)
     vectors: int = population.vectors.shape[0]
     return round(share * codes) // vectors
+
+
+def _takes_long(spec: Spec, kind: DenoiserKind | None) -> bool:
+    """Return whether each query takes long: near ranks are denoised or compared with vectors."""
+    return (kind == "auto" and spec.code_length > _FEW) or is_compared(spec)
 
 
 def _first_of_each(items: Iterable[_Item], kind: Callable[[_Item], object]) -> list[_Item]:
