@@ -186,7 +186,6 @@ class Sample:
                 groups=whole.labels[chosen],
                 metric=self._metric,
                 codewords=whole.codewords,
-                others=whole.others,
             )
 
         return population(rows[::_PARTS]), population(rows)

@@ -274,7 +274,7 @@ class AttackFigures:
             highest = max(reached, trial.highest_cosine())
         return cls(
             len(trial.index),
-            trial.attackers_rows,
+            len(trial.others),
             linked,
             **rebuilt,
             highest_cosine=highest,

@@ -154,17 +154,19 @@ class Trial:
 
         The attacker knows some other vectors of the base too.
         """
-        others = public_rows(len(self.index), self._width, self.known)
-        crowd_size = decoder_of(self.index.spec).likelihoods.crowd_size
-        crowd = others[spaced(len(others), crowd_size)]
         codes = self.index.codes
         return measure_linkage(
             self._privatizer,
             taken_rows(self._base, self.known),
             codes.take(self.known),
             codes,
-            taken_rows(self._base, crowd),
+            self._crowd(public_rows(len(self.index), self._width, self.known)),
         )
+
+    def _crowd(self, others: Rows) -> Vectors:
+        """Return as many of some vectors as an attack compares a known one with."""
+        crowd_size = decoder_of(self.index.spec).likelihoods.crowd_size
+        return taken_rows(self._base, others[spaced(len(others), crowd_size)])
 
     def own_codes_found(self) -> float:
         """Return the share of known vectors whose own code an exact search finds first."""
@@ -175,16 +177,12 @@ class Trial:
     @cached_property
     def attacker(self) -> Reconstructor:
         """The strongest attacker: with all codes, and other rows of the base as public vectors."""
-        public = dense_rows(self._base, self._others)
+        public = dense_rows(self._base, self.others)
         return reconstructor_of(self.index.spec, public, self.index.codes, self.denoiser)
 
     @property
-    def attackers_rows(self) -> int:
-        """How many other vectors of the kind the attacker learns from."""
-        return len(self._others)
-
-    @property
-    def _others(self) -> Rows:
+    def others(self) -> Rows:
+        """Rows of the other vectors of the kind that the attacker learns from."""
         count = len(self.index)
         return public_rows(count, self.index.spec.dim, attacked_rows(count))
 
@@ -205,13 +203,11 @@ class Trial:
         See :func:`dpindex.study.reconstruction.highest_cosine`.
         """
         attacked = attacked_rows(len(self.index))
-        crowd_size = decoder_of(self.index.spec).likelihoods.crowd_size
-        crowd = self._others[spaced(len(self._others), crowd_size)]
         return highest_cosine(
             self._privatizer,
             dense_rows(self._base, attacked),
             self.index.codes.take(attacked),
-            dense_rows(self._base, crowd),
+            self._crowd(self.others),
         )
 
 
