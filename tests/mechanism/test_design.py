@@ -28,6 +28,7 @@ from dpindex.mechanism.public_parts import column_weight
 pytestmark = pytest.mark.usefixtures("one_stream_check")
 RNG = default_rng(5)
 PUBLIC = RNG.normal(size=(300, 3)) @ RNG.normal(size=(3, 12)) + 0.1 * RNG.normal(size=(300, 12))
+MADE = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
 ATTRIBUTE = {"adjacency": dpi.attribute(1.0), "epsilon": 1.0, "bounds": (-9.0, 9.0)}
 
 
@@ -46,8 +47,7 @@ def altered(design, **changes):
 @pytest.mark.parametrize("sparse_rows", [False, True])
 def test_released_integers_move_by_no_more_than_the_law_was_told(method, sparse_rows):
     """All changes of one attribute by one beta, from several vectors, in whole numbers."""
-    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
-    spec = Spec(method, 12, design=made, **ATTRIBUTE)
+    spec = Spec(method, 12, design=MADE, **ATTRIBUTE)
     rows = np.clip(PUBLIC[:6], -8, 8)
     moved = []
     for attribute, change in itertools.product(range(12), (-1.0, -0.3, 0.7, 1.0)):
@@ -57,7 +57,7 @@ def test_released_integers_move_by_no_more_than_the_law_was_told(method, sparse_
         one, two = (projected(spec, x).astype(np.int64) for x in pair)
         moved.append(np.abs(one - two).sum(axis=1).max())
     units = max(moved) / 2**8
-    heaviest = max(sum(abs(int(w)) for w in column) for column in made.entries.T)
+    heaviest = max(sum(abs(int(w)) for w in column) for column in MADE.entries.T)
     assert heaviest <= 256
     assert 0.9 * heaviest < units <= heaviest
     # The law: so many units cost epsilon.
@@ -65,20 +65,19 @@ def test_released_integers_move_by_no_more_than_the_law_was_told(method, sparse_
 
 
 def test_the_centre_is_subtracted_in_whole_steps():
-    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
-    spec = Spec("dp-designed-laplace", 12, design=made, **ATTRIBUTE)
+    spec = Spec("dp-designed-laplace", 12, design=MADE, **ATTRIBUTE)
     step = spec.grid.step
-    centre = [round(float(np.clip(c, -9, 9)) / step) for c in made.centre]
+    centre = [round(float(np.clip(c, -9, 9)) / step) for c in MADE.centre]
     grid = [[round(float(x) / step) for x in row] for row in PUBLIC[:5]]
     wanted = [
         [sum(int(w) * (x - c) for w, x, c in zip(ws, row, centre, strict=True))
-         for ws in made.entries]
+         for ws in MADE.entries]
         for row in grid
     ]  # fmt: skip
     found = projected(spec, PUBLIC[:5])
     assert np.array_equal(found, np.rint(found))
     assert np.abs(found - wanted).max() <= 256
-    near = projected(spec, np.asarray(made.centre, np.float64)[None])
+    near = projected(spec, np.asarray(MADE.centre, np.float64)[None])
     assert np.abs(near).max() <= 256 * 12
 
 
@@ -104,12 +103,11 @@ def test_differences_from_a_far_centre_are_exact():
 
 def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within():
     """Else a projected vector, less its centre, is larger than its code has room for."""
-    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
     terms = {**ATTRIBUTE, "bounds": (-0.5, 0.5)}
     rows = RNG.uniform(-0.5, 0.5, (20, 12))
     found = []
     for centre in (np.full(12, 40.0), np.full(12, 0.5)):
-        far = Design.from_bytes(altered(made, centre=centre.astype(np.float32)))
+        far = Design.from_bytes(altered(MADE, centre=centre.astype(np.float32)))
         spec = Spec("dp-designed-laplace", 12, design=far, **terms)
         assert refuted(spec) == ()
         found.append(projected(spec, rows))
@@ -179,17 +177,16 @@ def test_samples_that_show_nothing_are_refused(tmp_path):
 
 
 def test_one_entry_too_many_is_refused_whatever_the_file_claims():
-    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
-    entries = made.entries.copy()
+    entries = MADE.entries.copy()
     column = int(np.argmax(np.abs(entries.astype(int)).sum(axis=0)))
     assert np.abs(entries[:, column].astype(int)).sum() == 256
     row = int(np.argmin(np.abs(entries[:, column])))
     entries[row, column] += 1 if entries[row, column] >= 0 else -1
     with pytest.raises(NoGuaranteeError, match="weighs 257 where 256 is allowed"):
-        Design.from_bytes(altered(made, entries=entries))
+        Design.from_bytes(altered(MADE, entries=entries))
     entries[row, column] = -(2**15)  # its magnitude does not fit into sixteen bits
     with pytest.raises(NoGuaranteeError):
-        Design.from_bytes(altered(made, entries=entries))
+        Design.from_bytes(altered(MADE, entries=entries))
     gaussian = dpi.design(PUBLIC, epsilon=1.0, code_length=4, delta=1e-6)
     with pytest.raises(NoGuaranteeError):  # columns of L2 norm 1 are too heavy for Laplace noise
         Design.from_bytes(altered(gaussian, norm=1))
@@ -218,9 +215,8 @@ def test_one_entry_too_many_is_refused_whatever_the_file_claims():
     ids=str,
 )
 def test_other_bytes_are_refused(changes):
-    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
     with pytest.raises((DamagedError, NoGuaranteeError)):
-        Design.from_bytes(altered(made, **changes))
+        Design.from_bytes(altered(MADE, **changes))
 
 
 @pytest.mark.parametrize("dim", [1 << 28, (1 << 31) - 1])
@@ -235,18 +231,17 @@ def test_a_small_file_cannot_ask_for_gigabytes(dim):
 
 
 def test_a_spec_names_its_design_by_digest(tmp_path):
-    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
-    made.save(tmp_path / "made.design")
-    assert Design.read(tmp_path / "made.design") == made
-    spec = Spec("dp-designed-laplace", 12, design=made, **ATTRIBUTE)
+    MADE.save(tmp_path / "made.design")
+    assert Design.read(tmp_path / "made.design") == MADE
+    spec = Spec("dp-designed-laplace", 12, design=MADE, **ATTRIBUTE)
     stated = json.loads(spec.to_json())["design"]
-    assert stated == {"sha256": made.digest, "dim": 12, "code_length": 4, "norm": 1}
+    assert stated == {"sha256": MADE.digest, "dim": 12, "code_length": 4, "norm": 1}
     named = Spec.from_json(spec.to_json())
     assert named == spec
     with refuses("is not here"):
         Privatizer(named)
     assert pickle.loads(pickle.dumps(named)) == spec
-    assert Privatizer(named.with_public(made)).spec == spec
+    assert Privatizer(named.with_public(MADE)).spec == spec
     other = dpi.design(PUBLIC, epsilon=1.0, code_length=4, seed=1)
     with refuses("another design"):
         named.with_public(other)

@@ -18,16 +18,16 @@ from dpindex.study.prediction import Prediction, draws_of, predicted_rows
 from dpindex.study.sample import Sample
 from dpindex.study.trial import Trial
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = pytest.mark.usefixtures("known_noise", "few_queries")
 DIM = 96
 DESIGNED = "dp-designed-laplace"
 METHODS = [DESIGNED, "dp-signdesigned-geometric", "dp-oporp-staircase"]
-TERMS = {
+PLAIN = {
     "epsilon": 1.0,
     "adjacency": attribute(1.0),
     "bounds": (0.0, 1.0),
-    "methods": METHODS,
 }
+TERMS = {**PLAIN, "methods": METHODS}
 
 
 def collection(rows, seed):
@@ -42,28 +42,26 @@ def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_o
     """It would come to know vectors of which it sees ten codes each."""
     sample = Sample(collection(800, 1), 2000)
     made = design(sample.fitted, epsilon=1.0, code_length=12)
-    terms = {key: value for key, value in TERMS.items() if key != "methods"}
-    spec = Spec(DESIGNED, DIM, design=made, **terms)
+    spec = Spec(DESIGNED, DIM, design=made, **PLAIN)
     population = sample.population_of(spec, 100)
     others = population.others
     tried = population.vectors
     assert others is not None
     assert len(others) == len(tried) == 400
     assert not {*map(bytes, others)} & {*map(bytes, tried)}
-    raw = Spec("raw-laplace", DIM, **terms)
+    raw = Spec("raw-laplace", DIM, **PLAIN)
     assert sample.population_of(raw, 100, denoised=True).others is None
 
 
 def test_designs_of_signs_are_tried_on_what_they_do_not_hold():
     """They compare codes with the vectors that they are made of, so it is most of the sample."""
-    terms = {key: value for key, value in TERMS.items() if key != "methods"}
     for rows, held in ((600, 300), (4400, 3300)):
         sample = Sample(collection(rows, 1), 20_000)
         made = design(sample.compared, epsilon=1.0, code_length=12, signs=True)
         assert len(sample.compared) == held
-        spec = Spec("dp-signdesigned-geometric", DIM, design=made, **terms)
+        spec = Spec("dp-signdesigned-geometric", DIM, design=made, **PLAIN)
         population = sample.population_of(spec, 50, common=True)
-        others = Spec("raw-laplace", DIM, **terms)
+        others = Spec("raw-laplace", DIM, **PLAIN)
         same = sample.population_of(others, 50, common=True)
         assert np.array_equal(population.queries, same.queries)
         unseen = {*map(bytes, sample.compared)}
@@ -81,7 +79,7 @@ def test_vectors_of_one_code_share_what_is_promised():
 
     public, base, queries = drawn(1000), drawn(4000), drawn(200)
     truth = ground_truth(base, queries, 50)
-    terms = {key: value for key, value in TERMS.items() if key != "methods"} | {"epsilon": 30.0}
+    terms = {**PLAIN, "epsilon": 30.0}
     sample = Sample(public, 4000)
     made = design(sample.compared, epsilon=30.0, code_length=8, signs=True)
     spec = Spec("dp-signdesigned-geometric", 8, design=made, **terms)
@@ -92,7 +90,6 @@ def test_vectors_of_one_code_share_what_is_promised():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
 def test_a_sign_for_each_attribute_is_read_by_public_vectors():
     """Of topics; a plan of signs without public vectors promises less, and finds less."""
     rng = default_rng(3)
@@ -119,8 +116,7 @@ def test_a_sign_for_each_attribute_is_read_by_public_vectors():
 def test_the_denoiser_of_long_codes_is_learned_from_other_vectors_alone():
     """Of mail, a denoiser that had seen the same vectors was promised .41, and found .26."""
     sample = Sample(collection(300, 1), 2000)
-    terms = {key: value for key, value in TERMS.items() if key != "methods"}
-    raw = Spec("raw-laplace", DIM, **terms)
+    raw = Spec("raw-laplace", DIM, **PLAIN)
     assert sample.population_of(raw, 100).others is None
     population = sample.population_of(raw, 100, denoised=True)
     learned = Prediction(raw, population, 10).codes_to_learn_from
@@ -132,7 +128,7 @@ def test_no_vector_is_encoded_by_a_codeword_that_lies_at_its_own():
     """Points between near vectors are as near to both as no codeword is to another vector."""
     sample = Sample(collection(200, 1), 2000)
     book = sample.grown_book(200, 800)
-    terms = {key: value for key, value in TERMS.items() if key != "methods"} | {"epsilon": 50.0}
+    terms = {**PLAIN, "epsilon": 50.0}
     spec = dpi.Spec("codebook-softmax", DIM, codebook=book, **terms)
     population = sample.population_of(spec, 20)
     ends = population.codewords
@@ -162,7 +158,6 @@ def test_the_nearest_ranks_report_what_queries_do_more_often_than_those_behind()
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
 def test_a_softmax_codebook_is_grown_where_more_codewords_find_more():
     public = collection(1000, 1)
     terms = {**TERMS, "methods": ["codebook-softmax"], "epsilon": 10.0}
@@ -181,7 +176,6 @@ def test_a_softmax_codebook_is_grown_where_more_codewords_find_more():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
 def test_designs_need_an_attribute_and_their_noise():
     terms = {**TERMS, "methods": None, "adjacency": l2(1.0), "epsilon": 8.0, "delta": 1e-6}
     refused = dpi.plan(collection(500, 1), n=2000, **terms, max_bytes=40).refused
@@ -192,8 +186,7 @@ def test_designs_need_an_attribute_and_their_noise():
 def test_what_a_design_gives_away_is_measured():
     """An attacker who ignored the centre would do worse than the best guess without a code."""
     base = collection(1500, 2)
-    terms = {key: value for key, value in TERMS.items() if key != "methods"}
-    terms["epsilon"] = 4.0
+    terms = {**PLAIN, "epsilon": 4.0}
     for method in METHODS[:2]:
         made = design(collection(600, 1), epsilon=4.0, signs="signdesigned" in method)
         spec = Spec(method, DIM, design=made, **terms)
@@ -206,7 +199,6 @@ def test_what_a_design_gives_away_is_measured():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
 def test_what_is_promised_of_designs_is_found():
     n = 12_000
     base = collection(n, 2)
@@ -230,7 +222,6 @@ def test_what_is_promised_of_designs_is_found():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
 def test_what_is_promised_of_a_softmax_codebook_is_found():
     """Each vector of the sample plays a record that its own codeword does not hide."""
     n = 8000

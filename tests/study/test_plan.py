@@ -37,6 +37,7 @@ TERMS = {
     "n": N, "bounds": (0.0, 1.0), "epsilon": 4.0, "query": "private",
 }  # fmt: skip
 pytestmark = pytest.mark.usefixtures("known_noise")
+few = pytest.mark.usefixtures("few_queries")
 WIDE = np.zeros((600, 5000))
 BETA = {"adjacency": attribute(1.0)}
 FEW = ["raw-square-wave", "dp-oporp-staircase", "dp-signoporp-rr"]
@@ -196,7 +197,7 @@ def wide(rows, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@few
 def test_predictions_for_sparse_vectors(tmp_path):
     n = 3000
     base = wide(n, 2)
@@ -285,7 +286,7 @@ def test_predictions_are_near_what_is_measured_and_the_best_is_recommended(base,
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@few
 def test_no_next_method_is_said_to_find_more_than_what_is_recommended(sample):
     """What is promised of the best comes from other queries than what is predicted of others."""
     outcome = plan(sample, methods=["raw-staircase", "raw-laplace"], **TERMS)
@@ -300,7 +301,7 @@ def test_a_plan_for_exact_queries_ranks_by_them(sample):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@few
 def test_codes_with_next_to_no_signal_are_not_tried(sample, monkeypatch):
     """128 or more noisy sums have a signal-to-noise ratio of 0.1 in all, raw numbers one of 9."""
     tried = set()
@@ -320,7 +321,7 @@ def test_codes_with_next_to_no_signal_are_not_tried(sample, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@few
 def test_a_byte_budget_is_kept(sample):
     made = plan(**TERMS, public=sample, methods=FEW, max_bytes=6)
     assert {row.bytes_per_vector for row in made.rows} <= set(range(7))
@@ -329,7 +330,7 @@ def test_a_byte_budget_is_kept(sample):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@few
 def test_the_epsilon_for_a_recall_reaches_it(sample):
     stated = {**TERMS, "epsilon": None, "recall": 0.5, "methods": ["raw-staircase"]}
     stated["public"] = sample[:500]
@@ -344,7 +345,7 @@ def test_the_epsilon_for_a_recall_reaches_it(sample):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@few
 def test_record_level_terms_lead_to_record_level_methods(sample):
     stated = {**TERMS, "epsilon": 32.0, "adjacency": l2(2.0), "delta": 1e-6}
     made = plan(**stated, public=sample, methods=["raw-gaussian", "raw-staircase"])
@@ -410,7 +411,7 @@ def test_a_share_of_candidates_is_planned_for_as_their_mean_number():
 # Private vectors
 
 
-@pytest.mark.usefixtures("few_queries")
+@few
 def test_the_collection_itself_is_refused_as_a_sample(sample):
     stated = {**TERMS, "n": len(sample)}
     with refuses("no epsilon covers"):
@@ -445,7 +446,7 @@ def plan_line(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@few
 def test_the_command_line_shows_a_table_and_a_reason(plan_line):
     code, out, err = plan_line("--epsilon 4 --public sample.npy")
     assert code == 0, err
@@ -459,7 +460,7 @@ def test_the_command_line_shows_a_table_and_a_reason(plan_line):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@few
 def test_a_plan_has_a_picture(plan_line, tmp_path):
     pytest.importorskip("matplotlib")
     terms = "--epsilon 4 --public sample.npy --max-bytes 3"
@@ -472,7 +473,7 @@ def test_a_plan_has_a_picture(plan_line, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@few
 def test_curves_go_through_the_recommended_point(sample):
     made = plan(**TERMS, public=sample, methods=FEW[1:], max_bytes=3, curves=True)
     line = next(line for line in made.curves if made.best in line)
@@ -501,7 +502,7 @@ def test_bad_input_is_one_sentence(plan_line, line, words):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", [attribute(1.0), l2(2.0)])
-@pytest.mark.usefixtures("few_queries")
+@few
 def test_finding_7_no_default_has_a_delta_over_the_projection(sample, adjacency):
     terms = {**TERMS, "public": sample[:500], "adjacency": adjacency, "delta": 1e-6, "epsilon": 5.0}
     terms["variant"] = Dense(min_norm=0.5)
@@ -583,7 +584,7 @@ def test_near_copies_say_no_more_of_how_distances_grow_than_one_vector():
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.usefixtures("few_queries")
+@few
 def test_half_of_a_sample_may_be_one_group(sample):
     groups = np.maximum(np.arange(1000) - 499, 0)
     made = plan(sample, **TERMS, methods=["raw-staircase"], groups=groups)
@@ -672,7 +673,7 @@ def test_what_is_promised_of_topics_is_found():
             assert f"{100 * low:.0f} to {100 * high:.0f} %" in made.expected
 
 
-@pytest.mark.usefixtures("few_queries")
+@few
 def test_a_plan_says_where_its_sample_is_too_small_for_a_test():
     """And which sample would do, if a plan tries as many vectors."""
     terms = TERMS | {"bounds": (-1.0, 1.0), "public": topics(600, 1), "methods": ["raw-staircase"]}
