@@ -208,6 +208,8 @@ class LinearChannel(NamedTuple):
         deviation = np.sqrt(np.maximum(np.diag(within), 1e-300))
         correlation = within / deviation / deviation[:, None]
         total = self.slope * within * self.slope[:, None]
-        for order, bend in enumerate(self.bends.T, 2):
-            total += bend * correlation**order * bend[:, None]
+        power = correlation.copy()
+        for bend in self.bends.T:
+            power *= correlation  # a power of it takes ten times as long
+            total += bend * power * bend[:, None]
         return total + np.diag(self.noise)
