@@ -25,7 +25,7 @@ from dpindex.privacy import VectorAdjacency
 from dpindex.study.candidates import SpecsToTry
 from dpindex.study.plan_result import Plan, plan_png
 from dpindex.study.population import Population
-from dpindex.study.prediction import COUNTED_ROUNDS, noise_share, predicted_rows
+from dpindex.study.prediction import COUNTED_ROUNDS, Learned, noise_share, predicted_rows
 from dpindex.study.sample import Sample, checked_queries, checked_sample, is_compared, new_sample
 from dpindex.study.target import (
     FOUND,
@@ -266,52 +266,58 @@ class _Planner:
         self._sample = sample
         self._progress = progress
         self._workers = idle_cores()
+        self._learned: Learned = {}
         # Kept: a projection of millions of attributes takes seconds, and specs share it.
         self._first = to_try.specs(goal.epsilon or _MIDDLE_EPSILON)[0]
         Privatizer(self._first).check(sample.vectors)
 
     def ranked(self, epsilon: float) -> tuple[Row, ...]:
-        """Return a row for each spec, best first, of which those near the best are refined."""
-        rows = self._screened_at(epsilon)
+        """Return a row for each spec, best first.
+
+        All are predicted from few trials, those near the best of them from more, and the last ones
+        from even more, with their denoisers. The best is predicted once more, for what is promised.
+        """
+        rows = {row.spec: row for row in self._screened_at(epsilon)}
         self._progress(0, len(rows), "the best of them, in more detail")
-        denoisable = self._denoisable(rows)
-        leaders = [row for row in self._near_best(rows) if row not in denoisable]
-        rest = [row for row in rows if row not in (*denoisable, *leaders)]
-        leaders = [
-            *in_threads(partial(self.refined, kind="auto", stage=0), denoisable, self._workers),
-            *in_threads(partial(self.refined, stage=0), leaders, self._workers),
-        ]
+
+        def refined(
+            some: list[Row], kind: DenoiserKind | None = None, stage: int = -1
+        ) -> list[Row]:
+            work = partial(self.refined, kind=kind, stage=stage)
+            again = [*in_threads(work, some, self._workers)]
+            rows.update({row.spec: row for row in again})
+            return again
+
+        leaders = refined(self._denoisable([*rows.values()]), "auto", stage=0)
+        others = [row for row in self._near_best([*rows.values()]) if row not in leaders]
+        leaders += refined(others, stage=0)
         near = self._near_best(leaders, _REFINEMENTS[0][0])[:_COMPARED]
-        rest += [row for row in leaders if row not in near]
-        waves = self._other_waves(near, rest)
-        near += [row for row in waves if row not in near]
-        rest = [row for row in rest if row not in waves]
         self._sample.forget()
-
-        def is_for_last(row: Row) -> bool:
-            return row in waves or (is_informed(row.spec) and has_scores(row.spec))
-
-        def with_denoiser(row: Row) -> Row:
-            return self.refined(row, "auto" if is_for_last(row) else None)
-
-        if len(near) > 1 or is_for_last(near[0]) or self.to_try.grown(near[0].spec):
-            near = [*in_threads(with_denoiser, near, self._workers)]
-        compared = near
-        near = self._with_grown(compared)
-        rest += [row for row in compared if row not in near]
-        highest = max(map(self._expected, near))
-        even = [row for row in near if self._expected(row) >= (1 - _EVEN) * highest]
-        best = min(even, key=lambda row: (row.bytes_per_vector, -self._found_by_both(row)))
-        rest += [row for row in near if row is not best]
+        denoised = [row for row in near if is_informed(row.spec) and has_scores(row.spec)]
+        denoised += self._other_waves(near, [*rows.values()])
+        plain = [row for row in near if row not in denoised]
+        if denoised or len(plain) > 1 or self.to_try.grown(plain[0].spec):
+            near = [*refined(denoised, "auto"), *refined(plain)]
+        best = self._best_of(self._with_grown(near))
         self._sample.forget()
+        rest = [row for spec, row in rows.items() if spec != best.spec]
         # The best of many predictions is too high: it is promised what further queries find.
         return (self.promised(best), *self._goal.ranked(rest))
+
+    def _best_of(self, rows: Sequence[Row]) -> Row:
+        """Return the shortest of the codes that find as much as the best ones, within chance."""
+        highest = max(map(self._expected, rows))
+        even = [row for row in rows if self._expected(row) >= (1 - _EVEN) * highest]
+        return min(even, key=lambda row: (row.bytes_per_vector, -self._found_by_both(row)))
 
     def _screened_at(self, epsilon: float) -> list[Row]:
         """Return rows of the specs of an epsilon that may be best, best first."""
         rows = self.screened(self.to_try.specs(epsilon))
-        longer = map(self.to_try.longer, (row.spec for row in self._near_best(rows)))
-        return self._goal.ranked([*rows, *self._tried([*chain.from_iterable(longer)], [])])
+        tried = {row.spec for row in rows}
+        near = self._near_best(rows)
+        longer = chain.from_iterable(self.to_try.longer(row.spec) for row in near)
+        rows += self._tried([spec for spec in longer if spec not in tried], [])
+        return self._goal.ranked(rows)
 
     def screened(self, specs: Sequence[Spec]) -> list[Row]:
         """Return rows of the specs that may be best and whose codes fit, best first.
@@ -373,7 +379,8 @@ class _Planner:
             # What a score finds is not told by what a linear denoiser does, and designs denoise.
             linear_only = spec in denoised and not (has_scores(spec) or is_informed(spec))
             kind: DenoiserKind | None = "linear" if linear_only else None
-            return self._row(spec, noises[spec], _SCREENING_QUERIES, _SCREENING_ROUNDS, kind)
+            queries = _SCREENING_QUERIES // (2 if is_compared(spec) else 1)
+            return self._row(spec, noises[spec], queries, _SCREENING_ROUNDS, kind)
 
         for row in in_threads(predicted, above_noise, self._workers):
             rows.append(row)
@@ -450,7 +457,7 @@ class _Planner:
             return _first_of_each(with_scores, lambda row: row.method)
         return _first_of_each(with_scores, lambda row: type(row.spec.projection))[:_FINALISTS]
 
-    def _other_waves(self, near: Sequence[Row], rest: Sequence[Row]) -> list[Row]:
+    def _other_waves(self, near: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
         """Return square waves of another width than those that are denoised among the best.
 
         Which one is better as they are, luck decides, and not which is better denoised: at epsilon
@@ -458,7 +465,7 @@ class _Planner:
         """
         if not any(row.denoiser and _is_wave(row) for row in near):
             return []
-        return [row for row in (*near, *rest) if not row.denoiser and _is_wave(row)]
+        return [row for row in rows if not row.denoiser and _is_wave(row)]
 
     def _with_grown(self, rows: Sequence[Row]) -> list[Row]:
         """Return rows, with the best softmax codebook of vectors grown if that finds more.
@@ -491,24 +498,22 @@ class _Planner:
         """Return the row from more trials, with another denoiser than it has if one is named."""
         kind = kind or row.denoiser
         queries, rounds = _REFINEMENTS[stage]
-        if kind == "auto":
-            population = self._population(row.spec, queries, kind)
-            rounds = _rounds(row.spec, population, kind, _FITTED_AT_FIRST if stage == 0 else 1.0)
         if _takes_long(row.spec, kind):
             queries //= 2
-        return self._row(row.spec, row.noise, queries, rounds, kind)
+        share = _FITTED_AT_FIRST if stage == 0 else 1.0
+        return self._row(row.spec, row.noise, queries, rounds, kind, share)
 
     def promised(self, row: Row) -> Row:
         """Return what is predicted of all queries."""
         spec = row.spec
         population = self.promised_of(row)
-        rounds = _rounds(spec, population, row.denoiser)
         queries: int = population.queries.shape[0]
         if _takes_long(spec, row.denoiser):
             queries = min(queries, QUERIES)
         (promised,) = predicted_rows(
-            spec, population, rounds, self._goal.ladder, row.noise, row.denoiser,
+            spec, population, COUNTED_ROUNDS, self._goal.ladder, row.noise, row.denoiser,
             queries=queries, plain=False, on_average=self._goal.on_average,
+            fitted=_fitted(spec, row.denoiser), learned=self._learned,
         )  # fmt: skip
         return replace(promised, centroids=row.centroids, test=self._self_test(spec, queries))
 
@@ -536,13 +541,23 @@ class _Planner:
         return SelfTest.of(queries, *(row.found(self._goal.query) for row in rows))
 
     def _row(
-        self, spec: Spec, noise: float, queries: int, rounds: int, kind: DenoiserKind | None
+        self,
+        spec: Spec,
+        noise: float,
+        queries: int,
+        rounds: int,
+        kind: DenoiserKind | None,
+        share: float = 1.0,
     ) -> Row:
-        """Return the row of codes as they are, or of denoised ones if those are worth it."""
+        """Return the row of codes as they are, or of denoised ones if those are worth it.
+
+        A denoiser is fitted to a share of as many codes as it is for a promise.
+        """
         goal = self._goal
         rows = predicted_rows(
             spec, self._population(spec, queries, kind), rounds, goal.ladder, noise, kind,
             queries=queries, on_average=goal.on_average,
+            fitted=round(share * _fitted(spec, kind)), learned=self._learned,
         )  # fmt: skip
         plain, denoised = rows[0], rows[-1]
         row = plain
@@ -598,16 +613,11 @@ class _Planner:
         return [row.spec for row in different[:_CONTENDERS]]
 
 
-def _rounds(
-    spec: Spec, population: Population, kind: DenoiserKind | None, share: float = 1.0
-) -> int:
-    """Return how many codes of each vector are drawn: enough to fit a denoiser, if any, to."""
-    if kind != "auto":
-        return COUNTED_ROUNDS
+def _fitted(spec: Spec, kind: DenoiserKind | None) -> int:
+    """Return how many codes a denoiser is fitted to; 0 for those that are counted."""
     length = spec.code_length
     codes = min(max(_FITTED_CODES, _FITTED_PER_COORDINATE * length), _FITTED_NUMBERS // length)
-    vectors: int = population.vectors.shape[0]
-    return round(share * codes) // vectors
+    return codes if kind == "auto" else 0
 
 
 def _takes_long(spec: Spec, kind: DenoiserKind | None) -> bool:

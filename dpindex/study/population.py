@@ -50,8 +50,10 @@ _OWN = 10
 # By how much norms that are equal may differ.
 _SAME_NORM = 1e-2
 # By how much near ranks grow behind those of true neighbours, which have one each. Few heavy ones
-# would be seldom among the answers, and then alone: with 1.07 .03 too much was promised.
+# would be seldom among the answers, and then alone: with 1.07 .03 too much was promised. Where
+# specs are compared those behind the tenth grow, which takes half the time.
 _GROWTH = 1.03
+_COARSE_GROWTH = 1.1
 # Nearest vectors towards which near vectors are made. Towards the very nearest there lies what a
 # query and its neighbours have in common: with 4 to 16 behind, a tenth less was promised of
 # codebooks.
@@ -70,6 +72,8 @@ _TINY = 1e-30
 
 
 _Near: TypeAlias = tuple[Any, Integers]
+
+_Compared: TypeAlias = tuple[Floats, Floats, Floats]
 
 
 class Population:
@@ -97,6 +101,9 @@ class Population:
     others : as the vectors, shape (o, dim), optional
         Vectors of whose codes a denoiser is learned beside those that it is tried on. It comes to
         know vectors of which it has seen many codes, where in a collection each has one.
+
+    coarse : bool
+        Make few near ranks, of which the farther ones stand for several neighbours each.
 
     Attributes
     ----------
@@ -129,11 +136,13 @@ class Population:
         metric: Metric = "cosine",
         codewords: Integers | None = None,
         others: Vectors | None = None,
+        coarse: bool = False,
     ) -> None:
         chosen = spaced(vectors.shape[0], n)
         self.vectors: Any = vectors[chosen]
         self.n = n
         self.metric = metric
+        self._coarse = coarse
         self.codewords = None if codewords is None else np.atleast_2d(codewords)
         self.others = others
         self._stream = PublicStream(0, "plan population")
@@ -177,7 +186,7 @@ class Population:
 
     def _add_near_ranks(self, order: Integers, rising: Doubles) -> None:
         """Place near ranks between the query and farther vectors, if n is much above m."""
-        self._edges = _near_edges(self.vectors_per_row)
+        self._edges = _near_edges(self.vectors_per_row, self._coarse)
         ranks = (self._edges[1:] + self._edges[:-1]) / 2
         self._near_shares = np.log(ranks / self.vectors_per_row)
         self.near = np.empty((len(order), 0))
@@ -297,16 +306,20 @@ class Population:
         there, codebooks were promised .03 to .07 too little.
         ``shares`` are the logarithms of how much nearer their ranks are, shape (b, 1).
         """
-        vectors, queries = self._compared
-        centre = queries[asked]
-        apart = vectors[sources]
-        if self.codewords is not None:
-            apart += np.float32(_COMMON) * (self._around[asked] - apart)
-        apart -= centre
+        centre = self._compared[1][asked]
+
+        def from_queries(vectors: Floats, queries: Floats, around: Floats) -> Any:
+            apart = vectors[sources]
+            if self.codewords is not None:
+                apart += np.float32(_COMMON) * (around[asked] - apart)
+            apart -= queries[asked]
+            return apart
+
+        apart = from_queries(*self._compared)
         bands, slopes = self._slopes
         factors = np.exp(shares * slopes / 2).astype(np.float32)
         rest = factors[:, -1:]
-        inside = (factors[:, :-1] - rest).take(bands, axis=1) * (apart @ self._directions.T)
+        inside = (factors[:, :-1] - rest).take(bands, axis=1) * from_queries(*self._inside)
         apart *= rest
         apart += inside @ self._directions
         across = 2.0 * near
@@ -321,7 +334,7 @@ class Population:
     @cached_property
     def _directions(self) -> Floats:
         """Principal directions of some vectors, (c, dim)."""
-        vectors, _ = self._compared
+        vectors, *_ = self._compared
         some = vectors[spaced(len(vectors), _FOR_DIRECTIONS)]
         some = some - some.mean(axis=0)
         values, combined = np.linalg.eigh(some @ some.T)
@@ -329,10 +342,10 @@ class Population:
         return unit((combined.T @ some)[::-1][:count])
 
     @cached_property
-    def _around(self) -> Floats:
-        """The mean of the nearest vectors of each query, (q, dim)."""
-        vectors, _ = self._compared
-        return np.asarray(vectors[self._nearest[:, :_REPLACED]].mean(axis=1))
+    def _inside(self) -> _Compared:
+        """Vectors, queries and means in principal directions, for which products are at hand."""
+        vectors, queries, around = (some @ self._directions.T for some in self._compared)
+        return vectors, queries, around
 
     @cached_property
     def _slopes(self) -> tuple[Integers, Doubles]:
@@ -341,8 +354,8 @@ class Population:
         The mean squared difference of a query and its k-th nearest, in bands of directions and in
         the rest, is taken to be a power of the share that k is.
         """
-        inside = [some @ self._directions.T for some in self._compared]
-        apart = inside[0][self._nearest] - inside[1][:, None]
+        vectors, queries, _ = self._inside
+        apart = vectors[self._nearest] - queries[:, None]
         count = apart.shape[2]
         starts = [start for start in _BANDS if start < count]
         squares = np.add.reduceat((apart.astype(np.float64) ** 2).mean(axis=0), starts, axis=1)
@@ -355,11 +368,15 @@ class Population:
         return bands, np.polyfit(shares, np.log(squares), 1)[0]
 
     @cached_property
-    def _compared(self) -> tuple[Floats, Floats]:
-        """Vectors and queries, of norm 1 if they are compared by their directions."""
+    def _compared(self) -> _Compared:
+        """Vectors, queries and the mean of the nearest vectors of each query.
+
+        They are of norm 1 if they are compared by their directions.
+        """
+        vectors, queries = self.vectors, self.queries
         if self._by_direction:
-            return unit(self.vectors), unit(self.queries)
-        return self.vectors, self.queries
+            vectors, queries = unit(vectors), unit(queries)
+        return vectors, queries, vectors[self._nearest[:, :_REPLACED]].mean(axis=1)
 
     def _weigh(self, order: Integers, rising: Doubles) -> None:
         """Share the collection among near ranks, which replace five vectors, and other vectors.
@@ -488,16 +505,17 @@ def _own_rates(spacings: Doubles) -> Doubles:
     return np.asarray(1.0 + math.sqrt(true / variance) * (own - 1.0))
 
 
-def _near_edges(vectors_per_row: float) -> Doubles:
+def _near_edges(vectors_per_row: float, coarse: bool) -> Doubles:
     """Return edges of the ranks in the collection that near ranks stand for."""
     if vectors_per_row < 2.0:
         return np.zeros(1)
     last = _REPLACED * vectors_per_row
-    if last <= NEIGHBOURS:
+    singles, growth = (FOUND, _COARSE_GROWTH) if coarse else (NEIGHBOURS, _GROWTH)
+    if last <= singles:
         return np.append(np.arange(math.ceil(last)), last)
-    steps = math.ceil(math.log(last / NEIGHBOURS, _GROWTH))
-    behind = np.geomspace(NEIGHBOURS, last, 1 + steps)
-    return np.append(np.arange(NEIGHBOURS), behind)
+    steps = math.ceil(math.log(last / singles, growth))
+    behind = np.geomspace(singles, last, 1 + steps)
+    return np.append(np.arange(singles), behind)
 
 
 def _share_of_first(first: Doubles, second: Doubles, alike: Doubles, wanted: Doubles) -> Doubles:

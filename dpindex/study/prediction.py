@@ -46,6 +46,9 @@ from dpindex.study.target import FoundShares, Row
 # Codes of each vector that are counted. With 5 precision is .01 to .02 too high, as each stands for
 # more vectors of the collection.
 COUNTED_ROUNDS = 12
+Learned: TypeAlias = dict[tuple[Spec, DenoiserKind, int], Denoiser | None]
+"""Denoisers of a plan that were learned from other vectors than those that it is tried on."""
+
 # Numbers in vectors or codes that are held at a time.
 _MAX_NUMBERS = 1 << 22
 # Noise share below which no denoiser is tried.
@@ -86,12 +89,14 @@ def predicted_rows(
     queries: int | None = None,
     plain: bool = True,
     on_average: int | None = None,
+    fitted: int = 0,
+    learned: Learned | None = None,
 ) -> list[Row]:
     """Return the row of codes as they are, and one of denoised codes if a denoiser can be fitted.
 
     Parameters
     ----------
-    spec, population, rounds
+    spec, population, rounds, fitted
         As of :class:`Prediction`.
     ladder
         As of :meth:`Population.found`.
@@ -105,13 +110,22 @@ def predicted_rows(
         Predict codes as they are even if there is a denoiser.
     on_average : int, optional
         As of :meth:`Prediction.found`.
+    learned : dict, optional
+        Denoisers by their spec, kind and number of codes, kept here if they are learned from
+        other vectors: they are as good for other queries.
     """
-    prediction = Prediction(spec, population, rounds)
+    prediction = Prediction(spec, population, rounds, fitted)
     size = prediction.codes.stored[0].nbytes
     denoisers: list[Denoiser | None] = [None]
     if denoise is not None and noise >= _NO_NOISE:
-        fit = partial(fit_denoiser, prediction.codes_to_learn_from, spec)
-        denoiser = fit_if_possible(fit, spec, denoise)
+        key = (spec, denoise, fitted or rounds)
+        if learned is not None and key in learned:
+            denoiser = learned[key]
+        else:
+            fit = partial(fit_denoiser, prediction.codes_to_learn_from, spec)
+            denoiser = fit_if_possible(fit, spec, denoise)
+            if learned is not None and population.others is not None:
+                learned[key] = denoiser
         if denoiser is not None:
             denoisers = [None, denoiser] if plain else [denoiser]
     every = population.queries.shape[0]
@@ -131,7 +145,9 @@ class Prediction:
     spec : Spec
     population : Population
     rounds : int
-        Codes of each vector, at most. A denoiser is fitted to all, and twelve are counted.
+        Codes of each vector that are counted, at most.
+    fitted : int
+        Codes that a denoiser is fitted to; by default so many of each vector.
 
     Attributes
     ----------
@@ -139,16 +155,18 @@ class Prediction:
         Of all vectors in a first round, then of all in a second one, and so on.
     """
 
-    def __init__(self, spec: Spec, population: Population, rounds: int) -> None:
+    def __init__(self, spec: Spec, population: Population, rounds: int, fitted: int = 0) -> None:
         self._spec = spec
         self._population = population
         self._privatizer = Privatizer(spec)
         self._plain = decoder_of(spec)
         self._draws = draws_of(spec, population)
         # A collection has no more codes than vectors.
-        self._drawn = max(1, min(rounds, int(population.vectors_per_row)))
-        self._rounds = min(self._drawn, COUNTED_ROUNDS)
-        self.codes = self._draws.of_vectors(self._drawn)
+        most = max(1, int(population.vectors_per_row))
+        self._rounds = min(rounds, most)
+        self._fitted = min(fitted // population.vectors.shape[0] or rounds, most)
+        drawn = self._fitted if population.others is None else 0
+        self.codes = self._draws.of_vectors(max(self._rounds, drawn))
 
     @property
     def codes_to_learn_from(self) -> Codes:
@@ -160,11 +178,11 @@ class Prediction:
         """
         population = self._population
         if population.others is None:
-            return self.codes
+            return self.codes.take(slice(self._fitted * population.vectors.shape[0]))
         if self._spec.public is None:
-            return noisy_codes(self._privatizer, population.others, self._drawn)
+            return noisy_codes(self._privatizer, population.others, self._fitted)
         every = stacked([population.others, population.vectors])
-        return noisy_codes(self._privatizer, every, max(1, self._drawn // 2))
+        return noisy_codes(self._privatizer, every, max(1, self._fitted // 2))
 
     def found(
         self,

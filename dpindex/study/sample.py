@@ -308,6 +308,7 @@ class Sample:
             metric=self._metric,
             codewords=groups_of_codewords,
             others=others,
+            coarse=common,
         )
 
 
