@@ -130,22 +130,20 @@ class History:
         one tag with chance 2⁻⁴⁸ at most (multilinear hashing: Lemire & Kaser 2014,
         section 3). That is far rarer than the repetitions that are left to chance.
         """
-        # Sums wrap: they are modulo 2^64.
-        factors = _factors(self.key, chunk.shape[1])
-        with np.errstate(over="ignore"):
-            if not isinstance(chunk, np.ndarray):
-                rows = scipy.sparse.csr_matrix(chunk, dtype=np.float32, copy=True)
-                rows.sum_duplicates()
-                rows.eliminate_zeros()
-                parts = (_bits(rows.data), rows.indices, rows.indptr)
-                sums = scipy.sparse.csr_matrix(parts, shape=rows.shape) @ factors
-                return np.asarray(sums).view(np.int64)
-            keep_freed_memory()
-            sums = np.empty(len(chunk), np.uint64)
-            size = max(1, _CACHED_NUMBERS // chunk.shape[1])
-            for start in range(0, len(chunk), size):
-                bits = _bits(chunk[start : start + size])
-                np.einsum("ij,j->i", bits, factors, out=sums[start : start + size])
+        factors = _factors(self.key, chunk.shape[1])  # their sums wrap: they are modulo 2^64
+        if not isinstance(chunk, np.ndarray):
+            rows = scipy.sparse.csr_matrix(chunk, dtype=np.float32, copy=True)
+            rows.sum_duplicates()
+            rows.eliminate_zeros()
+            parts = (_bits(rows.data), rows.indices, rows.indptr)
+            sums = scipy.sparse.csr_matrix(parts, shape=rows.shape) @ factors
+            return np.asarray(sums).view(np.int64)
+        keep_freed_memory()
+        sums = np.empty(len(chunk), np.uint64)
+        size = max(1, _CACHED_NUMBERS // chunk.shape[1])
+        for start in range(0, len(chunk), size):
+            bits = _bits(chunk[start : start + size])
+            np.einsum("ij,j->i", bits, factors, out=sums[start : start + size])
         return sums.view(np.int64)
 
     def _whole(self, rows: Tags) -> Tags:
