@@ -171,7 +171,9 @@ def attack(
     # The mechanism and its guarantee are the same for vectors of any norm: a declared one sharpens
     # similarities. So the worst neighbours need not have it.
     spec = spec.without_ranges()
-    attacked = spec if spec.norm is None else replace(spec, norm=None)
+    attacked = spec
+    if spec.norm is not None:
+        attacked = replace(spec, norm=None)
     privatizer = Privatizer(attacked)
 
     def release(row: Floats, count: int) -> Codes:
@@ -313,7 +315,9 @@ class _Run:
     ) -> list[Tally]:
         """Tests of all pairs."""
         tallies = []
-        part = 1.0 if self.trials is not None else 1 / len(pairs)
+        part = 1.0
+        if self.trials is None:
+            part = 1 / len(pairs)
         for done, pair in enumerate(pairs, 1):
             tallies += self._attack_pair(pair, part)
             progress(done, len(pairs), pair.name)

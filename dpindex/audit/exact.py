@@ -285,7 +285,9 @@ def _candidates() -> Iterator[Spec]:
         calibration = row.calibration
         fields = row.example(_DIM)
         fields["k"] = family.length_near(_BINS if family.bins else _DENSE_K)
-        record_epsilons = (None, 4.0) if calibration.joint else (None,)
+        record_epsilons: tuple[float | None, ...] = (None,)
+        if calibration.joint:
+            record_epsilons = (None, 4.0)
         deltas = _DELTAS[calibration.delta]
         for kind, delta, form in product(row.adjacencies, deltas, family.variant.forms):
             variant = form
@@ -313,4 +315,6 @@ def _budgets(row: Method, adjacency: str, entries: str | None) -> tuple[float, .
         return _FEWER
     if entries not in (None, "rademacher"):
         return (1.0,)
-    return _FEWER if large_tables else _EPSILONS
+    if large_tables:
+        return _FEWER
+    return _EPSILONS

@@ -115,13 +115,16 @@ def _offsets_check(spec: Spec, realised_map: RealisedMap) -> Check:
     largest = int(np.abs(offsets).max())
     rounding = _rounding(spec.grid)
     whole = False
+    found = "offsets that are no integers"
     if rounding is not None:
         whole = bool((offsets == np.rint(offsets)).all())
         integer = _largest_integer(spec.grid, rounding)
         largest += integer * realised_map.max_column_l1
+    if whole:
+        found = f"at most {2 * largest}"
     return Check(
         "scores: sums and differences are exact integers",
-        f"at most {2 * largest}" if whole else "offsets that are no integers",
+        found,
         f"2^{bits}",
         "two scores are compared by their difference",
         whole and 2 * largest <= 1 << bits,
@@ -342,7 +345,10 @@ def _design_check(spec: Spec, design: Design) -> Check:
         applied = spec.projection.apply(unit.toarray())
         same &= np.array_equal(stated_map[attributes], applied)
     found = f"Σ|w|{'²' if power == 2 else ''} = {heaviest} of a column, centre "
-    found += "as stated, in whole steps" if inside else "NOT the stated one on the grid"
+    if inside:
+        found += "as stated, in whole steps"
+    else:
+        found += "NOT the stated one on the grid"
     if not same:
         found += ", NOT the map that is applied"
     return Check(
@@ -405,9 +411,12 @@ def _sums_check(spec: SketchSpec) -> Check:
     whole = bool((directions == np.rint(directions)).all())
     steepest = int(np.abs(directions).max())
     largest_sum = steepest * int(MAX_SUM) + _MAX_OFFSET
+    found = "directions that are no integers"
+    if whole:
+        found = f"at most {largest_sum}"
     return Check(
         "hash: sums are exact integers",
-        f"at most {largest_sum}" if whole else "directions that are no integers",
+        found,
         f"2^53 = {1 << 53}",
         "sums of integers below 2^53 are exact: a record's columns depend on that record alone",
         whole and largest_sum <= 1 << 53,

@@ -213,9 +213,12 @@ def _release_check(spec: Spec) -> Check:
     outcomes = spec.law.perturb(privatizer.project(vectors), words)
     expected = spec.format.pack(outcomes)
     same = np.array_equal(expected, codes.stored) and not words.left
+    found = f"{len(codes)} codes"
+    if not same:
+        found = "other codes than those of the words"
     return Check(
         f"a release: {codes.format.name} of {spec.method}",
-        f"{len(codes)} codes" if same else "other codes than those of the words",
+        found,
         "the outcomes of the recorded words",
         "what is released is what the law makes of the exact integers and the words, and no more",
         same,

@@ -226,8 +226,10 @@ def _rows(
         # With one coordinate the projection grows from the first row to the second.
         if len(places) == 1 and column[carrier] <= 0:
             before, after = after, before
-        helpers = np.flatnonzero(column).tolist() if helped else [carrier]
-        helpers.remove(carrier)
+        helpers = []
+        if helped:
+            helpers = np.flatnonzero(column).tolist()
+            helpers.remove(carrier)
         there = column[carrier] * before + base * column[helpers].sum()
         missing = target - there
         for helper in helpers:

@@ -58,7 +58,9 @@ def progress_bar(what: str, *, quarters: bool = False) -> Iterator[Callable[...,
         bar = progress.add_task(what, total=None)
 
         def report(done: int, total: int, task: str = "") -> None:
-            description = f"{what}: {task}" if task else what
+            description = what
+            if task:
+                description = f"{what}: {task}"
             progress.update(bar, completed=done, total=total, description=description)
 
         yield report

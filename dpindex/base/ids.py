@@ -204,8 +204,15 @@ def other_kind_of_ids(has_text: bool, others: str) -> InputError:
     others : str
         Which ids are of another kind, the subject of a sentence.
     """
-    kind = "strings" if has_text else "whole numbers"
+    kind = kind_of_ids(has_text)
     return InputError(f"the ids of this index are {kind}; {others} must be {kind} too.")
+
+
+def kind_of_ids(has_text: bool) -> str:
+    """Return what ids are: strings, or whole numbers."""
+    if has_text:
+        return "strings"
+    return "whole numbers"
 
 
 def check_unique(ids: AnyArray) -> None:
@@ -220,7 +227,8 @@ def check_unique(ids: AnyArray) -> None:
     ordered = ids[order]
     equal = np.flatnonzero(ordered[1:] == ordered[:-1])
     if equal.size:
-        one, other = order[equal[0]], order[equal[0] + 1]
+        first = equal[0]
+        one, other = order[first : first + 2]
         raise InputError(f"rows {one} and {other} have the same id; ids must be unique.")
 
 

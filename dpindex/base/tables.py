@@ -160,7 +160,9 @@ def plain(column: Any) -> Any:
 def _one(column: Any) -> Any:
     """Return a column in one piece."""
     pieces = column.combine_chunks()
-    return pieces.chunk(0) if hasattr(pieces, "chunks") else pieces
+    if hasattr(pieces, "chunks"):
+        return pieces.chunk(0)
+    return pieces
 
 
 def first_null(column: Any) -> int:

@@ -386,7 +386,9 @@ def _at_home(value: Any) -> Any:
     """Return a path with ~ as the home folder, which no shell puts into --ids=~/ids.txt."""
     if isinstance(value, str) and value.startswith("~/"):
         return os.path.expanduser(value)
-    return value.expanduser() if isinstance(value, Path) else value
+    if isinstance(value, Path):
+        return value.expanduser()
+    return value
 
 
 def _is_text(option: inspect.Parameter) -> bool:
@@ -408,15 +410,15 @@ class ReadAs:
         """Return the files with their keys; InputError for an option that none of them takes."""
         applied = dict(files)
         header = self.header and f"header={self.header}"
-        for key, takes in ((header, _is_of_text), (self.columns, _has_columns)):
+        for key, takes, files_of_it in (
+            (header, _is_of_text, "--header is for .csv and .tsv files"),
+            (self.columns, _has_columns, "--columns is for .parquet and .arrow files"),
+        ):
             if key is None:
                 continue
             fitting = {name: file for name, file in files.items() if file and takes(file)}
             if not fitting:
-                flag, kinds = ("--header", ".csv and .tsv files")
-                if takes is _has_columns:
-                    flag, kinds = ("--columns", ".parquet and .arrow files")
-                raise InputError(f"{flag} is for {kinds}, and none is named here; leave it out.")
+                raise InputError(f"{files_of_it}, and none is named here; leave it out.")
             applied |= {name: f"{file}:{key}" for name, file in fitting.items()}
         return applied
 

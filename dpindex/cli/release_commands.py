@@ -173,7 +173,9 @@ def build(
     if publish is None:
         o.say(f"What this protects and what it does not: dpindex info {shlex.quote(index)}")
     if planned is not None:
-        names = f"{vectors}:{id_column}" if id_column else release.ids
+        names = release.ids
+        if id_column:
+            names = f"{vectors}:{id_column}"
         o.say(f"Search it: {query_line(planned, index, vectors, names)}")
 
 
@@ -287,7 +289,9 @@ def add(
                 )
             opened.add_codes(codes, ids, payload=table, upsert=upsert)
         opened.save(index, allow_unprotected=allow_unprotected)
-    replacing = f" ({rows_before + added - len(opened)} replaced)" if upsert else ""
+    replacing = ""
+    if upsert:
+        replacing = f" ({rows_before + added - len(opened)} replaced)"
     o.say(f"{index}: {added} added{replacing}, {len(opened)} in all.")
     if codes is None:
         promise = opened.spec.guarantee
@@ -378,8 +382,11 @@ def codebook(
         raise InputError(f"{output} must end in {Codebook.suffix} or .npy.")
     o.refuse_existing(output)
     with open_vectors(public) as source:
-        make = fit_codebook if centroids or size > source.shape[0] else Codebook.spaced
-        book = make(compared.compared(source), size)
+        vectors = compared.compared(source)
+        if centroids or size > source.shape[0]:
+            book = fit_codebook(vectors, size)
+        else:
+            book = Codebook.spaced(vectors, size)
         if compared.ranges is not None:
             book = Codebook(Ranges.read(compared.ranges).unscale(book.stated), book.guide)
     content = book.to_bytes()

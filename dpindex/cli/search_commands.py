@@ -193,7 +193,9 @@ def _rows_at(index: str, collection: str, dialect: str) -> str:
         return collection
     if ".parquet" not in index:
         return "codes.parquet"
-    return f"{index.rstrip('/')}/" if Path(index).is_dir() or index.endswith("/") else index
+    if Path(index).is_dir() or index.endswith("/"):
+        return f"{index.rstrip('/')}/"
+    return index
 
 
 def _holder(rerank: str | None, ids: str | None) -> Holder | None:

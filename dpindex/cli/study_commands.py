@@ -154,7 +154,9 @@ class GridOptions:
         methods = self.methods or _METHODS
         epsilons = self.epsilons or _EPSILONS
         if options.record:
-            book = ",record-codebook" if options.codebook else ""
+            book = ""
+            if options.codebook:
+                book = ",record-codebook"
             methods = self.methods or f"record-cap{book},{_CONTRAST}"
             epsilons = self.epsilons or _RECORD_EPSILONS
         lengths = o.parsed_list(self.code_length, "--code-length", int) or [None]

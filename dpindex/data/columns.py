@@ -110,7 +110,12 @@ def _arrow_file(location: Location) -> ColumnFile:
     file = location.resources.enter_context(pa.memory_map(location.path))
     data = file.read_buffer()
     has_footer = data[: len(_MAGIC)].to_pybytes() == _MAGIC
-    messages = _messages_of_footer(data) if has_footer else pa.ipc.MessageReader.open_stream(data)
+    if has_footer:
+        messages = _messages_of_footer(data)
+        opened = pa.ipc.open_file
+    else:
+        messages = pa.ipc.MessageReader.open_stream(data)
+        opened = pa.ipc.open_stream
     counts = []
     for message in messages:
         if message.type == "schema":
@@ -123,7 +128,7 @@ def _arrow_file(location: Location) -> ColumnFile:
             )
         if message.type == "record batch":
             counts.append(batch.rows)
-    reader = pa.ipc.open_file(data) if has_footer else pa.ipc.open_stream(data)
+    reader = opened(data)
 
     def record_batches(groups: Sequence[int]) -> Iterator[Any]:
         if has_footer:
@@ -213,7 +218,9 @@ def _field(data: bytes, table: int, number: int) -> int:
     within = 0
     if entry < size:
         (within,) = struct.unpack_from("<H", data, vtable + entry)
-    return table + within if within else 0
+    if within:
+        return table + within
+    return 0
 
 
 def _referred(data: bytes, table: int, number: int) -> int:
@@ -262,7 +269,9 @@ def vectors_of(location: Location, file: ColumnFile, groups: Sequence[int]) -> V
     def stream(firsts: range) -> Iterator[AnyArray]:
         # Whole groups before the first row are not read.
         skipped = sum(end <= firsts.start for end in ends)
-        start = ends[skipped - 1] if skipped else 0
+        start = 0
+        if skipped:
+            start = ends[skipped - 1]
         matrices = _matrices(location, file, names, groups[skipped:], firsts.step, start, width)
         return _rechunked(matrices, firsts.start - start, firsts.step)
 

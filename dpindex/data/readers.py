@@ -286,7 +286,9 @@ def _of_mapped(location: Location, array: AnyArray) -> VectorSource:
 
 def _as_matrix(array: AnyArray) -> AnyArray:
     """Return an array of one dimension as one vector, as it is in memory; others as they are."""
-    return array[np.newaxis] if array.ndim == 1 else array
+    if array.ndim == 1:
+        return array[np.newaxis]
+    return array
 
 
 def open_npy(location: Location) -> VectorSource:
@@ -351,9 +353,9 @@ def open_bin(location: Location, value: str) -> VectorSource:
             f"it declares {rows} x {columns} values of {np.dtype(value).itemsize} byte(s), but "
             f"{left} bytes follow; the file is cut short, or its suffix is another's."
         )
-    array = np.memmap(location.path, value, "r", header.nbytes, (rows, columns)) if left else None
-    if array is None:
+    if not left:
         raise location.error(f"it is {rows} x {columns}; it needs a row and a column.")
+    array = np.memmap(location.path, value, "r", header.nbytes, (rows, columns))
     return _of_mapped(location, array)
 
 

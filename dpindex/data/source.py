@@ -201,7 +201,9 @@ def by_rows(read_rows: Callable[[int, int], Chunk]) -> Stream:
 def clipped(vectors: Any, low: float, high: float) -> Any:
     """Return an array, or a CSR matrix within whose limits zero lies, clipped."""
     wide = vectors.astype(np.result_type(vectors.dtype, np.float16))  # a copy
-    values = wide.data if issparse(vectors) else wide
+    values = wide
+    if issparse(vectors):
+        values = wide.data
     np.clip(values, low, high, out=values)
     return wide
 

@@ -239,7 +239,9 @@ def text_table(location: Location, delimiter: str) -> Table:
         )
     except pa.ArrowException as error:
         row = re.search(r"Row #(\d+)", str(error))
-        place = f"line {row[1]} of it" if row else "a line of it"
+        place = "a line of it"
+        if row:
+            place = f"line {row[1]} of it"
         raise location.error(
             f"{place} is not a line of a table: it needs one cell for each of the {len(names)} "
             f"columns."

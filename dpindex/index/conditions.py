@@ -112,7 +112,9 @@ class Language:
 
 
 def _signed(text: str, negated: bool) -> str:
-    return f"not ({text})" if negated else text
+    if negated:
+        return f"not ({text})"
+    return text
 
 
 def as_text(value: Any, kind: Any) -> str:
@@ -172,7 +174,9 @@ class Among(Condition):
         if not self.values:
             present = language.is_null(self.name, negated=True)
             missing = language.is_null(self.name, negated=False)
-            return present if negated else f"({present}) and ({missing})"
+            if negated:
+                return present
+            return f"({present}) and ({missing})"
         return language.among(self.name, self.values, self.kind, negated=negated)
 
 
@@ -254,7 +258,9 @@ class Joined(Condition):
 
     def said(self, language: Language, *, negated: bool = False) -> str:
         # By De Morgan's law, which holds with three values: negation stands at columns alone.
-        word = {"and": "or", "or": "and"}[self.word] if negated else self.word
+        word = self.word
+        if negated:
+            word = "or" if word == "and" else "and"
         parts = [f"({part.said(language, negated=negated)})" for part in self.parts]
         return f" {word} ".join(parts)
 
@@ -280,7 +286,9 @@ def compared(name: str, kind: Any, operator: str, literal: Any) -> Condition:
         return Compared(name, operator, low, kind)
     if operator in ("==", "!="):
         known: Condition = Among(name, (), kind)
-        return Not(known) if operator == "!=" else known
+        if operator == "!=":
+            return Not(known)
+        return known
     is_below = operator in ("<", "<=")
     nearest = low if is_below else high
     if nearest is None:
@@ -320,11 +328,15 @@ def _neighbours(name: str, kind: Any, literal: Any) -> tuple[Any, Any]:
         low, high = _whole(_scaled(literal, 10**kind.scale), -most, most)
         return _decimal(low, kind.scale), _decimal(high, kind.scale)
     if (types.is_date(kind) or types.is_timestamp(kind)) and isinstance(literal, str):
-        unit = _UNITS[kind.unit] if types.is_timestamp(kind) else Fraction(1, 86400)
-        if types.is_date64(kind):
-            unit = 1000
+        unit: int | Fraction = 1000  # of 64-bit dates
+        if types.is_timestamp(kind):
+            unit = _UNITS[kind.unit]
+        elif types.is_date32(kind):
+            unit = Fraction(1, 86400)
         seconds = _seconds(name, literal, is_zoned=getattr(kind, "tz", None) is not None)
-        bits = 31 if types.is_date32(kind) else 63
+        bits = 63
+        if types.is_date32(kind):
+            bits = 31
         return _whole(seconds * unit, -(2**bits), 2**bits - 1)
     raise InputError(
         f"the filter has no meaning here: column {name!r} is {kind}, and is not compared with "
@@ -362,18 +374,19 @@ def _whole(literal: Any, least: int, most: int) -> tuple[int | None, int | None]
 def _floats(kind: Any, literal: Any) -> tuple[Any, Any]:
     single = np.dtype(f"f{kind.bit_width // 8}").type
     if isinstance(literal, float) and not np.isfinite(literal):
-        return (None, None) if np.isnan(literal) else (literal, literal)
+        if np.isnan(literal):
+            return None, None
+        return literal, literal
     with np.errstate(over="ignore"):
         try:
             near = single(float(literal))
         except OverflowError:
             near = single(np.inf if literal > 0 else -np.inf)
-    ahead, behind = single(np.inf), single(-np.inf)
     if np.isfinite(near) and Fraction(float(near)) == Fraction(literal):
         return float(near), float(near)
     if float(near) < literal:
-        return float(near), float(np.nextafter(near, ahead))
-    return float(np.nextafter(near, behind)), float(near)
+        return float(near), float(np.nextafter(near, single(np.inf)))
+    return float(np.nextafter(near, single(-np.inf))), float(near)
 
 
 def _seconds(name: str, text: str, *, is_zoned: bool) -> Fraction:
@@ -453,7 +466,9 @@ class _Translator:
             case ast.Compare(left=first, ops=operators, comparators=others):
                 pairs = zip([first, *others], operators, others, strict=False)
                 compared = tuple(self._compared(*pair) for pair in pairs)
-                return compared[0] if len(compared) == 1 else Joined("and", compared)
+                if len(compared) == 1:
+                    return compared[0]
+                return Joined("and", compared)
             case ast.Name() | ast.Call():
                 return self._truth(self._column(node))
         raise self._refused(node)
@@ -473,14 +488,18 @@ class _Translator:
             if not (isinstance(right, ast.Constant) and right.value is None):
                 raise self._refused(right)
             is_null = IsNull(self._column(left))
-            return is_null if isinstance(operator, ast.Is) else Not(is_null)
+            if isinstance(operator, ast.Is):
+                return is_null
+            return Not(is_null)
         if isinstance(operator, ast.In | ast.NotIn):
             if not isinstance(right, ast.List | ast.Tuple | ast.Set):
                 raise self._refused(right)
             name = self._column(left)
             items = [self._constant(item) for item in right.elts]
             is_member = among(name, self._kinds[name], items)
-            return is_member if isinstance(operator, ast.In) else Not(is_member)
+            if isinstance(operator, ast.In):
+                return is_member
+            return Not(is_member)
         sign = _COMPARE[type(operator)]
         if not _names_column(left):
             if not _names_column(right):

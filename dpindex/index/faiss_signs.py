@@ -120,7 +120,9 @@ class FaissSigns(SearchBackend):
         for start, part in self._codes:
             depth = min(count, len(part))
             # Of many answers, counts for each distance take half the time of a heap.
-            variant = "mc" if depth >= min(_MANY, self._width) else "hc"
+            variant = "hc"
+            if depth >= min(_MANY, self._width):
+                variant = "mc"
             distance, places = faiss().knn_hamming(queries, part, depth, variant)
             found = (-distance, start + places)
             near, rows = best_of([(near, rows), found], count)

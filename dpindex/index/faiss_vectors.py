@@ -263,7 +263,8 @@ class FaissVectors(SearchBackend):
             scores, rows = map(np.concatenate, zip(*parts, strict=True))
             return scores, rows
         near, found, error = self._compared(queries, depth)
-        scores, rows = near[:, :count], found[:, :count]
+        scores = near[:, :count]
+        rows = found[:, :count]
         if depth < len(self):
             open_ = np.flatnonzero(scores[:, -1] <= near[:, -1] + error)
             if len(open_):

@@ -73,7 +73,9 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
     id_kind = store.ids.take(slice(1)).dtype.kind
     if isinstance(filter_, str) or type(filter_).__name__ == "Expression":
         table = store.payload.table
-        schema = None if table is None else table.schema
+        schema = None
+        if table is not None:
+            schema = table.schema
         condition = condition_of(filter_, column_types(id_kind == "U", schema))
         if condition is not None:
             return _matching(condition, store)

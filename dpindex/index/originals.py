@@ -222,7 +222,9 @@ class Originals(Holder):
     def _places_in(self, stretch: Stretch, rows: Rows) -> Iterator[slice]:
         """Return where ascending rows lie in a stretch, a block at a time."""
         start, stop = np.searchsorted(rows, [stretch.first, stretch.stop]).tolist()
-        numbers = 1 if issparse(stretch.vectors) else self._table.columns
+        numbers = 1
+        if not issparse(stretch.vectors):
+            numbers = self._table.columns
         return row_blocks(stop, READ_NUMBERS // numbers, start)
 
     def _rows(self, candidates: Candidates) -> Rows:

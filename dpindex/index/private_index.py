@@ -571,7 +571,9 @@ class PrivateIndex(Searchable):
 
     @property
     def _column_types(self) -> Mapping[str, Any]:
-        schema = None if self.payload is None else self.payload.schema
+        schema = None
+        if self.payload is not None:
+            schema = self.payload.schema
         return column_types(self._store.ids.take(slice(1)).dtype.kind == "U", schema)
 
     def _symbol_counts(self) -> Longs | None:
@@ -776,7 +778,9 @@ class PrivateIndex(Searchable):
         index._store = contents.store
         index._set_denoiser(contents.denoiser)
         known = contents.calibration
-        rows = len(index) if known is None else known.rows
+        rows = len(index)
+        if known is not None:
+            rows = known.rows
         index._state_by(known, rows, -abs(len(index) - rows))
         index._checkpoint = checkpoint
         return index

@@ -61,13 +61,17 @@ class Found(Candidates):
         ids = np.concatenate([part.ids for part in parts])
         scores = np.concatenate([part.scores for part in parts])
         numbered = [part.rows for part in parts if part.rows is not None]
-        rows = np.concatenate(numbered) if numbered else None
+        rows = None
+        if numbered:
+            rows = np.concatenate(numbered)
         return cls(ids, rows, parts[0].total, scores)
 
     def first(self, query: int, count: int) -> Found:
         """Return the first columns of one line."""
         part = slice(query, query + 1), slice(count)
-        rows = None if self.rows is None else self.rows[part]
+        rows = None
+        if self.rows is not None:
+            rows = self.rows[part]
         return Found(self.ids[part], rows, self.total, self.scores[part])
 
     def at(self, places: Rows) -> Found:
@@ -352,12 +356,14 @@ class Searchable(ABC):
             if condition is None:
                 raise InputError("a look-up is filtered by an expression, such as 'year >= 2020'.")
         counts = self._symbol_counts()
-        rows = len(self) if counts is None else int(counts.sum())
-        count = wanted(candidates, 1, rows)
         (scores,) = self._decoder.query_items(queries).astype(np.float64)
         if counts is None:
+            count = wanted(candidates, 1, len(self))
             return Lookup(*_best_first(scores), count, condition)
-        worth = self._worth(queries, count) if isinstance(candidates, str) else None
+        count = wanted(candidates, 1, int(counts.sum()))
+        worth = None
+        if isinstance(candidates, str):
+            worth = self._worth(queries, count)
         if worth is not None:
             (scores,) = worth.scores
         codes, best = _best_first(np.where(counts > 0, scores, -np.inf))
@@ -384,7 +390,9 @@ class Searchable(ABC):
         if guide_of(self.spec) is None:
             return None
         counts = self._symbol_counts()
-        return None if counts is None else worth_of(self.spec, queries, counts, count)
+        if counts is None:
+            return None
+        return worth_of(self.spec, queries, counts, count)
 
     def _answers(
         self, queries: Queries, k: int, reranking: Reranking | None, filter_: Filter
@@ -427,7 +435,9 @@ class Searchable(ABC):
 
         def posterior() -> Estimate | None:
             estimator = learned.posterior
-            return None if estimator is None else sure(estimated(estimator))
+            if estimator is None:
+                return None
+            return sure(estimated(estimator))
 
         estimates = Estimates(
             partial(estimated, self._decoder), posterior, lambda: learned.unstated

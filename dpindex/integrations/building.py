@@ -103,12 +103,13 @@ def build(
         metric = metric or spec.metric
         denoise = denoise or spec.denoiser
         spec = spec.spec
-    dataset = vectors if isinstance(vectors, Dataset) else open_dataset(vectors)
+    if not isinstance(vectors, Dataset):
+        vectors = open_dataset(vectors)
     return build_index(
-        dataset,
+        vectors,
         location,
         Settings(spec, metric or "cosine", index_type, query_epsilon),
-        IndexOptions(denoise, allow_unprotected, private, table_at(location, dataset)),
+        IndexOptions(denoise, allow_unprotected, private, table_at(location, vectors)),
         Terms(ledger, allow_rerelease, skip_leak_check),
         engine=engine,
         threads=threads,

@@ -188,7 +188,9 @@ class Collector:
         """The submissions that wait, and whether more may follow; waits for the first."""
         group: list[_Waiting] = []
         rows = 0
-        wait = self._join_seconds if self._new or self._unsaved else None
+        wait = None
+        if self._new or self._unsaved:
+            wait = self._join_seconds
         try:
             item = self._queue.get(timeout=wait)
             while item is not None:

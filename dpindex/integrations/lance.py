@@ -106,7 +106,9 @@ class Lance(Database):
 
     def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
         column = "vector"
-        metric = "dot" if self.layout.metric == "ip" else "l2"
+        metric = "l2"
+        if self.layout.metric == "ip":
+            metric = "dot"
         if queries.dtype == np.uint8:
             column = "code"
             metric = "hamming"

@@ -118,7 +118,9 @@ class PrivateVectorStore(VectorStore):
         ledger: Ledger | None = None,
         allow_rerelease: bool = False,
     ) -> None:
-        self.index = index if isinstance(index, PrivateIndex) else PrivateIndex(index)
+        if not isinstance(index, PrivateIndex):
+            index = PrivateIndex(index)
+        self.index = index
         self._embedding = embedding
         self._documents = InMemoryStore() if documents is None else documents
         self._vectors = InMemoryStore() if vectors is None else vectors
@@ -275,7 +277,9 @@ class PrivateVectorStore(VectorStore):
         released, and the same call goes on with that.
         """
         fresh = [document for name, document in documents.items() if name not in kept]
-        vectors = self._computed(fresh) if fresh else {}  # before anything is given up
+        vectors = {}
+        if fresh:
+            vectors = self._computed(fresh)
         self._forget_codes(replaced)
         self._documents.mdelete(list(vectors))
         self._vectors.mset(list(vectors.items()))
@@ -325,7 +329,9 @@ class PrivateVectorStore(VectorStore):
         if delete_all is not (ids is None):
             raise InputError("delete takes the ids to delete; delete_all=True deletes everything.")
         coded = set(self.index)
-        names = _names([*coded.union(self._vectors.yield_keys())] if ids is None else ids)
+        if ids is None:
+            ids = [*coded.union(self._vectors.yield_keys())]
+        names = _names(ids)
         # The reverse of an addition. Of what failed before, the rest goes now.
         self._forget_codes([name for name in dict.fromkeys(names) if name in coded])
         self._documents.mdelete(names)
@@ -355,7 +361,9 @@ class PrivateVectorStore(VectorStore):
         for name, document in documents.items():
             if document is not None and vectors[name] is None:
                 lost.append(document)
-        mended = self._embedded(lost) if lost else {}
+        mended = {}
+        if lost:
+            mended = self._embedded(lost)
         uncoded = {*self._vectors.yield_keys(), *self._documents.yield_keys()} - has_code
         return Repairs(
             mended=list(mended),

@@ -155,7 +155,9 @@ class Milvus(Database):
 
     def is_null(self, name: str, *, negated: bool) -> str:
         if name == "id":
-            return "id == id" if negated else "id != id"
+            if negated:
+                return "id == id"
+            return "id != id"
         return f"{_NULL.format(name)} == {str(not negated).lower()}"
 
     def exists(self) -> bool:
@@ -246,7 +248,9 @@ class Milvus(Database):
 
     def _ids(self, rows: Sequence[Any]) -> list[Any]:
         ids = [row["id"] for row in rows]
-        return list(map(unquote, ids)) if self.layout.text_ids else ids
+        if self.layout.text_ids:
+            return list(map(unquote, ids))
+        return ids
 
     def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:
         with self.asking():

@@ -80,12 +80,13 @@ class Parquet(SqlDatabase):
             if "://" in address:
                 self._system, path = system.FileSystem.from_uri(address)
             else:
-                self._system, path = system.LocalFileSystem(), os.path.abspath(address)
+                self._system = system.LocalFileSystem()
+                path = os.path.abspath(address)
             place = os.path.join(tempfile.gettempdir(), "dpindex")
             if self._system.type_name == "local":
                 self.files = place = path.rstrip("/")
             self._scratch = f"{place}.{secrets.token_hex(4)}.tmp"
-            self._path = path.rstrip("/")
+            self._path: str = path.rstrip("/")
             if name != COLLECTION:
                 if self._kind() == system.FileType.File:
                     raise InputError(
@@ -118,7 +119,9 @@ class Parquet(SqlDatabase):
 
     @property
     def _head(self) -> str:
-        return f"{self._path}/{_HEAD}" if self._is_folder else self._path
+        if self._is_folder:
+            return f"{self._path}/{_HEAD}"
+        return self._path
 
     @property
     def _table(self) -> str:
@@ -269,7 +272,9 @@ class Parquet(SqlDatabase):
         with arrow().ipc.new_stream(sink, documents.schema) as stream:
             stream.write_table(documents)
         self._documents = sink.getvalue().to_pybytes()
-        order = "" if self.layout.code_bytes else "order by code, id"
+        order = ""
+        if not self.layout.code_bytes:
+            order = "order by code, id"
         rows = self._groups(self._run(f"from {self._table} {order}"))
         if self._is_folder:
             self._parts = {}
@@ -333,12 +338,15 @@ class Parquet(SqlDatabase):
         repeated = [field.name for field in self.layout.fields]
         if not self.layout.code_bytes:
             repeated.append("code")
+        encoding = {}
+        if not self.layout.text_ids:
+            encoding["id"] = "DELTA_BINARY_PACKED"
         with self._pq.ParquetWriter(
             path,
             self.layout.columns,
             compression="zstd",
             use_dictionary=repeated,
-            column_encoding={} if self.layout.text_ids else {"id": "DELTA_BINARY_PACKED"},
+            column_encoding=encoding,
             write_page_index=True,
         ) as writer:
             for table in tables:
@@ -494,7 +502,9 @@ def _hashed(file: Any) -> tuple[int, str, str]:
     file.seek(start)
     footer = file.read(size - start)
     found = _SIGNATURE.findall(footer)
-    stated = found[0] if len(found) == 1 else b""
+    stated = b""
+    if len(found) == 1:
+        stated = found[0]
     digest = hashlib.sha256()
     file.seek(0)
     for place in range(0, start, _READ_BYTES):

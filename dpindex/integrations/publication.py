@@ -477,7 +477,9 @@ def table_at(location: AnyPath, dataset: Dataset) -> Callable[[Path], None] | No
         raise InputError(f"a table is built in an object store as a prefix: say {text}/.")
     part = dataset.parts[0]
     payload = Payload().checked(part.payload(), part.rows)
-    schema = None if payload is None else payload.schema
+    schema = None
+    if payload is not None:
+        schema = payload.schema
     with closing(open_database(text, COLLECTION, new=True)) as database:
         database.create(Layout(False, 0, 0, "ip", schema))
 
@@ -501,8 +503,9 @@ def _write(
     graph: bool,
     progress: Progress,
 ) -> None:
-    codes, ids, payload = index.codes, index.ids, index.payload
-    ids = ids[: len(codes)]  # others may have come since
+    codes = index.codes
+    ids = index.ids[: len(codes)]  # others may have come since
+    payload = index.payload
     publication = Publication.of(index, codes, ids, exact_queries)
     if graph:
         _check_graph(publication, index.query_spec, database)
@@ -515,7 +518,9 @@ def _write(
     def insert(rows: Indices, written: int) -> None:
         for block in row_blocks(len(rows), CHUNK_BYTES // row_bytes):
             some = rows[block]
-            table = None if payload is None else payload.take(some)
+            table = None
+            if payload is not None:
+                table = payload.take(some)
             database.insert(publication.rows_of(codes.take(some), ids[some], table))
             progress(written + block.stop, len(ids), "")
         database.finish()

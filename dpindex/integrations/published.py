@@ -104,7 +104,9 @@ class PublishedIndex(Searchable):
 
         Measured when the index was published, by a hundred codes that were no part of the graph.
         """
-        return self._publication.recall if self._publication.effort else None
+        if self._publication.effort:
+            return self._publication.recall
+        return None
 
     def __len__(self) -> int:
         return self.database.count()
@@ -224,7 +226,9 @@ class PublishedIndex(Searchable):
             raise InputError("the published index is empty.")
         ids = np.stack([ids[:width] for ids, _ in neighbours])
         scores = np.stack([scores[:width] for _, scores in neighbours])
-        rows = ids if self._publication.ids_are_rows else None
+        rows = None
+        if self._publication.ids_are_rows:
+            rows = ids
         return Found(ids, rows, self._publication.rows, scores)
 
     def _neighbours(self, queries: Queries, k: int, where: str | None) -> Neighbours:
@@ -251,9 +255,11 @@ class PublishedIndex(Searchable):
         return column_types(self._publication.text_ids, self._publication.schema)
 
     @property
-    def _tie_order(self) -> Callable[[AnyArray], AnyArray] | None:
-        """What orders the rows of a symbol as in the index; None where ids are not its rows."""
-        return tie_keys if self._publication.ids_are_rows else None
+    def _tie_order(self) -> Callable[[AnyArray], AnyArray]:
+        """What orders the rows of a symbol as in the index; the ids where they are not its rows."""
+        if self._publication.ids_are_rows:
+            return tie_keys
+        return np.asarray
 
     def _symbol_counts(self) -> Longs | None:
         known = self.database.code_counts()
@@ -291,7 +297,9 @@ class PublishedIndex(Searchable):
         sizes = counts[lookup.codes]
         blocks = (np.cumsum(sizes) - sizes) // STREAMED_ROWS
         cuts = np.flatnonzero(np.diff(blocks)) + 1
-        where = None if lookup.condition is None else lookup.condition.said(self.database)
+        where = None
+        if lookup.condition is not None:
+            where = lookup.condition.said(self.database)
         left = lookup.count
         for places in np.split(np.arange(len(sizes)), cuts):
             if not len(places):
@@ -301,8 +309,8 @@ class PublishedIndex(Searchable):
             for names in found:
                 if len(names) > left:
                     # As in the index: of the last symbol a few rows, by its random order.
-                    keys = names if self._tie_order is None else self._tie_order(names)
-                    names = names[np.argpartition(keys, left)[:left]]
+                    nearest = np.argpartition(self._tie_order(names), left)[:left]
+                    names = names[nearest]
                 taken.append(names)
                 left -= len(names)
             scores = np.repeat(lookup.scores[places], [len(names) for names in taken])
@@ -418,7 +426,7 @@ def nearest_symbols(
     count: int,
     where: str | None,
     rows_of_symbol: float,
-    tie_order: Callable[[AnyArray], AnyArray] | None = None,
+    tie_order: Callable[[AnyArray], AnyArray],
 ) -> Neighbours:
     """Return ids and scores of the rows whose symbols are nearest to each query, best first.
 
@@ -436,8 +444,8 @@ def nearest_symbols(
         Holds for the rows that are searched.
     rows_of_symbol : float
         Rows that a symbol has on average, as far as is known.
-    tie_order : callable, optional
-        From ids that are row numbers to what orders the rows of a symbol; default the ids.
+    tie_order : callable
+        From ids to what orders the rows of a symbol.
     """
     ids: dict[int, AnyArray] = {}
     room = database.max_found / 2  # symbols have more rows, and fewer, than on average
@@ -457,8 +465,8 @@ def nearest_symbols(
             read(symbols[middle:])
             return
         for symbol, names in zip(symbols, found, strict=True):
-            keys = names if tie_order is None else tie_order(names)
-            ids[symbol] = names[np.lexsort((names, keys))]
+            order = np.lexsort((names, tie_order(names)))
+            ids[symbol] = names[order]
 
     found = []
     likely = math.ceil(count / max(rows_of_symbol, 1))  # as many as are likely to have the rows

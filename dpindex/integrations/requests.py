@@ -24,6 +24,7 @@ from dpindex.base.arrays import AnyArray, Doubles, in_units_of_largest
 from dpindex.base.checks import whole_number
 from dpindex.base.errors import DamagedError, InputError, naming
 from dpindex.base.files import AnyPath, read_private_file
+from dpindex.base.ids import kind_of_ids
 from dpindex.decode.base import Metric
 from dpindex.index.originals import Candidates, Holder
 from dpindex.mechanism.codes import Codes, check_format, codes_from_bytes
@@ -194,7 +195,7 @@ def receipt(key: str | None, ids: str, body: bytes) -> bytes | None:
 
 def sent_ids(text: str | None, id_type: type, count: int) -> AnyArray:
     """The ids of a header, a JSON list of ``count``; RefusedError for anything else."""
-    kind = "strings" if id_type is str else "whole numbers"
+    kind = kind_of_ids(id_type is str)
     wrong = RefusedError(
         422,
         f"the header Dpindex-Ids must be an ASCII JSON list of {count} different {kind}, one for "
@@ -367,7 +368,9 @@ class Comparisons:
         _log.info("%s asked about %d candidates; %d answered", asker, len(ids), known.sum())
         answers: AnyArray = similarity
         if threshold is not None:
-            nearness = -similarity if self.metric == "l2" else similarity
+            nearness = similarity
+            if self.metric == "l2":
+                nearness = -similarity
             answers = nearness >= threshold
         answers = answers.astype(object)
         answers[~known] = None
@@ -377,7 +380,7 @@ class Comparisons:
         self, body: bytes, id_type: type, yes_or_no: bool
     ) -> tuple[Doubles, AnyArray, float | None]:
         """The query, the ids and, for a yes or no, the threshold of a body."""
-        kind = "strings" if id_type is str else "whole numbers"
+        kind = kind_of_ids(id_type is str)
         wrong = RefusedError(
             422,
             f'the body must be JSON: {{"query": […], "ids": […]}}, {self.spec.dim} finite numbers '

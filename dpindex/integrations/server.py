@@ -172,7 +172,9 @@ def _id_type(index: PrivateIndex | PublishedIndex) -> type:
     if isinstance(index, PublishedIndex):
         return index.id_type
     # An index without codes takes strings: whoever submits first must not decide for all.
-    return int if len(index) and index.ids.dtype.kind == "i" else str
+    if len(index) and index.ids.dtype.kind == "i":
+        return int
+    return str
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -204,7 +206,9 @@ def _run(app: Any, listening: socket.socket, ready: Callable[[str], object]) -> 
         h11_max_incomplete_event_size=_HEAD_BYTES,
     )
     host, port = listening.getsockname()[:2]
-    name = f"[{host}]" if ":" in host else host
+    name = host
+    if ":" in host:
+        name = f"[{host}]"
     server = uvicorn.Server(config)
 
     def end(number: int, frame: object) -> None:

@@ -331,7 +331,9 @@ class Hasher:
             row = first_row + rows.start
             check_values(block, row)
             block = self.hash.scaled(block)
-            values = block.data if sparse.issparse(block) else block
+            values = block
+            if sparse.issparse(block):
+                values = block.data
             np.rint(values, out=values)
             # Exact up to 2^53 in any order, and above MAX_SUM in any order beyond.
             sums = np.asarray(abs(block).sum(axis=1)).ravel()

@@ -142,7 +142,9 @@ class PrivateFolder:
         return self._handle
 
     def _place(self, name: str) -> str:
-        return name if _HAS_DESCRIPTORS else str(self.path / name)
+        if _HAS_DESCRIPTORS:
+            return name
+        return str(self.path / name)
 
     def close(self) -> None:
         """Close the descriptor; the next use opens the folder of that path."""
@@ -402,7 +404,9 @@ class Journal:
     def digest(self) -> str | None:
         """Return what :meth:`drawn` recorded; None if this release is not drawn."""
         data = self.folder.get(f"{self.token}.drawn", _MAX_MARK_BYTES)
-        return None if data is None else data.decode()
+        if data is None:
+            return None
+        return data.decode()
 
     def end(self) -> None:
         """Remove everything: the release is published, or nothing of it was drawn."""

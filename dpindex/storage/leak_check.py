@@ -197,7 +197,9 @@ class LeakCheck:
 
 
 def _guide_of(part: PublicPart) -> Guide | None:
-    return part.guide if isinstance(part, Codebook) else None
+    if isinstance(part, Codebook):
+        return part.guide
+    return None
 
 
 @cache

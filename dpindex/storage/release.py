@@ -508,7 +508,9 @@ class CodeTarget(Target[Published]):
         return LeakCheck.of(self.spec, rows)
 
     def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
-        history = History(key) if self.tagging else None
+        history = None
+        if self.tagging:
+            history = History(key)
         return CodeCheck(self.spec, key, leak_check, history)
 
     def drawing(self, key: bytes, threads: int | None) -> Callable[[Shard], Attempt]:

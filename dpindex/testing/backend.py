@@ -89,7 +89,8 @@ class SearchBackendContract:
     rows = 1500
 
     def test_exact_search_is_numpys(self, case: BackendCase) -> None:
-        vectors, queries = case.vectors(self.rows), case.queries()
+        vectors = case.vectors(self.rows)
+        queries = case.queries()
         backend = case.fill(vectors)
         assert (backend.recall is None) == backend.exact
         if not backend.exact:
@@ -108,7 +109,8 @@ class SearchBackendContract:
 
     def test_every_place_is_filled(self, case: BackendCase) -> None:
         """However many are wanted and whatever is asked, every row stands once, best first."""
-        backend, queries = case.fill(case.vectors(self.rows)), case.queries()
+        backend = case.fill(case.vectors(self.rows))
+        queries = case.queries()
         for wanted in (1, self.rows // 2, self.rows):
             for asked in (case.items(queries), queries):
                 scores, rows = backend.search(asked, wanted)
@@ -120,7 +122,8 @@ class SearchBackendContract:
 
     def test_recall_is_what_queries_see(self, case: BackendCase, capfd: Any) -> None:
         """Of two hundred new queries, as often as measured on a hundred items, within 0.06."""
-        vectors, queries = case.vectors(4000), case.queries(201)[:-1]
+        vectors = case.vectors(4000)
+        queries = case.queries(201)[:-1]
         backend = case.fill(vectors)
         if backend.exact:
             return
@@ -133,9 +136,11 @@ class SearchBackendContract:
         assert capfd.readouterr() == ("", "")  # it does not talk
 
     def test_added_in_pieces_with_searches_between(self, case: BackendCase) -> None:
-        vectors, queries = case.vectors(self.rows), case.queries()
+        vectors = case.vectors(self.rows)
+        queries = case.queries()
         whole = case.fill(vectors)
-        wanted, recall = whole.search(queries, 50)[0], whole.recall
+        wanted, _ = whole.search(queries, 50)
+        recall = whole.recall
         pieces = case.backend
         pieces.begin(case.items(vectors)[::2])
         for start in range(0, self.rows, 400):
@@ -157,7 +162,8 @@ class SearchBackendContract:
         assert np.array_equal(np.sort(rows, axis=1), np.tile(np.arange(600), (len(rows), 1)))
 
     def test_equal_items_have_equal_scores(self, case: BackendCase) -> None:
-        vectors, queries = case.vectors(self.rows), case.queries()
+        vectors = case.vectors(self.rows)
+        queries = case.queries()
         crowd = slice(self.rows // 2, self.rows // 2 + 40)
         vectors[crowd] = vectors[self.rows // 2]
         backend = case.fill(vectors)
@@ -168,7 +174,8 @@ class SearchBackendContract:
 
     def test_a_subset_gives_its_items_the_same_scores(self, case: BackendCase) -> None:
         """Where search is exact; rounded tables of scores are made for each search."""
-        backend, queries = case.fill(case.vectors(self.rows)), case.queries()
+        backend = case.fill(case.vectors(self.rows))
+        queries = case.queries()
         if not backend.exact:
             return
         scores, rows = backend.search(queries, self.rows)

@@ -31,7 +31,8 @@ from dpindex.base.errors import InputError
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy.adjacency import attribute
 
-ROWS, DIM = 24, 8
+ROWS = 24
+DIM = 8
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (ROWS, DIM))
 IDS = [f"person-{row}" for row in range(ROWS)]
 SPEC = Spec("dp-oporp-staircase", dim=DIM, k=8, epsilon=2.0, adjacency=attribute(1.0))
