@@ -64,7 +64,9 @@ def windows_check(
     if grid.windows is None:
         return _check("no vector is clipped", Fraction(0), grid, False)
     moved = Fraction(0)
-    for factor, top in set(zip(grid.placed.factor.tolist(), grid.placed.top.tolist(), strict=True)):
+    factors = grid.placed.factor.tolist()
+    tops = grid.placed.top.tolist()
+    for factor, top in set(zip(factors, tops, strict=True)):
         steps = Fraction(top)
         error = error_of(factor)
         if error is not None:

@@ -281,7 +281,8 @@ def vectors_of(location: Location, file: ColumnFile, groups: Sequence[int]) -> V
 def sole_column(location: Location, file: ColumnFile) -> Location:
     """The location with the only list column of an open file; InputError if there are others."""
     kinds = {field.name: field.type for field in file.schema}
-    if not any(map(is_list, kinds.values())) and any(map(is_number, kinds.values())):
+    types = kinds.values()
+    if not any(map(is_list, types)) and any(map(is_number, types)):
         raise location.error(
             f"it has 0 list columns of numbers among its columns ({', '.join(kinds)}); name "
             f"columns of numbers as PATH:first:last or PATH:d*, or by --columns."

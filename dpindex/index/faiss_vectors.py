@@ -302,7 +302,8 @@ class FaissVectors(SearchBackend):
             return *best_of(found, depth), np.zeros(len(queries))
         scores, rows = found[0] if len(found) == 1 else best_of(found, depth)
         error = _ERROR * (row_norms(queries) + math.sqrt(longest)) ** 2
-        close = np.pad(np.diff(scores, axis=1) >= -error[:, None], ((0, 0), (1, 1)))
+        close = np.diff(scores, axis=1) >= -error[:, None]
+        close = np.pad(close, ((0, 0), (1, 1)))
         # Distances are what large numbers leave of each other: none is good enough as it is.
         asked, columns = np.nonzero(close[:, 1:] | close[:, :-1] | self._distance)
         unsure = asked, columns

@@ -16,7 +16,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.checks import whole_number
 from dpindex.base.errors import InputError
-from dpindex.decode.base import Metric
+from dpindex.decode.base import Estimate, Metric
 from dpindex.index.hits import Estimates, Hits
 from dpindex.index.originals import Candidates, Holder, Rerank, holder_of
 from dpindex.mechanism.codes import Codes
@@ -170,11 +170,11 @@ def with_exact(hits: Hits, exact: Doubles, metric: Metric) -> Hits:
     """Return hits whose similarities are exact where they are known, and estimates elsewhere."""
     answered = ~np.isnan(exact)
 
-    estimates = Estimates(
-        lambda: hits.estimates.plain,
-        lambda: (np.where(answered, exact, hits.similarity), np.where(answered, 0.0, hits.stderr)),
-        hits.estimates.why,
-    )
+    def posterior() -> Estimate:
+        similarity = np.where(answered, exact, hits.similarity)
+        return similarity, np.where(answered, 0.0, hits.stderr)
+
+    estimates = Estimates(lambda: hits.estimates.plain, posterior, hits.estimates.why)
     scores = np.where(answered, direction(metric) * exact, -np.inf)
     return replace(hits, scores=scores, estimates=estimates, exact=answered)
 

@@ -131,7 +131,8 @@ class SymbolLists(SearchBackend):
         return part
 
     def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
-        sizes = np.sum([run.sizes(queries.shape[1]) for run in self._runs], axis=0)
+        symbols = queries.shape[1]
+        sizes = np.sum([run.sizes(symbols) for run in self._runs], axis=0)
         scores, rows = unfilled(len(queries), count)
         for i, query in enumerate(queries):
             best = _best_symbols(query, sizes, count)

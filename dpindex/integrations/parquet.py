@@ -300,7 +300,8 @@ class Parquet(SqlDatabase):
 
     def _new_part(self, tables: Iterable[Table]) -> tuple[str, str]:
         """Write a part under a name that none has; return its name and hash."""
-        number = max([0, *(int(name[5:-8]) for name in self._parts)]) + 1
+        numbers = [int(name[5:-8]) for name in self._parts]
+        number = max(numbers, default=0) + 1
         name = f"part-{number:05d}.parquet"
         return name, self._write(f"{self._path}/{name}", tables)
 
@@ -359,7 +360,9 @@ class Parquet(SqlDatabase):
         """Rows in groups that end where a symbol does: then a query reads little else."""
         cuts = [len(table)]
         if not self.layout.code_bytes:
-            cuts = [*(np.flatnonzero(np.diff(table["code"].to_numpy())) + 1), *cuts]
+            symbols = table["code"].to_numpy()
+            changes = np.flatnonzero(np.diff(symbols)) + 1
+            cuts = [*changes, *cuts]
         start = 0
         for stop in cuts:
             if stop - start >= _LEAST_ROWS or stop == len(table):
@@ -435,7 +438,8 @@ class Parquet(SqlDatabase):
                     codes = group.column(1).statistics
                     between = (codes.min, codes.max)
                 facts.append((*between, group.num_rows))
-            self._footers[path] = footer, *np.array(facts, np.int32).reshape(-1, 3).T
+            low, high, rows = np.array(facts, np.int32).reshape(-1, 3).T
+            self._footers[path] = footer, low, high, rows
         return self._footers[path]
 
     def delete(self, where: str) -> None:

@@ -387,7 +387,8 @@ def power_of_two(largest: Any) -> Any:
     [1.0, 2.0, 6.338253001141147e+29]
     """
     _, exponents = np.frexp(largest)
-    return np.where(np.asarray(largest) > 0, np.ldexp(1.0, exponents - 1), 1.0)[()]
+    powers = np.ldexp(1.0, exponents - 1)
+    return np.where(np.asarray(largest) > 0, powers, 1.0)[()]
 
 
 def _schema_from(data: bytes) -> Any:
@@ -564,9 +565,11 @@ def _measured(database: Database, queries: Bytes) -> tuple[int, float]:
     last = [scores[-1] for _, scores in database.search(queries, _NEIGHBOURS, None)]
     for effort in _EFFORTS:
         database.effort = effort
+        found = 0
         near = database.search(queries, _NEIGHBOURS, None)
-        found = sum(np.sum(scores >= least) for (_, scores), least in zip(near, last, strict=True))
-        recall = float(found) / (_NEIGHBOURS * len(queries))
+        for (_, scores), least in zip(near, last, strict=True):
+            found += int(np.sum(scores >= least))
+        recall = found / (_NEIGHBOURS * len(queries))
         if recall >= _WANTED_RECALL:
             break
     return effort, recall

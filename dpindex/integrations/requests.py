@@ -247,7 +247,8 @@ def query_vectors(body: bytes, dim: int) -> Doubles:
     # Before an object is made of each: a list takes 34 times the bytes of its brackets.
     if body.count(b"[") > MAX_QUERIES + 1:
         raise RefusedError(413, f"one request has at most {MAX_QUERIES} queries; send several.")
-    if body.count(b",") > MAX_QUERIES * (dim + 1) or body.count(b"{") > 1 or body.count(b'"') > 2:
+    most = {b",": MAX_QUERIES * (dim + 1), b"{": 1, b'"': 2}
+    if any(body.count(sign) > times for sign, times in most.items()):
         raise wrong
     (rows,) = _fields(body, ["vectors"], wrong)
     if not isinstance(rows, list) or not rows:

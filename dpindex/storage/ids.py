@@ -363,7 +363,8 @@ class Ids:
             rows[is_missing] = np.where(is_present, found, -1)
         else:
             row_of = self._rows_by_id
-            found = np.array([row_of.get(value, -1) for value in missing.tolist()], np.int64)
+            rows_of_missing = [row_of.get(value, -1) for value in missing.tolist()]
+            found = np.array(rows_of_missing, np.int64)
             # Of ids that were added since these were copied, which share the dict.
             rows[is_missing] = np.where(found < len(self), found, -1)
         return rows

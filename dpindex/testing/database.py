@@ -18,8 +18,12 @@ from dpindex.integrations.publication import Documents
 def rows_of(database: Database, ids: Any, payload: Any = None, size: float = 1.0) -> Any:
     """Rows with two bytes of code and three numbers of vector each."""
     codes = np.arange(2 * len(ids), dtype=np.uint8).reshape(-1, 2)
-    vectors = np.arange(1, 3 * len(ids) + 1, dtype=np.float32).reshape(-1, 3) * np.float32(size)
-    columns = {"id": list(ids), "code": [code.tobytes() for code in codes], "vector": list(vectors)}
+    numbers = np.arange(1, 3 * len(ids) + 1, dtype=np.float32)
+    columns = {
+        "id": list(ids),
+        "code": [code.tobytes() for code in codes],
+        "vector": list(numbers.reshape(-1, 3) * np.float32(size)),
+    }
     rows = database.layout.table(columns)
     for field in database.layout.fields:
         rows = rows.append_column(field, payload[field.name])
@@ -87,13 +91,14 @@ class DatabaseContract:
         table = pa.table([pa.array(v, t) for t, v in columns.values()], names=list(columns))
         database.create(Layout(False, 2, 3, "ip", table.schema))
         database.insert(rows_of(database, [1, 2, 3], table))
-        nulls = pa.table([pa.nulls(1, f.type) for f in table.schema], schema=table.schema)
+        nothing = dict.fromkeys(columns)
+        nulls = pa.Table.from_pylist([nothing], schema=table.schema)
         database.insert(rows_of(database, [4], nulls))
         database.finish()
         found = database.select(database.is_in("id", [1, 2, 3, 4]), 10, list(columns))
         payload = found.sort_by("id").select(list(columns))
         assert payload.schema == table.schema
-        assert payload.to_pylist() == [*table.to_pylist(), dict.fromkeys(columns)]
+        assert payload.to_pylist() == [*table.to_pylist(), nothing]
 
     @pytest.mark.parametrize("metric", ["ip", "l2"])
     def test_scores_are_the_metrics(self, database: Database, metric: Any) -> None:
