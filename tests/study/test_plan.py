@@ -102,6 +102,13 @@ def test_zero_vectors_ask_nothing():
         plan(rows, n=5000, adjacency=attribute(1.0), epsilon=5.0, public_queries=zeros)
 
 
+def test_vectors_of_one_norm_are_compared_by_directions_under_any_metric(sample):
+    rows = 3.0 * unit(sample)
+    by_cosine, by_distance = (Population(rows, N, 50, metric=name) for name in ("cosine", "l2"))
+    assert (by_cosine.near == by_distance.near).all()
+    assert (by_cosine.true(NEIGHBOURS) == by_distance.true(NEIGHBOURS)).all()
+
+
 def test_what_ties_with_the_last_true_neighbour_is_true_too():
     """Tables of few columns repeat rows, and an answer that equals a true one is right."""
     rows = default_rng(0).integers(1, 4, (2000, 2)).astype(np.float32)
