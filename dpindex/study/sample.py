@@ -130,7 +130,7 @@ class Sample:
     @cached_property
     def at_norm_1(self) -> bool:
         """Whether all vectors have norm 1, as embeddings have."""
-        norms = row_norms(self.vectors.astype(np.float64))
+        norms = row_norms(self.vectors)
         return bool((np.abs(norms - 1.0) <= _SAME_NORM).all())
 
     @property
