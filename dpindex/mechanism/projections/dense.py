@@ -176,9 +176,18 @@ class Designed(Matrix):
         self.rms = math.sqrt(mean_square)
 
     def apply(self, x: Floats) -> Floats:
-        if len(self._attributes) < self.dim:
-            x = x[:, self._attributes]
-        return super().apply(x)
+        if 2 * len(self._attributes) < self.dim:
+            return super().apply(x[:, self._attributes])
+        # Sums are of integers and exact, so zeros for the others change none. To take columns out
+        # of rows would take a fifth of the time of an encoder.
+        return x @ (self._of_all if x.dtype == np.float32 else self._of_all.astype(np.float64))
+
+    @cached_property
+    def _of_all(self) -> Singles:
+        """Entries of all attributes, 0 where the design uses none, shape (dim, k)."""
+        entries = np.zeros((self.dim, self.k), dtype=np.float32)
+        entries[self._attributes] = self.entries
+        return entries
 
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         return super().apply_sparse(x[:, self._attributes])
