@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.processes import python
+from helpers.processes import needs_posix, python
 from helpers.refusals import refuses
 
 from dpindex.base.files import create_file, map_file, pack, parse_file, release_pages, unpack
@@ -129,7 +129,7 @@ print(sum(len(view) for view in views))
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="files are mapped on POSIX")
+@needs_posix
 def test_more_files_are_mapped_than_the_soft_limit_allows(tmp_path):
     (tmp_path / "a").write_bytes(b"12345")
     assert python("-c", _MANY, tmp_path / "a") == "1000\n"

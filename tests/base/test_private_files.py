@@ -5,6 +5,7 @@ import stat
 
 import numpy as np
 import pytest
+from helpers.processes import needs_posix
 from helpers.specs import attribute_spec
 
 from dpindex import PrivateIndex
@@ -15,7 +16,7 @@ from dpindex.data import open_dataset
 from dpindex.storage.journal import RELEASE_MARK
 from dpindex.storage.targets import IndexOptions, build_index
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="other systems have no such modes")
+pytestmark = needs_posix
 
 SPEC = attribute_spec("dp-oporp-staircase", 8, k=8, epsilon=2.0)
 ROWS = np.random.default_rng(0).random((20, 8))

@@ -8,9 +8,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from helpers.processes import python
+from helpers.processes import needs_posix, python
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is a signal of POSIX here")
+pytestmark = needs_posix
 
 STRIKE = """
 import importlib.abc, signal, sys

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from helpers.commands import STAIRCASE, fails
 from helpers.made_datasets import uniform
-from helpers.processes import succeeds
+from helpers.processes import needs_posix, succeeds
 from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec
@@ -178,7 +178,7 @@ class TestVectors:
 
 
 class TestIds:
-    @pytest.mark.skipif(os.name != "posix", reason="no named pipes")
+    @needs_posix
     def test_from_a_named_pipe(self, prints, files):
         os.mkfifo(files / "pipe")
         text = (files / "ids.txt").read_bytes()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers.processes import needs_posix
 
 PROGRAM = """
 import tempfile, time
@@ -22,7 +23,7 @@ __main__.main()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@needs_posix
 def test_a_command_that_is_ended_leaves_no_temporary_folder(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from helpers.processes import needs_posix
 from helpers.refusals import refuses
 
 from dpindex.base.errors import BusyError
@@ -162,7 +163,7 @@ def test_a_folder_is_published_by_one_rename(tmp_path):
     assert Folder(target).sizes() == {".lock": 0, "segments/0": 4}
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+@needs_posix
 @pytest.mark.parametrize("umask", [0, 0o077, 0o277])
 def test_a_file_that_is_not_whole_is_private(tmp_path, monkeypatch, umask):
     """It lies in the private folder, under any umask, and not in what is published."""

@@ -8,6 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+needs_posix = pytest.mark.skipif(
+    os.name != "posix", reason="needs signals, modes or links of POSIX"
+)
+
 
 def succeeds(
     *command: str | Path,

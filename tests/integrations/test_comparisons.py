@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import socket
 import tracemalloc
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from helpers.documents import section
 from helpers.made_datasets import uniform
-from helpers.processes import typed
+from helpers.processes import needs_posix, typed
 from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec
@@ -264,7 +263,7 @@ def test_a_searcher_reranks_with_the_holder(server):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="a shell of POSIX")
+@needs_posix
 def test_the_page_runs_as_it_is_typed(tmp_path):
     """The three deployments, each block in order; the collector listens at a free port."""
     page = section("embeddings.md", "## Who re-ranks")

@@ -13,6 +13,7 @@ import pytest
 from helpers.commands import fails
 from helpers.lite import LITE, PLACES, address, end_with_children
 from helpers.postgres_server import new_database, programs, wait_for_leases_to_end
+from helpers.processes import needs_posix
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec
 
@@ -23,7 +24,7 @@ from dpindex.integrations.client import Client
 from dpindex.integrations.collector import Collector, UnavailableError
 from dpindex.integrations.database import Layout, open_database
 
-pytestmark = [*LITE, pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")]
+pytestmark = [*LITE, needs_posix]
 
 SECONDS = 600.0
 """Against a hang only."""

@@ -1,6 +1,5 @@
 """A collector in a process of its own: it is killed while clients submit, and nothing is lost."""
 
-import os
 import re
 import signal
 import subprocess
@@ -13,6 +12,7 @@ import pytest
 from helpers.commands import fails
 from helpers.documents import section
 from helpers.made_datasets import uniform
+from helpers.processes import needs_posix
 from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec
@@ -23,7 +23,7 @@ from dpindex.integrations.server import serve
 
 pytest.importorskip("starlette")
 uvicorn = pytest.importorskip("uvicorn")
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+pytestmark = needs_posix
 
 SPEC = attribute_spec("dp-signoporp-rr", 64, k=64, epsilon=4.0)
 SUBMIT = 32 * "a"

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import shuffle_collector
+from helpers.processes import needs_posix
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec
 from shuffle_collector import LOG_NAME, Shuffle, ShuffleCollector, ShuffledFile, make_app
@@ -332,7 +333,7 @@ def command(index):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@needs_posix
 def test_the_command_publishes_what_survived_kill_9(index, prints):
     pytest.importorskip("uvicorn")
     given = codes(40)

@@ -1,9 +1,9 @@
 """Tokens: who may submit and who may search."""
 
 import hmac
-import os
 
 import pytest
+from helpers.processes import needs_posix
 from helpers.refusals import refuses
 
 from dpindex.integrations.requests import Tokens
@@ -35,7 +35,7 @@ def test_other_lines_are_refused_and_not_repeated(tmp_path, text):
     assert A not in str(refused.value)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+@needs_posix
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
 def test_a_file_that_others_read_is_refused(tmp_path, mode):
     with refuses("chmod 600"):

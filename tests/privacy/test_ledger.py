@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import releases
+from helpers.processes import needs_posix
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec
 from typer.testing import CliRunner
@@ -370,7 +371,7 @@ def test_a_declared_size_costs_no_memory(ledger):
         ledger.totals()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+@needs_posix
 def test_a_link_is_another_name_of_one_ledger(ledger, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(ledger.path)
@@ -388,7 +389,7 @@ def test_a_link_is_another_name_of_one_ledger(ledger, tmp_path):
         Ledger(link).totals()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+@needs_posix
 @pytest.mark.parametrize("ending", ["-journal", "-wal", "-shm"])
 def test_finding_9_no_link_beside_a_ledger_is_followed(ledger, tmp_path, ending):
     ledger.record(SPEC, ["a"])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.made_datasets import uniform
+from helpers.processes import needs_posix
 from helpers.refusals import interrupted_at
 from helpers.releases import build, filled_index, write_codes
 from helpers.specs import attribute_spec
@@ -20,7 +21,7 @@ import dpindex as dpi
 from dpindex.storage.history import History
 from dpindex.storage.manifest import Settings
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="looks at calls of POSIX systems")
+pytestmark = needs_posix
 
 SPEC = attribute_spec("dp-oporp-staircase", 8, k=8, epsilon=2.0)
 INDEX = Settings(SPEC, "ip")

@@ -9,6 +9,7 @@ import pytest
 import scipy
 from helpers.commands import fails
 from helpers.made_datasets import uniform
+from helpers.processes import needs_posix
 from helpers.refusals import refuses
 from helpers.releases import build, filled_index
 from helpers.specs import attribute_spec
@@ -233,7 +234,7 @@ def test_what_is_lost_or_damaged_is_not_known(index, tmp_path):
     assert (tmp_path / "new.released").read_text() == "a file of mine"
 
 
-@pytest.mark.skipif(os.name != "posix", reason="uses permissions of POSIX systems")
+@needs_posix
 def test_who_may_not_read_it_searches_and_saves_but_does_not_add(index, tmp_path):
     released_path(index).chmod(0o640)
     opened = dpi.open(index)

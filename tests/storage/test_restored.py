@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from helpers.made_datasets import uniform
+from helpers.processes import needs_posix
 from helpers.refusals import refuses
 from helpers.release_faults import name_folder
 from helpers.releases import build
@@ -66,7 +67,7 @@ def give_the_same_inode(mark):
     mark.write_bytes(pack(RELEASE_MARK, header, arrays))
 
 
-@pytest.mark.skipif(os.name != "posix", reason="uses cp and tar")
+@needs_posix
 @pytest.mark.parametrize("copy", [by_cp, by_tar, by_hand], ids=lambda copy: copy.__name__)
 def test_a_copy_that_is_put_back_is_refused_whatever_its_inode(tmp_path, copy):
     """The original is gone, so its inodes are free: they alone told an original from a copy."""

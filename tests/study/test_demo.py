@@ -1,12 +1,12 @@
 """The demo from end to end, at a smaller size."""
 
-import os
 import subprocess
 import sys
 from importlib import import_module
 
 import numpy as np
 import pytest
+from helpers.processes import needs_posix
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec
 
@@ -66,7 +66,7 @@ def test_another_index_in_its_place_is_left_alone(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="signals of this kind are POSIX")
+@needs_posix
 def test_ctrl_c_leaves_the_index_and_no_report(tmp_path):
     """Interrupted when the first spec is measured."""
     code = (
