@@ -217,8 +217,8 @@ class Attribute(VectorAdjacency):
     def visible(self) -> list[str]:
         return [
             *super().visible(),
-            "embeddings: one coordinate of an embedding is nobody's secret, and it is secret whose "
-            "vector it is; methods for whole records (adjacency record) hide that",
+            "if the vectors are embeddings, whose they are: one coordinate is nobody's secret "
+            "there; methods for whole records (adjacency record) hide that",
         ]
 
 
