@@ -660,6 +660,23 @@ def test_near_vectors_of_sparse_ones_have_whole_attributes():
     assert abs(cosines.mean() - wanted.mean()) < 0.01
 
 
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
+def test_near_vectors_of_few_values_have_no_others(metric):
+    """Sums of bits are often zero: signs of them were promised .25 of ten, and found .06."""
+    rows = default_rng(0).integers(0, 3, (800, 60)).astype(np.float32)
+    population = Population(rows, 8000, 40, metric=metric)
+    asked = np.arange(20)
+    ranks = np.arange(population.near.shape[1])
+    made, _ = population.near_vectors(asked, ranks)
+    assert {*np.unique(made)} == {0.0, 1.0, 2.0}
+    queries = np.repeat(population.queries[asked], len(ranks), axis=0)
+    apart = ((made - queries) ** 2).sum(axis=1) / 2
+    if metric == "cosine":
+        apart = 1 - (unit(made) * unit(queries)).sum(axis=1)
+    wanted = population.near[asked].mean()
+    assert abs(apart.mean() / wanted - 1) < 0.1
+
+
 @pytest.mark.slow
 def test_what_is_promised_of_topics_is_found():
     """Fifteen times the sample: .72 of ten answers were promised, and .52 found."""
