@@ -451,7 +451,9 @@ class _Planner:
         """
         finding = [row for row in rows if self._goal.value(row) > 0.0] or rows
         few = self._goal.dim <= _FEW
-        tried = rows if few else finding
+        tried = finding
+        if few:  # but for those that noise leaves nothing of
+            tried = [row for row in rows if _has_signal(row.spec, row.noise)]
         with_scores = [row for row in tried if has_scores(row.spec) and not is_informed(row.spec)]
         if few:
             return _first_of_each(with_scores, lambda row: row.method)
@@ -643,6 +645,11 @@ def _but_for_noise(spec: Spec) -> object:
     if spec.law.interchangeable:
         return type(spec.law), type(spec.projection), spec.code_length, spec.variant.repetitions
     return spec
+
+
+def _has_signal(spec: Spec, noise: float) -> bool:
+    """Return whether codes of a spec with such noise tell anything of a vector."""
+    return spec.format.signal_to_noise(noise) >= _MIN_SNR
 
 
 def has_scores(spec: Spec) -> bool:
