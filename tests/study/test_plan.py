@@ -302,6 +302,8 @@ def test_no_next_method_is_said_to_find_more_than_what_is_recommended(sample):
     assert told.endswith(f"; raw-laplace with {DIM} numbers is about as good.")
 
 
+@pytest.mark.slow
+@few
 def test_a_plan_for_exact_queries_ranks_by_them(sample):
     made = plan(**{**TERMS, "query": "exact"}, public=sample, methods=FEW[1:])
     assert made.best.exact.recall >= max(row.exact.recall for row in made.rows) - 0.01
