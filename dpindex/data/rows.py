@@ -11,8 +11,8 @@ import numpy as np
 
 from dpindex.base.arrays import Rows
 from dpindex.base.files import release_pages
-from dpindex.data.dataset import Dataset, as_dataset, open_dataset
-from dpindex.data.source import as_source
+from dpindex.data.dataset import Dataset, in_parts, open_dataset
+from dpindex.data.source import Location, VectorSource, as_source
 
 LARGE_MAP_BYTES = 1 << 29
 """Bytes of vectors in memory, or of a memory map, that are compared as they lie."""
@@ -52,7 +52,13 @@ def open_rows(vectors: Any) -> Dataset:
     at_once = rows
     if not source.is_sparse:
         at_once = max(1, LARGE_MAP_BYTES // (columns * source.dtype.itemsize))
-    return replace(as_dataset(source, at_once), rows_at_a_time=at_once)
+
+    def read(start: int, count: int) -> VectorSource:
+        # Each part anew: searches in several threads share them.
+        _, chunk = next(source.chunks(count, start))
+        return VectorSource.in_memory(Location(name), chunk)
+
+    return replace(in_parts(source, at_once, read), rows_at_a_time=at_once)
 
 
 def stretches(dataset: Dataset, rows: Rows) -> Iterator[Stretch]:

@@ -1,6 +1,7 @@
 """Reranking: whoever has the original vectors orders the candidates that the codes found."""
 
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 
 import numpy as np
@@ -354,6 +355,23 @@ def test_a_large_memory_map_is_read_in_stretches(files, monkeypatch):
     private = np.load(files / "x.npy", mmap_mode="c")  # its pages may hold changes
     _check(_index().search(Q, K, candidates=N, rerank=private), "cosine")
     assert len(released) == N // 50
+
+
+def test_searches_in_several_threads_share_vectors(monkeypatch):
+    """Each reads for itself: while one copies columns into rows, another begins anew."""
+    vectors = np.asfortranarray(RNG.normal(size=(20_000, DIM)))
+    monkeypatch.setattr(row_reader, "LARGE_MAP_BYTES", vectors.nbytes // 10)
+    shared = dpi.Originals(vectors)
+    rows = np.arange(0, len(vectors), 50)[None]
+    candidates = Candidates(rows, rows, len(vectors))
+
+    def similarities(_):
+        return shared.similarities(vectors[:1], candidates, "ip")
+
+    expected = similarities(0)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(similarities, range(200)):
+            assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
