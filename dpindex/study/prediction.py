@@ -164,7 +164,10 @@ class Prediction:
         # A collection has no more codes than vectors.
         most = max(1, int(population.vectors_per_row))
         self._rounds = min(rounds, most)
-        self._fitted = min(fitted // population.vectors.shape[0] or rounds, most)
+        each = rounds
+        if fitted:
+            each = max(1, fitted // population.vectors.shape[0])
+        self._fitted = min(each, most)
         drawn = self._fitted if population.others is None else 0
         self.codes = self._draws.of_vectors(max(self._rounds, drawn))
 

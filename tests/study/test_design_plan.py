@@ -124,6 +124,16 @@ def test_the_denoiser_of_long_codes_is_learned_from_other_vectors_alone():
     assert not {*map(bytes, population.others)} & {*map(bytes, population.vectors)}
 
 
+@pytest.mark.parametrize(("fitted", "each"), [(0, 10), (40, 1), (150, 1), (450, 3), (9000, 60)])
+def test_a_denoiser_is_fitted_to_as_many_codes_as_are_asked_for(fitted, each):
+    """Rounded to whole rounds: one at least, and no more than are asked for."""
+    sample = Sample(collection(300, 1), 18_000)
+    raw = Spec("raw-laplace", DIM, **PLAIN)
+    population = sample.population_of(raw, 100, denoised=True)
+    learned = Prediction(raw, population, 10, fitted).codes_to_learn_from
+    assert len(learned) == each * len(population.others)
+
+
 def test_no_vector_is_encoded_by_a_codeword_that_lies_at_its_own():
     """Points between near vectors are as near to both as no codeword is to another vector."""
     sample = Sample(collection(200, 1), 2000)
