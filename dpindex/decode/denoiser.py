@@ -370,6 +370,13 @@ class CalibrationBins:
     SIDE = 24
     BINS = SIDE**2
 
+    @property
+    def middles(self) -> Doubles:
+        """The prediction in the middle of each bin, shape (BINS,)."""
+        low, high = self.ranges[0]
+        row = np.repeat(np.arange(self.SIDE), self.SIDE)
+        return np.asarray(low + (high - low) * (row + 0.5) / self.SIDE)
+
     def place(self, prediction: Singles, claimed: Singles) -> Indices:
         """The bin of each element."""
         log_claimed = np.maximum(claimed, np.float32(1e-30))

@@ -394,8 +394,8 @@ def _calibrated(
         location = rows.channel.likelihood.locate(y).ravel()
         places = values.place(place, location)
         cells = np.bincount(places, minlength=values.cells * bins.BINS).astype(np.float64)
-        middle = total(prediction) / np.maximum(count, 1) + offset
-        expected = values.normal(middle, variance)
+        middle = np.where(count > 0, total(prediction) / np.maximum(count, 1), bins.middles)
+        expected = values.normal(middle + offset, variance)
         chances = values.fitted(cells.reshape(bins.BINS, -1), _VALUE_PRIOR * expected)
     return CalibrationBins(
         bins.ranges,

@@ -24,7 +24,7 @@ from dpindex.decode.denoiser import (
     denoiser_from_bytes,
     denoiser_to_bytes,
 )
-from dpindex.decode.fit import fit_denoiser
+from dpindex.decode.fit import TrainingCodes, _calibrated, fit_denoiser
 from dpindex.decode.mixture import SCALES, Mixture, signal_directions, spiked
 from dpindex.mechanism.spec import Projector
 
@@ -203,6 +203,19 @@ class TestValues:
         found = error(fit_denoiser(codes, spec, "score")(codes), x)
         with mock.patch.object(ValueTable, "of", return_value=None):
             assert found < 0.93 * error(fit_denoiser(codes, spec, "score")(codes), x)
+
+    def test_values_near_a_prediction_that_none_was_learned_of(self, of_values):
+        """Where nothing was held out, they are about the prediction, not about zero."""
+        x, table, _, _ = of_values
+        spec = spec_of_dim(spec_of("raw-square-wave", 2.0), 4)
+        rows = TrainingCodes(made(spec, x, 1).stored, Channel(spec))
+        held = rows.held_codes[::2]
+        prediction = np.full(held.shape, 0.1, dtype=np.float32)
+        prediction[::2] = 0.9
+        bins = _calibrated(prediction, np.full_like(held, 0.01), rows, table)
+        means = bins.chances @ table.values
+        (place,) = bins.place(np.full((1, 1), 0.6, np.float32), np.full((1, 1), 0.01, np.float32))
+        assert means[place] == pytest.approx(0.6, abs=0.05)
 
     def test_laws_without_limits_and_narrow_windows_have_none(self):
         for spec in (spec_of("raw-staircase"), spec_of("raw-square-wave", 6.0)):
