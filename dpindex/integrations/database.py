@@ -355,7 +355,7 @@ class SqlDatabase(Database):
 
     def count(self, where: str | None = None) -> int:
         rows = self.answer("count(*) as n", f"where {where or 'true'}")
-        return int(rows["n"][0])
+        return int(np.asarray(rows["n"])[0])  # scalars of pyarrow 19 are no numbers
 
     def code_counts(self) -> Mapping[int, int]:
         rows = self.answer("code, count(*) as n", "group by code")

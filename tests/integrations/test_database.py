@@ -1,5 +1,7 @@
 """Each database keeps the contract, and an address names the right one."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from helpers.lite import LITE, PLACES, address
@@ -11,7 +13,7 @@ from helpers.toy_database import MADE, Toy
 
 import dpindex as dpi
 from dpindex.integrations.database import PLACES as ADAPTERS
-from dpindex.integrations.database import open_database
+from dpindex.integrations.database import SqlDatabase, open_database
 from dpindex.testing.database import DatabaseContract
 
 
@@ -37,6 +39,17 @@ class TestToy(DatabaseContract):
     @pytest.fixture
     def database(self, toy):
         return open_database(toy, "books")
+
+
+def test_counts_of_a_column_whose_elements_are_no_numbers():
+    """As those of pyarrow 19, which is enough to read Parquet tables."""
+
+    class Column(list):
+        def __getitem__(self, place):
+            return object()
+
+    asked = SimpleNamespace(answer=lambda columns, clauses: {"n": Column([3])})
+    assert SqlDatabase.count(asked) == 3
 
 
 def test_a_new_database_is_a_file_and_a_row(toy):
