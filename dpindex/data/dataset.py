@@ -201,7 +201,7 @@ def open_dataset(
     if in_process:
         return as_dataset(source, rows_per_part)
     with source:
-        return in_parts(source, rows_per_part, partial(_rows_of_file, name))
+        return _in_parts(source, rows_per_part, partial(_rows_of_file, name))
 
 
 def as_dataset(source: VectorSource, rows_per_part: int | None = None) -> Dataset:
@@ -220,7 +220,7 @@ def as_dataset(source: VectorSource, rows_per_part: int | None = None) -> Datase
     [3, 2]
     """
     stream = _Stream(source, rows_per_part or rows_at_a_time(source))
-    dataset = in_parts(source, rows_per_part, stream.rows_from)
+    dataset = _in_parts(source, rows_per_part, stream.rows_from)
     dataset.resources.enter_context(source)
     return dataset
 
@@ -234,7 +234,7 @@ def rows_at_a_time(source: VectorSource) -> int:
     return max(1, _PART_BYTES // row_bytes)
 
 
-def in_parts(
+def _in_parts(
     source: VectorSource,
     rows_per_part: int | None,
     read: Callable[[int, int], VectorSource],

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import Rows
+from dpindex.base.arrays import (
+    AnyArray,
+    Rows,
+    canonical_csr,
+    issparse,
+    row_blocks,
+)
 from dpindex.base.files import release_pages
-from dpindex.data.dataset import Dataset, in_parts, open_dataset
-from dpindex.data.source import Location, VectorSource, as_source
+from dpindex.base.tables import as_table
+from dpindex.data.dataset import Dataset, open_dataset
+from dpindex.data.source import as_source
 
 LARGE_MAP_BYTES = 1 << 29
-"""Bytes of vectors in memory, or of a memory map, that are compared as they lie."""
+"""Bytes of a memory map that are in memory at a time."""
 
 
 class Stretch(NamedTuple):
-    """Consecutive rows of a dataset.
+    """Consecutive rows of a table.
 
     Attributes
     ----------
@@ -33,11 +41,34 @@ class Stretch(NamedTuple):
     vectors: Any
 
 
-def open_rows(vectors: Any) -> Dataset:
+@dataclass(frozen=True)
+class RowTable:
+    """A table of vectors whose rows are read by number.
+
+    Attributes
+    ----------
+    name : str
+        What messages call it.
+    rows, columns : int
+    ids : array, optional
+        The id of each row, where the table has ids.
+    stretches : callable
+        Yields, in order, stretches that hold ascending row numbers. A stretch is used before the
+        next one is asked for.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    ids: AnyArray | None
+    stretches: Callable[[Rows], Iterator[Stretch]]
+
+
+def open_rows(vectors: Any) -> RowTable:
     """Return the rows of an array, a memory map, a sparse matrix, a file or a dataset.
 
-    >>> open_rows(np.eye(3)).rows
-    3
+    >>> [(s.first, s.stop) for s in open_rows(np.eye(3)).stretches(np.array([0, 2]))]
+    [(0, 3)]
     """
     name = "the vectors to rerank by"
     if isinstance(vectors, str | os.PathLike):
@@ -46,45 +77,54 @@ def open_rows(vectors: Any) -> Dataset:
         if name.lower().endswith(".npy"):
             vectors = np.load(name, mmap_mode="r", allow_pickle=False)
     if isinstance(vectors, Dataset):
-        return vectors
-    source = as_source(vectors, name)
-    rows, columns = source.shape
-    at_once = rows
-    if not source.is_sparse:
-        at_once = max(1, LARGE_MAP_BYTES // (columns * source.dtype.itemsize))
-
-    def read(start: int, count: int) -> VectorSource:
-        # Each part anew: searches in several threads share them.
-        _, chunk = next(source.chunks(count, start))
-        return VectorSource.in_memory(Location(name), chunk)
-
-    return replace(in_parts(source, at_once, read), rows_at_a_time=at_once)
+        stretches = partial(_of_dataset, vectors)
+        return RowTable(vectors.name, vectors.rows, vectors.columns, vectors.ids(), stretches)
+    as_source(vectors, name)  # refuses what is no matrix of numbers
+    array: Any = canonical_csr(vectors) if issparse(vectors) else as_table(vectors)
+    read = _of_array
+    if _is_shared_map(vectors) and array.nbytes > LARGE_MAP_BYTES:
+        read = _of_map
+    rows, columns = array.shape
+    return RowTable(name, rows, columns, None, partial(read, array))
 
 
-def stretches(dataset: Dataset, rows: Rows) -> Iterator[Stretch]:
-    """Yield stretches that hold ascending rows, in order; each is used before the next is made.
+def _of_array(array: Any, _: Rows) -> Iterator[Stretch]:
+    """Yield the array as it lies: its user takes a few rows, and chunks would copy them all."""
+    yield Stretch(0, array.shape[0], array)
 
-    Of a part that holds rows it is read from its beginning to the last of them.
 
-    >>> [(s.first, s.stop) for s in stretches(open_rows(np.eye(3)), np.array([0, 2]))]
-    [(0, 3)]
+def _of_map(array: AnyArray, rows: Rows) -> Iterator[Stretch]:
+    """Yield one stretch of a memory map at a time.
+
+    Pages near a row that is read are mapped with it, and count as memory until they are let go of.
     """
+    size = LARGE_MAP_BYTES * len(array) // array.nbytes
+    for block in row_blocks(len(array), size):
+        if _have_between(rows, block.start, block.stop):
+            yield Stretch(block.start, block.stop, array[block])
+            release_pages(array)
+
+
+def _of_dataset(dataset: Dataset, rows: Rows) -> Iterator[Stretch]:
+    """Yield the parts that hold rows, each from its beginning to the last of them."""
     start = 0
     for part in dataset.parts:
-        stop = start + part.rows
-        first, end = np.searchsorted(rows, [start, stop])
-        if first < end:
-            last = rows[end - 1]
+        end = start + part.rows
+        if _have_between(rows, start, end):
+            last = rows[np.searchsorted(rows, end) - 1]
             with part.vectors() as source:
-                for begin, chunk in source.chunks(dataset.rows_at_a_time):
-                    stretch = Stretch(start + begin, start + begin + chunk.shape[0], chunk)
+                for first, chunk in source.chunks(dataset.rows_at_a_time):
+                    stretch = Stretch(start + first, start + first + chunk.shape[0], chunk)
                     yield stretch
-                    if len(dataset.parts) > 1 and _is_shared_map(chunk):
-                        # Pages near a row are mapped with it, and count as memory until then.
-                        release_pages(chunk)
                     if stretch.stop > last:
                         break
-        start = stop
+        start = end
+
+
+def _have_between(rows: Rows, first: int, stop: int) -> bool:
+    """Return True if one of the ascending rows lies in [first, stop)."""
+    start, end = np.searchsorted(rows, [first, stop])
+    return bool(start < end)
 
 
 def _is_shared_map(array: Any) -> bool:

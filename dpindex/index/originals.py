@@ -25,7 +25,7 @@ from dpindex.base.ids import check_index, id_array, other_kind_of_ids, refuse_un
 from dpindex.base.tables import index_of
 from dpindex.data import Ranges
 from dpindex.data.dataset import Dataset
-from dpindex.data.rows import Stretch, open_rows, stretches
+from dpindex.data.rows import Stretch, open_rows
 from dpindex.data.source import clipped
 from dpindex.decode.base import Metric, exact_similarities
 from dpindex.mechanism.spec import Spec
@@ -175,7 +175,7 @@ class Originals(Holder):
         elif (own := index_of(vectors, named=False)) is not None:
             ids = own
         else:
-            ids = self._table.ids()
+            ids = self._table.ids
         if ids is not None:
             self._ids = self._names(id_array(ids))
 
@@ -208,7 +208,7 @@ class Originals(Holder):
         order = np.argsort(rows, axis=1)
         ascending = np.take_along_axis(rows, order, axis=1)
         result = np.full(rows.shape, np.nan)
-        for stretch in stretches(self._table, np.sort(rows, axis=None)):
+        for stretch in self._table.stretches(np.sort(rows, axis=None)):
             for line in range(len(rows)):
                 query: Any = queries[line]
                 if issparse(query):  # one at a time: there may be millions of columns

@@ -273,12 +273,7 @@ def test_only_rows_of_candidates_are_read(monkeypatch):
             read.update(np.atleast_1d(rows).tolist())
             return np.asarray(self)[rows]
 
-    def watched(*terms):
-        for first, stop, vectors in row_reader.stretches(*terms):
-            assert np.shares_memory(vectors, X)  # nothing was copied
-            yield row_reader.Stretch(first, stop, vectors.view(Watched))
-
-    monkeypatch.setattr("dpindex.index.originals.stretches", watched)
+    monkeypatch.setattr(row_reader, "as_table", lambda vectors: vectors.view(Watched))
     originals = dpi.Originals(X)
     index = _index()
     index.search(Q, K, candidates=20, rerank=originals)
@@ -357,10 +352,22 @@ def test_a_large_memory_map_is_read_in_stretches(files, monkeypatch):
     assert len(released) == N // 50
 
 
-def test_searches_in_several_threads_share_vectors(monkeypatch):
-    """Each reads for itself: while one copies columns into rows, another begins anew."""
+@pytest.mark.parametrize("arranged", [np.asfortranarray, sparse.csr_matrix])
+def test_few_rows_are_read_without_a_copy_of_all(arranged):
+    """Chunks of rows would copy what lies column by column, and what is sparse."""
+    shared = dpi.Originals(arranged(RNG.normal(size=(50_000, DIM))))
+    rows = np.arange(10)[None]
+    candidates = Candidates(rows, rows, 50_000)
+    tracemalloc.start()
+    shared.similarities(Q[:1], candidates, "ip")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50_000 * DIM
+
+
+def test_searches_in_several_threads_share_vectors():
+    """Each reads for itself: of one pass that all share some would get the rows of others."""
     vectors = np.asfortranarray(RNG.normal(size=(20_000, DIM)))
-    monkeypatch.setattr(row_reader, "LARGE_MAP_BYTES", vectors.nbytes // 10)
     shared = dpi.Originals(vectors)
     rows = np.arange(0, len(vectors), 50)[None]
     candidates = Candidates(rows, rows, len(vectors))
