@@ -55,7 +55,8 @@ def learned(
 
 
 _LEARNING = threading.RLock()
-"""Held by whoever learns, so that the searches of one collection wait and do not learn it again."""
+"""Held by whoever learns: other searches of the collection wait, and do not learn it again. All
+collections share it, so that a fork has one lock to let go of."""
 
 if hasattr(os, "register_at_fork"):  # a child has no thread that could let go of it
     os.register_at_fork(

@@ -42,7 +42,9 @@ _ASKED_APART = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """How often that of a private query may: of digits at epsilon 3 eight times, of sentences once."""
 
 _SURE = (0.1, 0.0)
-"""How far items may be short of norm 1 where likely public vectors differ: by a power of that."""
+"""Powers of what the norm of an item may be: its estimate's, over that of likely public vectors.
+
+It is small where these differ. With 0 all items are of norm 1."""
 
 _NEAREST = 2
 """Nearest vectors of each that are ranked. They lie farther than those of a collection."""

@@ -550,7 +550,8 @@ class _Translator:
         raise self._refused(node)
 
     def _refused(self, node: ast.expr) -> InputError:
-        part = ast.get_source_segment(self._text.strip(), node) or "a part of it"
+        # Nodes of an expression of pyarrow have no place in a text.
+        part = ast.get_source_segment(self._text.strip(), node) or ast.unparse(node)
         return InputError(
             f"the filter {self._text[:200]!r} cannot be read at {part[:80]!r}; {_GRAMMAR}.",
             field="filter",

@@ -25,7 +25,7 @@ from dpindex.privacy import VectorAdjacency
 from dpindex.study.candidates import SpecsToTry
 from dpindex.study.plan_result import Plan, plan_png
 from dpindex.study.population import Population
-from dpindex.study.prediction import COUNTED_ROUNDS, Learned, noise_share, predicted_rows
+from dpindex.study.prediction import COUNTED_ROUNDS, Denoisers, noise_share, predicted_rows
 from dpindex.study.sample import Sample, checked_queries, checked_sample, is_compared, new_sample
 from dpindex.study.target import (
     FOUND,
@@ -70,13 +70,14 @@ _FITTED_CODES = 10_000
 _FITTED_NUMBERS = 1 << 24
 _FINALISTS = 3
 _FITTED_AT_FIRST = 0.4
-# Codes of so few coordinates, as of tables, are denoised at once: all methods are, on all queries.
-_FEW = 64
 # Then it finds less: by up to so much of what is found times what is missed.
 _LOST_AT_FIRST = 0.4
 # In the end so does one of long codes without a public part, as it has learned of few others:
 # digits at epsilon 2 were promised .93 and found .96, photographs .90 and .92, counts .52 and .54.
+# So much at most is added when specs are compared, and none of it is promised.
 _LOST_OF_OTHERS = 0.25
+# Codes of so few coordinates, as of tables, are denoised at once: all methods are, on all queries.
+_FEW = 64
 # A denoiser finds such a share of what is missed without it, or a quarter more, or it is left out:
 # on tables, luck in its fit moves as much. That of a design, which has few coordinates, need only
 # find a little more of many queries: fitted to a collection of digits it gains twice as much.
@@ -266,7 +267,7 @@ class _Planner:
         self._sample = sample
         self._progress = progress
         self._workers = idle_cores()
-        self._learned: Learned = {}
+        self._learned: Denoisers = {}
         # Kept: a projection of millions of attributes takes seconds, and specs share it.
         self._first = to_try.specs(goal.epsilon or _MIDDLE_EPSILON)[0]
         Privatizer(self._first).check(sample.vectors)
@@ -298,10 +299,13 @@ class _Planner:
         plain = [row for row in near if row not in denoised]
         if denoised or len(plain) > 1 or self.to_try.grown(plain[0].spec):
             near = [*refined(denoised, "auto"), *refined(plain)]
-        best = self._best_of(self._with_grown(near))
+        compared = self._with_grown(near)
+        rows.update({row.spec: row for row in compared})
+        best = self._best_of(compared)
         self._sample.forget()
         rest = [row for spec, row in rows.items() if spec != best.spec]
-        # The best of many predictions is too high: it is promised what further queries find.
+        # The best of many predictions is too high: it is promised what further queries find, with
+        # the denoiser that was compared, as to learn another takes as long as all else.
         return (self.promised(best), *self._goal.ranked(rest))
 
     def _best_of(self, rows: Sequence[Row]) -> Row:

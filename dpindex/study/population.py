@@ -482,7 +482,7 @@ class Population:
             counts = np.concatenate([of_codes, true[:, query, vectors:]], axis=1)
             # True neighbours none of whose codes is seen are not missed: the others count for them.
             unseen = true[:, query, right] @ (codes_seen[query, right] == 0)
-            counts *= (whole / np.maximum(whole - unseen, _TINY))[:, None]
+            counts *= (whole / np.maximum(whole - unseen, 1.0))[:, None]
             score = -np.concatenate([scores[query].T[right].ravel(), near[query]])
             # As many answers come before, and as many tie: of these, chance decides.
             before, upto = (
