@@ -81,7 +81,7 @@ def open_rows(vectors: Any) -> RowTable:
         return RowTable(vectors.name, vectors.rows, vectors.columns, vectors.ids(), stretches)
     as_source(vectors, name)  # refuses what is no matrix of numbers
     array: Any = canonical_csr(vectors) if issparse(vectors) else as_table(vectors)
-    read = _of_array
+    read: Callable[[Any, Rows], Iterator[Stretch]] = _of_array
     if _is_shared_map(vectors) and array.nbytes > LARGE_MAP_BYTES:
         read = _of_map
     rows, columns = array.shape

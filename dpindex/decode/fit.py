@@ -348,7 +348,7 @@ def _unbiased_error(prediction: Singles, y: Singles, channel: Channel) -> float:
     return float(np.mean(squared, dtype=np.float64) / noise.mean())
 
 
-def _calibrated(
+def calibrated_bins(
     prediction: Singles,
     claimed: Singles,
     rows: TrainingCodes,
@@ -503,7 +503,7 @@ def _iteration(
 ) -> tuple[EPIteration, Singles]:
     """An iteration with that filter, calibrated, and its predictions of the validation rows."""
     prediction, claimed, _ = filter_.predict(rows.held)
-    bins = _calibrated(prediction[_CALIBRATION], claimed[_CALIBRATION], rows, table.values)
+    bins = calibrated_bins(prediction[_CALIBRATION], claimed[_CALIBRATION], rows, table.values)
     prediction = prediction[_VALIDATION]
     place = bins.place(prediction, claimed[_VALIDATION])
     prediction += np.take(bins.offset, place)

@@ -24,7 +24,7 @@ from dpindex.decode.denoiser import (
     denoiser_from_bytes,
     denoiser_to_bytes,
 )
-from dpindex.decode.fit import TrainingCodes, _calibrated, fit_denoiser
+from dpindex.decode.fit import TrainingCodes, calibrated_bins, fit_denoiser
 from dpindex.decode.mixture import SCALES, Mixture, signal_directions, spiked
 from dpindex.mechanism.spec import Projector
 
@@ -212,7 +212,7 @@ class TestValues:
         held = rows.held_codes[::2]
         prediction = np.full(held.shape, 0.1, dtype=np.float32)
         prediction[::2] = 0.9
-        bins = _calibrated(prediction, np.full_like(held, 0.01), rows, table)
+        bins = calibrated_bins(prediction, np.full_like(held, 0.01), rows, table)
         means = bins.chances @ table.values
         (place,) = bins.place(np.full((1, 1), 0.6, np.float32), np.full((1, 1), 0.01, np.float32))
         assert means[place] == pytest.approx(0.6, abs=0.05)
