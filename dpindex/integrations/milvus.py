@@ -95,7 +95,9 @@ class Milvus(Database):
         self._client: Any = None
         with self.asking():
             token = os.environ.get("MILVUS_TOKEN", "")
-            self._client = milvus.MilvusClient(uri, token=token, timeout=10)
+            # The process that serves a file is begun now, and a busy machine takes long for it.
+            patience = 10 if is_server else 120
+            self._client = milvus.MilvusClient(uri, token=token, timeout=patience)
         _OPEN[self.files] += 1
 
     def refusal(self, error: object) -> InputError:
