@@ -10,7 +10,6 @@ off lists, which all specs of one codebook share.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
@@ -53,15 +52,8 @@ Denoisers: TypeAlias = dict[tuple[Spec, DenoiserKind, int], Denoiser | None]
 _MAX_NUMBERS = 1 << 22
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
-# Near ranks that share the scores of codewords: as a part of those nearer, and at most. With eight
-# from the first rank on, .25 was promised of the nearest ten of sentences, where .33 is found.
-_SHARED = 0.6
-_MOST_SHARED = 16
-# How much of a near vector counts that it does not have in common with its query. It is made
-# towards vectors of the sample, and lies nearer to their codewords than vectors of a collection do,
-# by 1.15 to 1.3 times what these two do not share: of sentences, by two models, and of topics. Half
-# of that is left out: without all of it .66 was promised of 100 000 vectors, and .60 found.
-_REST = 0.92
+# Near ranks that share the scores of codewords.
+_SHARED = 8
 # Scores of codewords that are held at a time.
 _MAX_SCORES = 1 << 20
 # Codewords in a list: as many as the largest set that is tried.
@@ -371,25 +363,18 @@ class SymbolDraws(NoisyProjections):
         self._format = spec.format
         self._project = self._privatizer.project
         self._stream = PublicStream(0, "plan symbols")
-        ends = [0]
-        while ends[-1] < population.near.shape[1]:
-            size = math.ceil(_SHARED * ends[-1])
-            ends.append(ends[-1] + min(max(size, 1), _MOST_SHARED))
-        starts, behind = np.array([ends[:-1], ends[1:]], dtype=np.intp)
-        every = np.arange(population.near.shape[1])
-        sharing = np.searchsorted(ends, every, side="right") - 1
-        self._shared = sharing, every - starts[sharing]
-        self._middle = (starts + np.minimum(behind, len(every))) // 2
+        ranks = population.near.shape[1]
+        shared = _SHARED * np.arange(-(-ranks // _SHARED))
+        self._middle = np.minimum(shared + _SHARED // 2, ranks - 1)
 
     def of_near(self, rows: Integers) -> Codes:
         """Return a code of each near rank of some queries, query by query.
 
-        Scores of all codewords take the time, and draws none: several ranks share the middle one.
+        Scores of all codewords take the time, and draws none: eight ranks share the middle one.
         """
-        drawn = self._drawn(f"near {rows.tolist()}", self._scored_near(rows), _MOST_SHARED)
-        of_queries = drawn.reshape(len(rows), -1, _MOST_SHARED)
-        sharing, places = self._shared
-        return self._packed(of_queries[:, sharing, places])
+        drawn = self._drawn(f"near {rows.tolist()}", self._scored_near(rows), _SHARED)
+        of_queries = drawn.reshape(len(rows), -1)
+        return self._packed(of_queries[:, : self._population.near.shape[1]])
 
     def _codes(self, name: str, vectors: Vectors, labels: Integers, rounds: int) -> Codes:
         scored = (
@@ -415,7 +400,7 @@ class SymbolDraws(NoisyProjections):
                 alike = 1.0 - population.near[asked][:, self._middle].reshape(-1, 1)
                 common = alike.astype(np.float32) * np.repeat(of_queries, shared, axis=0)
                 rest = _without(scores - common, falling, self._are_of(towards) | own)
-                scores = common + np.float32(_REST) * rest
+                scores = common + rest
             yield scores, own
 
     def _are_of(self, labels: Integers) -> Bools:

@@ -152,21 +152,6 @@ def test_no_vector_is_encoded_by_a_codeword_that_lies_at_its_own():
     assert not (ends[:, asked] == population.asked_labels).any()
 
 
-def test_the_nearest_ranks_report_what_queries_do_more_often_than_those_behind():
-    """All of the first eight had codes of the fifth: private queries were promised too little."""
-    sample = Sample(collection(1000, 1), 20_000)
-    terms = {key: value for key, value in TERMS.items() if key != "methods"} | {"epsilon": 50.0}
-    spec = dpi.Spec("codebook-softmax", DIM, codebook=sample.book_of_vectors(1000), **terms)
-    population = sample.population_of(spec, 400)
-    draws = draws_of(spec, population)
-    every = np.arange(len(population.queries))
-    asked = draws.of_queries(every).stored.reshape(-1, 1)
-    near = draws.of_near(every).stored.reshape(population.near.shape)
-    same = (near == asked).mean(axis=0)
-    assert same[0] > same[3:8].mean() + 0.05
-    assert same[:4].mean() > same[8:20].mean() > same[40:].mean()
-
-
 @pytest.mark.slow
 def test_a_softmax_codebook_is_grown_where_more_codewords_find_more():
     public = collection(1000, 1)
