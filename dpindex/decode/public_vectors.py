@@ -124,12 +124,11 @@ class PublicVectors:
             before = [(scores > column[:, None]).sum(axis=1) for column in right.T]
             return float(np.log1p(before).mean())
 
+        asked = [(self._sum(parts, times), times) for times in _ASKED_APART]
         fits = []
         for apart, sure in product(_APART, _SURE):
             items = self._item(parts, apart, sure)
-            by_private, asked_apart = min(
-                (lost(self._sum(parts, times), items), times) for times in _ASKED_APART
-            )
+            by_private, asked_apart = min((lost(queries, items), times) for queries, times in asked)
             fits.append((lost(exact, items) + by_private, apart, sure, asked_apart))
         _, self.apart, self.sure, self.asked_apart = min(fits)
 
