@@ -645,13 +645,13 @@ class PrivateIndex(Searchable):
             return self._learned
 
     def _known_now(self, store: CodeStore) -> Learned:
-        """What was learned before, or to be learned if too many rows of a store changed since."""
+        """Return what was learned of codes, or a new task if too many rows of a store changed."""
         if self._learned.serves(store.changes):
             return self._learned
         return self._to_learn(store)
 
     def _to_learn(self, store: CodeStore) -> Learned:
-        """What will be learned of the codes of a store, when it is first read."""
+        """Return a task that learns of the codes of a store when it is first read."""
         rows = len(store)
         learn = partial(learned, self._decoder, store.take, rows)
         return Learned(self._decoder, rows, learn, store.changes)
