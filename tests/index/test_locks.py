@@ -7,6 +7,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from helpers.processes import needs_posix
 from helpers.refusals import refuses
 
 from dpindex.base.files import holding_lock
@@ -154,7 +155,7 @@ def test_finding_11_a_system_without_fcntl_locks_or_refuses(tmp_path, monkeypatc
         pass
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@needs_posix
 def test_a_child_that_is_forked_while_a_thread_learns_reads_what_was_learned():
     began = threading.Event()
     known = SimpleNamespace(rows=500)
