@@ -47,8 +47,9 @@ _REPLACED = 5
 _STEEPEST = 0.2
 # Nearest vectors that tell how much a query's exponent differs from that of others: a choice.
 _OWN = 10
-# By how much norms that are equal may differ.
+# By how much norms that are equal may differ, and turns in which made vectors get one.
 _SAME_NORM = 1e-2
+_TURNS = 10
 # By how much near ranks grow behind those of true neighbours, which have one each. Few heavy ones
 # would be seldom among the answers, and then alone: with 1.07 .03 too much was promised. Where
 # specs are compared those behind the tenth grow, which takes half the time.
@@ -289,7 +290,8 @@ class Population:
             first = scipy.sparse.csr_matrix(self.queries[asked])
             second = scipy.sparse.csr_matrix(self.vectors[sources])
             made = _crossed(first, second, share, self._coins[chosen].ravel())
-            if self._on_sphere:
+            # Others keep their values: longer rows of bits would have values beyond them.
+            if self._on_sphere and abs(float(norms[0].mean()) - 1.0) <= _SAME_NORM:
                 scale = norms[0] / np.maximum(row_norms(made), _TINY)
                 made.data *= np.repeat(scale, np.diff(made.indptr)).astype(np.float32)
             if not issparse(self.vectors):
@@ -302,9 +304,24 @@ class Population:
                 reached = np.sqrt(np.minimum(near / np.maximum(farther, _TINY), 1.0))
                 lengths = norms[0] + reached * (norms[1] - norms[0])
                 made *= lengths[:, None].astype(np.float32)
-            if not self._on_sphere:
-                np.clip(made, self.vectors.min(), self.vectors.max(), out=made)
+            made = self._kept_within(made, norms[0])
         return made, self.labels[sources]
+
+    def _kept_within(self, made: Floats, norms: Doubles) -> Floats:
+        """Return dense vectors with values within those of the sample, and norms if all have one.
+
+        Shares that are square roots of frequencies have a norm and no values below zero, so that
+        rows are clipped and brought to their norm in turns, until both nearly hold.
+        """
+        low, high = self.vectors.min(), self.vectors.max()
+        for _ in range(_TURNS if self._on_sphere else 0):
+            outside = np.flatnonzero((made.min(axis=1) < low) | (made.max(axis=1) > high))
+            if not outside.size:
+                break
+            clipped = made[outside].clip(low, high)
+            lengths = norms[outside] / np.maximum(row_norms(clipped), _TINY)
+            made[outside] = clipped * lengths[:, None].astype(np.float32)
+        return np.clip(made, low, high, out=made)
 
     def _placed(self, asked: Integers, sources: Integers, near: Doubles, shares: Doubles) -> Any:
         """Return dense vectors at some distances from queries, as they are compared.

@@ -679,6 +679,29 @@ def test_near_vectors_of_few_values_have_no_others(metric):
     assert abs(apart.mean() / wanted - 1) < 0.1
 
 
+@pytest.mark.parametrize("data", ["answers", "square roots of shares"])
+def test_near_vectors_of_one_norm_stay_within_bounds(data):
+    """Plans for answers to questions, or roots of shares, said that a row was outside of bounds."""
+    rng = default_rng(0)
+    kind = rng.integers(0, 8, 800)
+    if data == "answers":  # to twelve questions, of five each: norms are the root of twelve
+        likely = rng.dirichlet(np.full(5, 0.4), size=(8, 12))[kind].cumsum(axis=2)
+        answers = (rng.random((800, 12, 1)) > likely[:, :, :-1]).sum(axis=2)
+        rows = (answers[:, :, None] == np.arange(5)).reshape(800, 60).astype(np.float32)
+    else:
+        weights = rng.gamma(0.3 + 3 * np.eye(20)[kind]) + 1e-6
+        rows = np.sqrt(weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    population = Population(rows, 18_000, 40)
+    ranks = np.arange(population.near.shape[1])
+    made, _ = population.near_vectors(np.arange(40), ranks)
+    assert rows.min() <= made.min()
+    assert made.max() <= rows.max()
+    if data == "answers":
+        assert {*np.unique(made)} == {0.0, 1.0}
+    else:
+        assert_allclose(np.linalg.norm(made, axis=1), 1.0, atol=0.01)
+
+
 @pytest.mark.slow
 def test_what_is_promised_of_topics_is_found():
     """Fifteen times the sample: .72 of ten answers were promised, and .52 found."""
