@@ -32,15 +32,10 @@ from dpindex import Blocks, Dense, Privatizer, Repeated, Spec, attribute, l2
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.files import pack
 from dpindex.data import open_vectors, read_ids, read_payload
-from dpindex.decode.denoiser import (
-    CalibrationBins,
-    Channel,
-    EPIteration,
-    ScoreTable,
-    denoiser_from_bytes,
-    denoiser_to_bytes,
-)
+from dpindex.decode.channel import Channel
 from dpindex.decode.fit import fit_denoiser
+from dpindex.decode.iteration import CalibrationBins, CodeTables, EPIteration
+from dpindex.decode.stored_denoiser import denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import BitCodes, NumberFormat, SymbolFormat, codes_from_bytes
 from dpindex.mechanism.public_parts import Codebook
@@ -391,8 +386,9 @@ def _denoisers() -> Iterable[bytes]:
     flat = np.ones(CalibrationBins.BINS, np.float32)
     none = np.empty((len(flat), 0), np.float32)
     bins = CalibrationBins(np.array([[-1.0, 1.0], [0.1, 1.0]]), flat, flat, none)
-    table = ScoreTable(Channel(_LEARNED).likelihood, 1.0)
-    yield denoiser_to_bytes(replace(linear, iterations=(EPIteration(linear.linear, bins, table),)))
+    tables = CodeTables.of(Channel(_LEARNED).likelihood, 1.0)
+    iteration = EPIteration(linear.linear, bins, tables)
+    yield denoiser_to_bytes(replace(linear, iterations=(iteration,)))
 
 
 def _read_denoiser(data: bytes) -> None:

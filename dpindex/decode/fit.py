@@ -12,15 +12,11 @@ import numpy as np
 from dpindex.base.arrays import Doubles, Integers, Singles, row_blocks
 from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.base.threads import limited_threads
-from dpindex.decode.denoiser import (
-    CalibrationBins,
-    Channel,
-    Denoiser,
-    EPIteration,
-    ScoreTable,
-    ValueTable,
-)
+from dpindex.decode.channel import Channel
+from dpindex.decode.denoiser import Denoiser
+from dpindex.decode.iteration import CalibrationBins, CodeTables, EPIteration
 from dpindex.decode.mixture import SCALES, Mixture, MixtureFilter, signal_directions
+from dpindex.decode.values import ValueTable
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 
@@ -158,8 +154,8 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: DenoiserKind = "auto") -> Denoi
     worth_score = kind == "auto" and (designed or linear_error < _MAX_LINEAR_ERROR)
     if can_score and (worth_score or kind == "score"):
         largest = float(y.var(axis=0).max())
-        table = ScoreTable(channel.likelihood, 4 * largest)
-        iterations, refined, error_variance = _fit_iterations(rows, linear, table)
+        tables = CodeTables.of(channel.likelihood, 4 * largest)
+        iterations, refined, error_variance = _fit_iterations(rows, linear, tables)
         better = _clearly_better(refined, prediction, y)
         as_good = designed and not _clearly_better(prediction, refined, y)
         if kind == "score" or better or as_good:
@@ -427,7 +423,7 @@ def _clearly_better(
 def _fit_iterations(
     rows: TrainingCodes,
     linear: MixtureFilter,
-    table: ScoreTable,
+    tables: CodeTables,
 ) -> tuple[list[EPIteration], Singles, Doubles]:
     """Iterations, until predictions of the held-out rows no longer improve.
 
@@ -436,10 +432,10 @@ def _fit_iterations(
     """
     y = rows.held_codes[_VALIDATION]
     chosen = "gaussian"
-    first = {chosen: _iteration(rows, linear, table)}
+    first = {chosen: _iteration(rows, linear, tables)}
     if len(rows) >= _MIN_ROWS_FOR_MIXTURE:  # the first iteration decides for all
         for prior, min_z in MIN_Z_OF_PRIORS.items():
-            first[prior] = _iteration(rows, _filter(rows, prior), table)
+            first[prior] = _iteration(rows, _filter(rows, prior), tables)
             _, best = first[chosen]
             _, prediction = first[prior]
             if _clearly_better(prediction, best, y, min_z):
@@ -456,7 +452,7 @@ def _fit_iterations(
     share = 0.0
     while adopted and share < _CONTINUED and len(iterations) < MAX_ITERATIONS:
         rows.advance(iterations[-1])
-        iteration, prediction = _iteration(rows, _filter(rows, before), table)
+        iteration, prediction = _iteration(rows, _filter(rows, before), tables)
         share = _unbiased_error(prediction, y, rows.channel) / error
         if len(iterations) == 1:
             adopted = _clearly_better(prediction, best, y)
@@ -469,7 +465,7 @@ def _fit_iterations(
     if chosen == "scales":
         if adopted:
             rows.advance(iterations[-1])
-        iteration, prediction = _iteration(rows, _filter(rows, chosen), table)
+        iteration, prediction = _iteration(rows, _filter(rows, chosen), tables)
         if not _clearly_better(best, prediction, y):
             return [*iterations, iteration], prediction, _error_variance(iteration.filter, rows)
     last = iterations[-1].filter
@@ -499,12 +495,12 @@ def _error_variance(filter_: MixtureFilter, rows: TrainingCodes) -> Doubles:
 def _iteration(
     rows: TrainingCodes,
     filter_: MixtureFilter,
-    table: ScoreTable,
+    tables: CodeTables,
 ) -> tuple[EPIteration, Singles]:
     """An iteration with that filter, calibrated, and its predictions of the validation rows."""
     prediction, claimed, _ = filter_.predict(rows.held)
-    bins = calibrated_bins(prediction[_CALIBRATION], claimed[_CALIBRATION], rows, table.values)
+    bins = calibrated_bins(prediction[_CALIBRATION], claimed[_CALIBRATION], rows, tables.values)
     prediction = prediction[_VALIDATION]
     place = bins.place(prediction, claimed[_VALIDATION])
     prediction += np.take(bins.offset, place)
-    return EPIteration(filter_, bins, table), prediction
+    return EPIteration(filter_, bins, tables), prediction

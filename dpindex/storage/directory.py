@@ -373,7 +373,7 @@ class IndexFiles:
         data = self._single("denoiser")
         if data is None:
             return None
-        from dpindex.decode.denoiser import denoiser_from_bytes
+        from dpindex.decode.stored_denoiser import denoiser_from_bytes
 
         return denoiser_from_bytes(data, self.settings.spec)
 
@@ -613,7 +613,7 @@ def _stage_contents(writer: IndexWriter, contents: Contents, first_row: int) -> 
     writer.add_public()
     writer.add_rows(contents.store, first_row)
     if contents.denoiser is not None:
-        from dpindex.decode.denoiser import denoiser_to_bytes
+        from dpindex.decode.stored_denoiser import denoiser_to_bytes
 
         writer.add_single("denoiser", denoiser_to_bytes(contents.denoiser))
     if contents.calibration is not None:

@@ -16,16 +16,13 @@ from scipy.stats import norm
 from dpindex import PrivateIndex, Privatizer, Spec, attribute
 from dpindex.base.files import pack, unpack
 from dpindex.decode import fit as fitting
-from dpindex.decode.denoiser import (
-    Channel,
-    Denoiser,
-    ScoreTable,
-    ValueTable,
-    denoiser_from_bytes,
-    denoiser_to_bytes,
-)
+from dpindex.decode.channel import Channel
+from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import TrainingCodes, calibrated_bins, fit_denoiser
 from dpindex.decode.mixture import SCALES, Mixture, signal_directions, spiked
+from dpindex.decode.scores import ScoreTable
+from dpindex.decode.stored_denoiser import denoiser_from_bytes, denoiser_to_bytes
+from dpindex.decode.values import ValueTable
 from dpindex.mechanism.spec import Projector
 
 DIM = 24
@@ -74,7 +71,8 @@ class TestChannel:
         x = np.clip(x, 0, 1)
         y = channel.format.decode(made(spec_of_dim(spec, 4), x, 2).stored)
         row = table.row(np.array([v]))
-        score = table.look_up(row[0], channel.likelihood.locate(y) - np.float32(m))
+        place = table.place(row[0], channel.likelihood.locate(y) - np.float32(m))
+        score = np.take(table.scores, place)
         estimate = m + table.variances[row[0]] * score
         grid_error = abs(table.variances[row[0]] / v - 1)
         order = np.argsort(estimate[inside])
@@ -92,11 +90,9 @@ class TestChannel:
         v = float(table.variances[row[0]])
         x = 0.5 + np.sqrt(v) * rng.normal(size=(60_000, 4))
         y = channel.format.decode(made(spec_of_dim(spec, 4), np.clip(x, 0, 1), 3).stored)
-        score = table.look_up(row[0], channel.likelihood.locate(y) - np.float32(0.5)).astype(
-            np.float64
-        )
-        assert np.mean(score**2) == pytest.approx(table.information[row[0]], rel=0.03)
         place = table.place(row[0], channel.likelihood.locate(y) - np.float32(0.5))
+        score = np.take(table.scores, place).astype(np.float64)
+        assert np.mean(score**2) == pytest.approx(table.information[row[0]], rel=0.03)
         growth = np.take(table.growth, place).astype(np.float64)
         # Tails end somewhere: few codes in a million lie beyond.
         growth = np.clip(growth, *np.quantile(growth, (1e-5, 1 - 1e-5)))
@@ -118,7 +114,8 @@ def test_gaussian_score_is_linear():
     row = table.row(np.array([0.02]))
     v = float(table.variances[row[0]])
     u = np.linspace(-2, 2, 9).astype(np.float32)
-    assert table.look_up(row[0], u) == pytest.approx(u / (v + sigma2), abs=0.02)
+    score = np.take(table.scores, table.place(row[0], u))
+    assert score == pytest.approx(u / (v + sigma2), abs=0.02)
     assert table.equivalent_noise(row)[0] == pytest.approx(sigma2, rel=0.02)
 
 
@@ -139,7 +136,8 @@ def test_square_wave_score_by_hand():
         edges = norm.pdf(u + b, scale=np.sqrt(v)) - norm.pdf(u - b, scale=np.sqrt(v))
         inside = norm.cdf(u + b, scale=np.sqrt(v)) - norm.cdf(u - b, scale=np.sqrt(v))
         wanted = -(high - low) * edges / (low + (high - low) * inside)
-        found = table.look_up(row[0], np.array([u], dtype=np.float32))[0]
+        place = table.place(row[0], np.array([u], dtype=np.float32))[0]
+        found = np.take(table.scores, place)
         assert found == pytest.approx(wanted, rel=0.02, abs=0.05)
 
         def likelihood(variance, u=u):
@@ -148,7 +146,6 @@ def test_square_wave_score_by_hand():
 
         # By log v, as a difference.
         wanted = np.log(likelihood(1.01 * v) / likelihood(0.99 * v)) / np.log(1.01 / 0.99)
-        place = table.place(row[0], np.array([u], dtype=np.float32))[0]
         assert np.take(table.growth, place) == pytest.approx(wanted, rel=0.03, abs=0.01)
 
 
@@ -181,9 +178,8 @@ class TestValues:
         x, table, bins, location = of_values
         prior = np.zeros((1, 33), dtype=np.float32)
         prior[0, [0, 16, 32]] = 0.7, 0.1, 0.2
-        readings = table.read(prior)
-        message = readings.message(bins, location)
-        weight = readings.weight[0]
+        messages, (weight,), (noise,) = table.read(prior)
+        message = np.take(messages, table.place(bins, location))
         estimate = x.mean() + weight * (message - x.mean())
         cell = table.place(bins, location)
         for at in range(table.cells):
@@ -191,7 +187,7 @@ class TestValues:
             assert abs(off.mean()) < 6 * x.std() / np.sqrt(len(off))
         variance = x.var()
         assert error(estimate, x) == pytest.approx(variance * (1 - weight), rel=0.02)
-        assert readings.noise[0] == pytest.approx(variance * (1 / weight - 1), rel=0.02)
+        assert noise == pytest.approx(variance * (1 / weight - 1), rel=0.02)
 
     def test_values_tell_more_than_a_normal_prior(self):
         """Dark or bright all over, in unequal parts: .89 of the error that scores leave."""
