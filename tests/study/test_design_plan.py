@@ -18,7 +18,7 @@ from dpindex.study.prediction import Prediction, draws_of, predicted_rows
 from dpindex.study.sample import Sample
 from dpindex.study.trial import Trial
 
-pytestmark = pytest.mark.usefixtures("known_noise", "few_queries")
+pytestmark = pytest.mark.usefixtures("known_noise", "some_queries")
 DIM = 96
 DESIGNED = "dp-designed-laplace"
 METHODS = [DESIGNED, "dp-signdesigned-geometric", "dp-oporp-staircase"]

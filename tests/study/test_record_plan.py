@@ -18,7 +18,7 @@ from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
 from dpindex.study.sample import Sample
 
-pytestmark = pytest.mark.usefixtures("known_noise", "few_queries")
+pytestmark = pytest.mark.usefixtures("known_noise", "some_queries")
 
 DIM = 24
 N = 6000
