@@ -706,7 +706,6 @@ EVERY = ("test_every_method_builds_searches_saves_and_opens",)
 PATHS = ("test_what_ships_passes[dp-oporp-staircase]",)
 PATHS_CAP = ("test_what_ships_passes[record-cap]",)
 PATHS_BOOK = ("test_what_ships_passes[record-codebook]",)
-PATHS_GAUSS = ("test_what_ships_passes[dp-rp-g-opt]",)
 PATHS_SKETCH = ("test_what_ships_passes[sketch0]",)
 BESIDE_IDS = ("test_codes_lie_beside_their_ids",)
 KEEPS = ("test_index_keeps_and_searches_with_those_codes",)
@@ -810,9 +809,11 @@ RELEASES = [
            ("test_a_second_release_is_refused_or_counted",),
            everywhere(ledger, "promises_of",
                       lambda f: lambda specs, d: f(list(dict.fromkeys(specs)), d))),
-    Mutant("ledger", "a tight total of a group moves by a root", PATHS_GAUSS,
+    Mutant("ledger", "a tight total of a group moves by a root",
+           ("test_finding_2_gaussian_releases_of_different_betas",),
            everywhere(composition, "deviation_at", by_a_root)),
-    Mutant("ledger", "a total leaves out smaller changes", PATHS,
+    Mutant("ledger", "a total leaves out smaller changes",
+           ("test_finding_2_mixed_betas_are_bounded_jointly_at_each",),
            everywhere(ledger, "promises_of", smaller_changes_left_out)),
     Mutant("ledger", "the tight total of a second promise is that of the first",
            ("test_tight_totals_have_both",),
@@ -825,7 +826,7 @@ RELEASES = [
     Mutant("chain", "a design's grid has no room for its centre",
            ("test_differences_from_a_far_centre_are_exact",),
            instead(Spec, "grid", without_the_centre)),
-    Mutant("chain", "delta of a group grows once", PATHS_GAUSS,
+    Mutant("chain", "delta of a group grows once", ("test_a_group_is_stated_alike_everywhere",),
            instead(Guarantee, "at", group_delta_grows_once)),
     Mutant("chain", "a group is stated for what promises one change alone",
            ("test_no_group_is_stated_where_there_is_none",),
@@ -835,7 +836,7 @@ RELEASES = [
            everywhere(shuffling, "amplified_epsilon",
                       lambda f: lambda e, count, d: f(e, 2 * count, d))),
     Mutant("collector", "a shuffle where a block of clones counts as its most",
-           ("test_a_shuffle_is_no_better_than_the_sum_over_all_clones",),
+           ("test_a_shuffle_promises_no_more_than_two_clones_keep",),
            instead(shuffling.Clones, "of", most_clones)),
     # Sketches
     Mutant("RACE", "noise of counts halved", ("test_release_adds_the_law_once",),
@@ -900,7 +901,8 @@ RELEASES = [
            instead(ShuffledFile, "grow", in_front)),
     Mutant("collector", "codes that arrive together lie in their order", SHUFFLE,
            instead(ShuffledFile, "append", in_groups)),
-    Mutant("collector", "a shuffle of too few is published", PATHS_CAP,
+    Mutant("collector", "a shuffle of too few is published",
+           ("test_too_few_codes_wait_for_the_next_start",),
            instead(ShuffleCollector, "publish", too_few)),
 ]  # fmt: skip
 """Those of everything that releases, counts or states."""

@@ -105,20 +105,6 @@ def spec_of_dim(spec, dim):
     return replace(spec, dim=dim, k=dim)
 
 
-def test_gaussian_score_is_linear():
-    """For Gaussian noise the score is linear, and reading a code again changes nothing."""
-    spec = spec_of("raw-gaussian", delta=1e-6)
-    channel = Channel(spec)
-    table = ScoreTable(channel.likelihood, 1.0)
-    sigma2 = channel.variance[0]
-    row = table.row(np.array([0.02]))
-    v = float(table.variances[row[0]])
-    u = np.linspace(-2, 2, 9).astype(np.float32)
-    score = np.take(table.scores, table.place(row[0], u))
-    assert score == pytest.approx(u / (v + sigma2), abs=0.02)
-    assert table.equivalent_noise(row)[0] == pytest.approx(sigma2, rel=0.02)
-
-
 def test_square_wave_score_by_hand():
     """Window and floor convolved with a normal density, from the definition of Li et al. 2020."""
     spec = spec_of("raw-square-wave", 2.0)
@@ -257,24 +243,6 @@ class TestMixture:
         linear = single.posterior(z @ basis)[0] @ basis.T
         assert error(double.posterior(z)[0], x) < 0.9 * error(linear, x)
         assert double.weight.sum() == pytest.approx(1.0, abs=1e-3)
-
-    def test_covariance_is_that_of_the_signal(self):
-        rng = default_rng(3)
-        x = rng.normal(size=(30_000, 6)) * np.array([3, 2, 1.5, 1, 1, 1])
-        z = x + rng.normal(size=x.shape)
-        basis, signal = signal_directions(np.cov(z.T), len(z), 6)
-        found = basis @ Mixture.gaussian(signal).covariance() @ basis.T
-        assert np.diag(found) == pytest.approx([9, 4, 2.25, 1, 1, 1], rel=0.1)
-
-    def test_leverage_is_that_of_the_filter(self):
-        rng = default_rng(4)
-        basis = np.linalg.qr(rng.normal(size=(9, 6)))[0].astype(np.float32)
-        mixture = Mixture.gaussian(rng.uniform(1, 5, 6))
-        step = np.eye(6, dtype=np.float32)
-        zero = mixture.posterior(np.zeros((1, 6), dtype=np.float32))[0]
-        matrix = mixture.posterior(step)[0] - zero
-        wanted = np.diag(basis @ matrix @ basis.T)
-        assert mixture.leverage(basis)[0] == pytest.approx(wanted, abs=1e-4)
 
     @pytest.mark.parametrize("fit", [lambda z: Mixture.fit(z, 3), sizes])
     def test_derivative_of_the_posterior_mean(self, fit):

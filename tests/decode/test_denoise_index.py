@@ -74,20 +74,6 @@ def test_few_columns_get_the_linear_filter():
     assert found() < plain - 0.06
 
 
-def test_similarities_are_those_of_the_codes():
-    """The estimate of a pair does not depend on the ranking that found it."""
-    index, base = filled()
-    plain = index.search(base[:5], k=2000)
-    index.fit_denoiser()
-    ranked = index.search(base[:5], k=2000)
-    for i in range(5):
-        mine = np.argsort(ranked.ids[i])
-        theirs = np.argsort(plain.ids[i])
-        assert ranked.unbiased[i, mine] == pytest.approx(plain.unbiased[i, theirs], abs=2e-5)
-        errors = ranked.unbiased_stderr[i, mine], plain.unbiased_stderr[i, theirs]
-        assert errors[0] == pytest.approx(errors[1], abs=2e-5)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("index_type", ["f32", "f16"])
 def test_ranks_by_what_is_uncertain_too(index_type, monkeypatch):
@@ -138,17 +124,6 @@ def test_declines_and_stays_as_it_was():
 
 
 class TestOnDisk:
-    def test_round_trip(self, tmp_path):
-        index, base = filled()
-        denoiser = index.fit_denoiser("score")
-        index.save(tmp_path / "index")
-        opened = PrivateIndex.open(tmp_path / "index")
-        assert (opened.denoiser.kind, opened.denoiser.error) == ("score", denoiser.error)
-        mine = index.search(base[:20])
-        theirs = opened.search(base[:20])
-        assert np.array_equal(mine.ids, theirs.ids)
-        assert mine.scores == pytest.approx(theirs.scores, abs=1e-6)
-
     def test_fitted_after_saving_and_again(self, tmp_path):
         index, _ = filled()
         index.save(tmp_path / "index")
@@ -171,17 +146,3 @@ class TestOnDisk:
         again.remove([0])
         again.save(tmp_path / "index")
         assert PrivateIndex.open(tmp_path / "index").denoiser is not None
-
-    def test_damage_is_refused(self, tmp_path):
-        index, _ = filled()
-        index.fit_denoiser("linear")
-        index.save(tmp_path / "index")
-        (model,) = (tmp_path / "index" / "denoiser").iterdir()
-        data = bytearray(model.read_bytes())
-        data[-3] ^= 1
-        model.write_bytes(data)
-        with refuses("changed or damaged"):
-            PrivateIndex.open(tmp_path / "index")
-        model.unlink()
-        with refuses("cannot be read"):
-            PrivateIndex.open(tmp_path / "index")

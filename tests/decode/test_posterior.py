@@ -219,27 +219,6 @@ def holds(hits, truth, most_off=0.05, least=0.0):
         assert abs(off.mean()) < most_off
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("facts", "epsilon", "mode"),
-    [
-        (SIGNS, 8.0, "exact"),
-        ({**SIGNS, "k": 64}, 4.0, "private"),
-        (FLOATS, 8.0, "private"),
-        (UNDECLARED, 8.0, "exact"),
-    ],
-)
-def test_the_ten_best_are_covered(facts, epsilon, mode):
-    base = clustered(8000, 1)
-    asked = clustered(200, 2)
-    index = filled_index(spec_of(epsilon, **facts), base)
-    hits = index.search(asked, k=10, query=mode)
-    truth = true_cosines(hits, base, asked)
-    assert hits.unbiased.mean() > truth.mean() + 0.03
-    # By 32 signs an exact query is not known to follow the law of normal coordinates.
-    holds(hits, truth, least=0.0 if facts is SIGNS else 0.3)
-
-
 def active(count, seed):
     """Counts by people of lognormal activity."""
     rng = default_rng(seed)

@@ -65,15 +65,6 @@ def test_uniform_flips_have_the_closed_form(epsilon):
     assert_allclose(value, rho, atol=1e-5)
 
 
-def test_closed_form_against_simulation():
-    law = randomized_response(1.5)
-    for rho in (-0.8, 0.0, 0.5, 0.95):
-        x, y = _normal_pairs(200_000, 2, rho)
-        agreement = _flipped(law, x, 1.0) * _flipped(law, y, 1.0, 2)
-        curve = agreement_curve(law, 1.0, law, 1.0)
-        _close(agreement, float(np.interp(math.asin(rho), curve.angles, curve.agreement)))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 def test_numeric_curves_against_simulation(name):

@@ -32,3 +32,13 @@ def _scaled(x, bits):
     finally:
         mpmath.iv.prec = before
     return low, high
+
+
+def gaussian_delta(sigma, epsilon):
+    """Delta of noise of so many times the sensitivity (Balle & Wang 2018, Thm 8).
+
+    To the digits that mpmath works with, by its own normal law.
+    """
+    half = 1 / (2 * mpmath.mpf(sigma))
+    middle = mpmath.mpf(epsilon) * sigma
+    return mpmath.ncdf(half - middle) - mpmath.exp(epsilon) * mpmath.ncdf(-half - middle)

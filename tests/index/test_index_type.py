@@ -132,23 +132,6 @@ def test_it_finds_what_brute_force_finds(size, rows, levels):
         np.testing.assert_array_equal(scores, np.take_along_axis(queries, symbols[found], axis=1))
 
 
-def test_adding_in_parts_changes_nothing():
-    symbols = np.random.default_rng(0).integers(0, 90, 3000)
-    queries = np.random.default_rng(1).normal(size=(5, 90))
-    wanted = _lists(symbols).search(queries, 200)
-    growing = _lists(symbols[:1000])
-    growing.search(queries, 10)
-    for start in (1000, 1001, 2500):
-        stop = {1000: 1001, 1001: 2500, 2500: 3000}[start]
-        growing.add(symbols[start:stop, None].astype(np.uint16))
-        growing.finish()
-    for lists in (_lists(symbols, 7), growing):
-        for one, other in zip(lists.search(queries, 200), wanted, strict=True):
-            np.testing.assert_array_equal(one, other)
-    growing.begin(np.empty((0, 1)))
-    assert len(growing) == 0
-
-
 def test_ties_are_in_an_order_of_their_own():
     """Neither the first nor the last rows are preferred: ranks of rows do not follow rows."""
     rows = 20_000

@@ -222,13 +222,6 @@ def test_filters_denoisers_and_payload():
     assert index.search(Q, K, filter="year > 9999", rerank=low_rank).ids.shape == (NQ, 0)
 
 
-@pytest.mark.slow
-def test_without_rerank_nothing_is_exact():
-    index = _index()
-    assert not index.search(Q, K).exact.any()
-    assert not index.range_search(Q, 0.0)[0].exact.any()
-
-
 def test_sparse_queries_stay_sparse():
     """One query is dense at a time, whatever their number: 40 of them would take 1.3 GB."""
     columns = 1 << 22

@@ -45,19 +45,6 @@ def done(outcome):
     return outcome.result(timeout=600)
 
 
-def test_what_is_accepted_is_saved_at_the_end(index):
-    one = submission("a", "b")
-    two = submission("c")
-    with collecting(index) as collector:
-        assert [done(collector.submit(s)) for s in (one, two)] == ["stored", "stored"]
-    saved = reopened(index)
-    assert list(saved) == ["a", "b", "c"]
-    assert np.array_equal(saved.codes.stored[:2], one.codes.stored)
-    accepted = Accepted(index.path / ".accepted")
-    assert accepted.codes() == []
-    accepted.close()
-
-
 def test_the_first_to_use_an_id_has_it(index):
     with collecting(index) as collector:
         first = submission("a")

@@ -113,14 +113,3 @@ def test_what_is_removed_is_found_by_nobody(place, ids):
     assert names[3] in there
     there.close()
     again.close()
-
-
-def test_lists_of_large_text_are_published(place):
-    pa = pytest.importorskip("pyarrow")
-    tags = pa.array([["a", "☃"], [], None], pa.large_list(pa.large_string()))
-    index = plain(np.eye(3), "cosine", payload=pa.table({"tags": tags}))
-    there = published(index, place, "large_lists")
-    found = there.search(np.eye(3)[:1], 3, "exact")
-    here = index.search(np.eye(3)[:1], 3)
-    assert found.payload.equals(here.payload)
-    there.close()

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import uuid
 from pathlib import Path
 
 import numpy as np
@@ -217,15 +216,6 @@ def test_a_single_id_and_ids_of_numpy_are_ids(ids):
     assert store.delete(ids)
     assert store.index.ids.tolist() == ["1", "2"]
     assert contents(store.get_by_ids(["1", "2", "12"])) == ["a", "b"]
-
-
-def test_a_single_uuid_is_one_id():
-    store = made()
-    name = uuid.UUID(int=12)
-    store.add_texts(["a"], ids=[name])
-    assert contents(store.get_by_ids(name)) == ["a"]
-    assert store.delete(name)
-    assert len(store.index) == 0
 
 
 @pytest.mark.parametrize(

@@ -86,21 +86,14 @@ def test_without_pgvector_signs_and_symbols_are_searched(uri, monkeypatch):
         dpi.publish(index, uri.replace("postgres@", "reader@"), "vectors")
 
 
-def test_names_and_texts_are_no_commands(database):
-    evil = 'x"; drop table books; --'
-    schema = pa.schema([(evil, pa.string()), ("100%", pa.int64())])
-    database.create(Layout(True, 0, 0, "ip", schema))
-    texts = ["'); drop table books; --", "\\'; select 1; --", "%s %(x)s"]
-    table = pa.table({evil: texts, "100%": [1, 2, None]}, schema=schema)
-    database.insert(
-        database.layout.table({"id": texts, "code": range(3)})
-        .append_column(schema.field(0), table[evil])
-        .append_column(schema.field(1), table["100%"])
-    )
-    for text in texts:
-        found = database.select(database.is_in("id", [text]), 9, [evil])
-        assert found["id"].to_pylist() == found[evil].to_pylist() == [text]
-    assert database.count() == 3
+def test_names_of_columns_are_no_commands(database):
+    names = ['x"; drop table books; --', "100%"]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    database.create(Layout(False, 0, 0, "ip", schema))
+    row = {"id": 7, "code": 3, names[0]: 1, names[1]: 2}
+    database.insert(pa.Table.from_pylist([row], schema=database.layout.columns))
+    (found,) = database.select("id = 7", 9, names).to_pylist()
+    assert found == row
 
 
 def test_f7_submitted_ids_are_no_commands_where_backslashes_escape(uri):

@@ -9,7 +9,7 @@ from helpers.releases import filled_index
 from helpers.specs import attribute_spec
 
 import dpindex as dpi
-from dpindex.base.files import pack, unpack
+from dpindex.base.files import unpack
 from dpindex.integrations import publication
 from dpindex.integrations.database import Layout, open_database
 from dpindex.integrations.lance import Lance
@@ -116,31 +116,6 @@ def test_what_is_there_is_left_alone(place):
     others.write("another", b"")
     with refuses("none of dpindex's"):
         dpi.publish(index, place, "letters")
-
-
-def test_wrong_documents_are_named(place):
-    dpi.publish(_index(), place, "books")
-    database = open_database(place, "books")
-    if isinstance(database, Parquet):
-        return  # documents are sealed with the rows: test_parquet.py
-    documents = Documents(database)
-    assert documents.open()
-    whole = documents.read(WHOLE) or b""
-    assert documents.read("begun") == b""
-    facts, arrays = unpack(whole, WHOLE)
-    for data, said in (
-        (whole[:-1] + b"x", "checksum does not match"),
-        (whole[:4] + b"\x63" + whole[5:], "format version 99"),
-        (pack("denoiser", facts, arrays), "no publication"),
-        (pack(WHOLE, {**facts, "settings": {}}, arrays), "settings are damaged"),
-        (pack(WHOLE, {**facts, "rows": None}, arrays), "states a wrong rows"),
-        (pack(WHOLE, {**facts, "rows": -1}, arrays), "contradicts itself"),
-    ):
-        documents.begin()
-        documents.write(WHOLE, data)
-        with refuses(said):
-            dpi.open(place, "books")
-    database.close()
 
 
 def test_nothing_but_the_index_is_published(place, tmp_path):

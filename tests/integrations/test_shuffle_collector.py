@@ -84,23 +84,6 @@ def test_a_file_keeps_every_code_and_not_the_order_of_arrival(spec, tmp_path):
         assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.slow
-def test_every_order_is_as_likely(tmp_path):
-    """The first of three codes is first, second and third equally often, for all that grow.
-
-    600 files: a count is 200 on average, and beyond 120 … 280 with a chance below 1e-10.
-    """
-    counts = np.zeros(3, int)
-    given = codes(3)
-    for number in range(600):
-        file = ShuffledFile(tmp_path / f"{number}", CAP.format, SHUFFLE)
-        for row in range(3):
-            file.append(given.take(slice(row, row + 1)))
-        file.close()
-        counts[as_rows(file.codes()).index(as_rows(given)[0])] += 1
-    assert (abs(counts - 200) < 80).all(), counts
-
-
 def test_codes_are_on_the_disk_when_they_are_answered(tmp_path, monkeypatch):
     file = ShuffledFile(tmp_path / "file", CAP.format, SHUFFLE)
     calls = []

@@ -12,6 +12,7 @@ import mpmath
 import numpy as np
 import pytest
 from helpers.specs import attribute_spec, needed
+from independent.rigorous import gaussian_delta
 from numpy.random import default_rng
 
 from dpindex import Spec, l2, methods
@@ -69,11 +70,9 @@ def _sigma_in_cells(spec):
 
 
 def _delta(mu, epsilon):
-    """Delta spent by a Gaussian whose shift is mu deviations (Balle & Wang 2018, Thm 8)."""
+    """Delta spent by a Gaussian whose shift is mu deviations."""
     with mpmath.workdps(60):
-        m = mpmath.mpf(mu)
-        e = mpmath.mpf(epsilon)
-        return float(mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m))
+        return float(gaussian_delta(1 / mpmath.mpf(mu), epsilon))
 
 
 @pytest.mark.parametrize(("row", "variant"), SHAPES)

@@ -1,12 +1,12 @@
-"""OPORP against its definition, built here attribute by attribute."""
+"""OPORP against the oracle, which places attribute by attribute."""
 
 import numpy as np
 from helpers.specs import folded
+from independent.oracle import oporp
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from dpindex.mechanism.projections.dense import Oporp
-from dpindex.mechanism.public_random import PublicStream
 
 SHAPES = [
     # (dim, k, repetitions)
@@ -41,19 +41,9 @@ EXPECTED = [
 
 
 def definition(dim, k, seed, repetitions):
-    """The matrix, from Li & Li Alg. 4 and the stream alone: pad, permute, cut into bins, sign."""
-    bins = k // repetitions
-    length = -(-dim // bins)
-    matrix = np.zeros((dim, k), dtype=np.int64)
-    for repetition in range(repetitions):
-        stream = PublicStream(seed, f"oporp/{dim}/{bins}/{repetition}")
-        places = stream.permutation(bins * length)
-        signs = stream.signs(dim)
-        for position, attribute in enumerate(places):
-            if attribute < dim:
-                column = repetition * bins + position // length
-                matrix[attribute, column] = signs[attribute]
-    return matrix
+    """The matrix of the oracle."""
+    spec = {"dim": dim, "k": k, "seed": seed, "repetitions": repetitions}
+    return np.array(oporp(spec).matrix, dtype=np.int64)
 
 
 def test_known_answer():

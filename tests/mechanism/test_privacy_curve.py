@@ -8,6 +8,7 @@ from flint import arb, ctx
 from helpers.specs import attribute_spec, folded
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from independent.rigorous import gaussian_delta
 
 from dpindex import compose
 from dpindex.mechanism.noise.gaussian import optimal_sigma
@@ -30,13 +31,6 @@ def digits():
     ctx.prec = before
 
 
-def in_digits(sigma, epsilon):
-    """Balle & Wang 2018, Thm 8, by mpmath's own normal law."""
-    half = 1 / (2 * mpmath.mpf(sigma))
-    middle = mpmath.mpf(epsilon) * sigma
-    return mpmath.ncdf(half - middle) - mpmath.exp(epsilon) * mpmath.ncdf(-half - middle)
-
-
 def in_balls(sigma, epsilon):
     """The same by Arb: an enclosure, by other people's code in another language."""
     half = 1 / (2 * arb(sigma))
@@ -50,13 +44,13 @@ def in_balls(sigma, epsilon):
 def is_least_sigma(sigma, epsilon, delta):
     with mpmath.workdps(60):
         below = mpmath.mpf(sigma) / ABOVE
-        return bool(in_digits(sigma, epsilon) <= delta < in_digits(below, epsilon))
+        return bool(gaussian_delta(sigma, epsilon) <= delta < gaussian_delta(below, epsilon))
 
 
 def is_least_epsilon(epsilon, sigma, delta):
     with mpmath.workdps(60):
         below = mpmath.mpf(epsilon) / ABOVE
-        return bool(in_digits(sigma, epsilon) <= delta < in_digits(sigma, below))
+        return bool(gaussian_delta(sigma, epsilon) <= delta < gaussian_delta(sigma, below))
 
 
 @pytest.mark.slow

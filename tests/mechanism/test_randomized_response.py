@@ -10,13 +10,12 @@ from helpers.specs import attribute_spec, folded
 from helpers.streams import Scripted
 from independent.rigorous import exp_between
 
-from dpindex import Dense, Spec, attribute
+from dpindex import Dense
 from dpindex.mechanism.noise.signs import (
     geometric_flips,
     randomized_response,
 )
 from dpindex.mechanism.papers.signs import (
-    change_probability,
     min_norm_on_grid,
     quantile_count,
     rounded_change_probability,
@@ -107,22 +106,6 @@ def _threshold(law, x):
 # N₊ of Li & Li's Proposition 4.5, against mpmath, exact sums and realised projections
 
 
-@pytest.mark.parametrize("dim", [1, 10, 784, 100_000])
-@pytest.mark.parametrize("ratio", [0.001, 0.1, 0.5, 0.99])
-def test_change_probability(dim, ratio):
-    """Above mpmath's integral by 1e-9, the margin, and no more; rounding costs little."""
-
-    def density(t):
-        below = (2 * mpmath.ncdf(t) - 1) ** (dim - 1)
-        return 2 * dim * below * mpmath.erf(ratio * t / mpmath.sqrt(2)) * mpmath.npdf(t)
-
-    wanted = float(mpmath.quad(density, [0, 1, 2, 3, 4, 5, 6, 8, 14]))
-    found = change_probability(dim, ratio)
-    assert wanted < found < wanted + 2e-9
-    rounded = rounded_change_probability(dim, ratio, 2.0**-12)
-    assert found < rounded < found + 0.006 + (0.03 if dim == 1 else 0.0)
-
-
 @folded("k", [1, 8, 512])
 @folded("chance", [0.001, 0.2, 0.7, 1.0])
 @folded("delta", [1e-9, 1e-6, 0.1])
@@ -170,21 +153,3 @@ def test_realised_projections_change_no_more_signs(shape):
         assert near <= quantile_count(512, chance, 1e-6)
     trials = 40 * 512
     assert total <= trials * chance + 6 * math.sqrt(trials * chance * (1 - chance))
-
-
-def test_flips_are_shared_by_the_signs_that_can_change():
-    common = {
-        "adjacency": attribute(1.0),
-        "dim": 100,
-        "k": 256,
-        "epsilon": 3.0,
-    }
-    pure = Spec("dp-signrp-rr", **common, variant=Dense("gaussian"))
-    exact = Spec("dp-signrp-rr", **common, delta=1e-6, variant=Dense("gaussian", min_norm=8.0))
-    chances = [spec.law.flip_probability(np.ones(1), 1.0)[0] for spec in (pure, exact)]
-    shares = [math.log(1 / q - 1) for q in chances]
-    assert shares[0] == pytest.approx(3.0 / 256)
-    chance = change_probability(100, 1 / 8)
-    assert 3.0 / shares[1] == pytest.approx(quantile_count(256, chance, 1e-6), abs=2)
-    assert pure.guarantee.delta_over == "noise"
-    assert exact.guarantee.delta_over == "projection"

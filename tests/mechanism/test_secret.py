@@ -1,7 +1,6 @@
 """The secret stream: AES-256-CTR from the operating system, never twice the same words."""
 
 import copy
-import multiprocessing
 import os
 import pickle
 import subprocess
@@ -77,15 +76,6 @@ def test_finding_11_a_resumed_snapshot_draws_other_words(monkeypatch):
     streams += [_copied(stream) for stream in streams]
     drawn = {stream.words(32, np.uint8).tobytes() for stream in streams for _ in range(3)}
     assert len(drawn) == 12
-
-
-@pytest.mark.parametrize("dtype", WORDS)
-@pytest.mark.parametrize("count", [0, 1, 1000])
-def test_words_have_the_dtype_and_the_number_asked_for(dtype, count):
-    words = secret_stream().words(count, dtype)
-    assert words.shape == (count,)
-    assert words.dtype == dtype
-    words[:] = 0  # the caller's own memory
 
 
 def test_no_two_threads_draw_the_same_words():
@@ -182,34 +172,3 @@ def test_a_fork_that_python_does_not_notice():
         [sys.executable, "-c", RAW_FORK], capture_output=True, text=True, check=False, timeout=600
     )
     assert run.stdout.strip() == "3 32", run.stderr
-
-
-MULTIPROCESSING = """
-import multiprocessing
-import numpy as np
-from dpindex.mechanism.secret_random import secret_stream
-
-def draw(_):
-    return secret_stream().words(4, np.uint64).tobytes()
-
-if __name__ == "__main__":
-    drawn = [draw(0)]
-    with multiprocessing.get_context("fork").Pool(3) as pool:
-        drawn += pool.map(draw, range(30), chunksize=1)
-    drawn.append(draw(0))
-    print(len(set(drawn)))
-"""
-
-
-@pytest.mark.skipif(
-    "fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system"
-)
-def test_multiprocessing_by_fork_draws_no_word_twice():
-    run = subprocess.run(
-        [sys.executable, "-c", MULTIPROCESSING],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert run.stdout.strip() == "32", run.stderr

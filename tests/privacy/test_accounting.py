@@ -13,6 +13,7 @@ from helpers.refusals import refuses
 from helpers.specs import attribute_spec
 from hypothesis import given
 from hypothesis import strategies as st
+from independent.rigorous import gaussian_delta
 
 from dpindex import Guarantee, Spec, attribute, compose, l2
 from dpindex.accounting import add_up
@@ -40,12 +41,10 @@ def pure(epsilon, **changes):
     return Spec(**{**plain, **changes})
 
 
-def gaussian_delta(mu, epsilon):
-    """Balle & Wang 2018, Thm 8, in 200 bits: the analytic curve, nothing of dp-accounting."""
+def spent(mu, epsilon):
+    """Delta of one Gaussian release whose shift is mu deviations, in 200 bits."""
     with mpmath.workprec(200):
-        return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(
-            -mu / 2 - epsilon / mu
-        )
+        return gaussian_delta(1 / mpmath.mpf(mu), epsilon)
 
 
 def analytic_epsilon(mu, delta):
@@ -53,7 +52,7 @@ def analytic_epsilon(mu, delta):
     high = 200.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
+        low, high = (middle, high) if spent(mu, middle) > delta else (low, middle)
     return high
 
 
@@ -136,7 +135,7 @@ def test_gaussian_releases_equal_one_of_less_noise(method, times):
     found = compose([gaussian(method=method)] * times, delta=DELTA)
     expected = analytic_epsilon(mu, DELTA)
     assert expected <= found.epsilon <= expected * (1 + 1e-6)
-    assert gaussian_delta(mu, found.epsilon) <= DELTA
+    assert spent(mu, found.epsilon) <= DELTA
     assert (found.delta, found.definition) == (DELTA, "DP")
     assert found.exact == (times == 1 and method != "dp-rp-g")  # the sum itself, where it is best
 
@@ -171,7 +170,7 @@ def test_mixed_releases_are_bounded_closely(gaussians, pures, delta):
     found = compose([*map(gaussian, gaussians), *map(pure, pures)], delta=delta).epsilon
     mu = math.hypot(*(1 / optimal_sigma(epsilon, DELTA) for epsilon in gaussians))
 
-    def spent(epsilon):
+    def spent_at(epsilon):
         with mpmath.workprec(200):
             total = mpmath.mpf(0)
             for signs in product((1, -1), repeat=len(pures)):
@@ -180,10 +179,10 @@ def test_mixed_releases_are_bounded_closely(gaussians, pures, delta):
                 for sign, e in zip(signs, pures, strict=True):
                     loss += sign * mpmath.mpf(e)
                     chance /= 1 + mpmath.exp(-sign * mpmath.mpf(e))
-                total += chance * gaussian_delta(mu, epsilon - loss)
+                total += chance * spent(mu, epsilon - loss)
             return total
 
-    assert spent(found) <= delta < spent(found - 1e-3)
+    assert spent_at(found) <= delta < spent_at(found - 1e-3)
 
 
 def test_without_dp_accounting_gaussian_releases_are_composed_and_mixed_ones_name_it(
@@ -208,7 +207,7 @@ def test_finding_2_gaussian_releases_of_different_betas(beta):
     found = compose(specs, delta=DELTA, at=UNIT)
     expected = analytic_epsilon(mu, DELTA)
     assert expected <= found.epsilon <= expected * (1 + 1e-6)
-    assert gaussian_delta(mu, found.epsilon) <= DELTA
+    assert spent(mu, found.epsilon) <= DELTA
     assert found.adjacency == UNIT
     plain = compose(specs, at=UNIT)
     steps = math.ceil(1 / beta)

@@ -24,7 +24,6 @@ from typer.testing import CliRunner
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
 from dpindex.base.errors import DamagedError
 from dpindex.cli import app
-from dpindex.storage.journal import PrivateFolder
 
 SPEC = attribute_spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
 TWICE = "was released before"
@@ -562,64 +561,11 @@ def test_what_is_refused_costs_nothing(ledger, tmp_path):
         index.add(VECTORS, IDS, allow_rerelease=True)
 
 
-def test_counted_before_the_codes_exist(ledger, tmp_path, monkeypatch):
-    def perturb(*_, **__):
-        raise MemoryError
-
-    monkeypatch.setattr(type(SPEC.law), "perturb", perturb)
-    with pytest.raises(MemoryError):
-        saved(tmp_path / "index").add(VECTORS, IDS, ledger=ledger)
-    assert shown(ledger) == [(12, 1, [1.0])]
-
-
 def build(path, ledger, **options):
     """Build in four parts of three rows."""
     return releases.build(
         path, SPEC, VECTORS, **{"ids": IDS, "ledger": ledger, "rows": 3, **options}
     )
-
-
-@pytest.mark.parametrize("fail_at", range(6))
-def test_a_build_is_counted_once_however_often_it_dies(ledger, tmp_path, monkeypatch, fail_at):
-    """Killed before any of its files; taken up, it is still one release of every id."""
-    created = 0
-    create = PrivateFolder.create
-
-    def dying(self, name, data, **mode):
-        nonlocal created
-        created += name != "record"  # before the ledger is told
-        if created == fail_at + 1:
-            raise KeyboardInterrupt
-        return create(self, name, data, **mode)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PrivateFolder, "create", dying)
-        with pytest.raises(KeyboardInterrupt):
-            build(tmp_path / "index", ledger)
-    assert shown(ledger) == [(12, 1, [1.0])]  # counted before the first code
-    assert not (tmp_path / "index").exists()
-    build(tmp_path / "index", ledger)
-    assert shown(ledger) == [(12, 1, [1.0])]
-    assert sorted(PrivateIndex.open(tmp_path / "index").ids) == sorted(IDS)
-    with refuses(TWICE):
-        build(tmp_path / "second", ledger)
-    assert not (tmp_path / "second").exists()
-    build(tmp_path / "second", ledger, allow_rerelease=True)
-    assert shown(ledger) == [(12, 2, [2.0])]
-
-
-def test_a_build_needs_ids_and_a_ledger_of_its_own_place(ledger, tmp_path):
-    with refuses("give every vector an id"):
-        build(tmp_path / "index", ledger, ids=None)
-    with refuses("meant to be published"):
-        build(tmp_path / "index", Ledger(tmp_path / "index" / "ledger"))
-    with refuses("name the ledger"):
-        build(tmp_path / "index", None, allow_rerelease=True)
-    assert not (tmp_path / "index").exists()
-    build(tmp_path / "index", ledger)
-    index = PrivateIndex.open(tmp_path / "index")
-    with refuses("meant to be published"):
-        index.add(VECTORS[0], ["new"], ledger=Ledger(tmp_path / "index" / "ledger"))
 
 
 def test_nothing_of_it_is_published(ledger, tmp_path):

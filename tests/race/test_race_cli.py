@@ -194,25 +194,6 @@ def test_finding_10_the_ledger_counts_sketches(run):
     assert tight.guarantees[0].epsilon == 8.0
 
 
-def test_an_interrupted_release_is_counted_once(run, monkeypatch):
-    """Between the ledger and the file nothing was seen: the same command does it again."""
-    Path("ids.txt").write_text("".join(f"p{i}\n" for i in range(4000)))
-    known = (*BUILD, *HASH, "--ledger", "ledger", "--ids", "ids.txt")
-
-    def killed(sketch):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(RaceSketch, "release", killed)
-        run(*known)
-    assert not Path("s.race").exists()
-    assert len(Ledger("ledger").entries()) == 1
-    assert run(*known).exit_code == 0
-    assert len(Ledger("ledger").entries()) == 1
-    second = run(*BUILD[:3], "t.race", *known[4:])
-    assert "was released before" in str(second.exception)
-
-
 def test_finding_10_far_records_are_counted(run):
     x = np.load("x.npy")
     x[7] = 1e30
@@ -221,12 +202,3 @@ def test_finding_10_far_records_are_counted(run):
     assert built.exit_code == 0, built.output
     far = RaceSketch.open("s.race").size
     assert abs(far - len(x)) < 8 * RaceSketch.open("s.race").size_stderr
-
-
-def test_bad_records_are_found_before_a_ledger_counts_them(run):
-    Path("ids.txt").write_text("\n".join(map(str, range(4000))))
-    known = ("--ids", "ids.txt", "--ledger", "l.ledger")
-    result = run("race", "build", "nan.npy", *BUILD[3:], *HASH, *known)
-    assert "nan.npy: row 3999, column 0 is NaN" in str(result.exception)
-    assert not Path("l.ledger").exists() or not Ledger("l.ledger").entries()
-    assert run(*BUILD, *HASH, *known).exit_code == 0

