@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpindex.race.explore import Modes, diversity_sample, find_modes
 from dpindex.race.hashes import SRP, Hash, PairedSRP, PStable, kernel_sum
-from dpindex.race.sketch import RaceSketch, SketchSpec, error_bound, optimal_rows
+from dpindex.race.sketch import RaceSketch
+from dpindex.race.spec import SketchSpec, error_bound, optimal_rows
 
 if TYPE_CHECKING:
     from dpindex.race.tasks import RaceClassifier, RaceDensity, RaceOutliers, RaceRegressor

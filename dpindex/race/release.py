@@ -11,7 +11,8 @@ from dpindex.base.errors import naming
 from dpindex.base.files import AnyPath
 from dpindex.base.tables import check_values
 from dpindex.data.dataset import Dataset
-from dpindex.race.sketch import MAX_BYTES, RaceSketch, SketchSpec
+from dpindex.race.sketch import MAX_BYTES, RaceSketch
+from dpindex.race.spec import SketchSpec
 from dpindex.storage.journal import Journal
 from dpindex.storage.leak_check import LeakCheck
 from dpindex.storage.release import (

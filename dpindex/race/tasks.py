@@ -20,7 +20,8 @@ from dpindex.base.errors import InputError, QualityWarning
 from dpindex.privacy import Guarantee, Neighbouring
 from dpindex.race.explore import box
 from dpindex.race.hashes import Hash, PairedSRP, PStable
-from dpindex.race.sketch import RaceSketch, SketchSpec
+from dpindex.race.sketch import RaceSketch
+from dpindex.race.spec import SketchSpec
 
 try:
     from sklearn import base

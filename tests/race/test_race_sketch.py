@@ -37,7 +37,7 @@ from dpindex.race import (
 )
 from dpindex.race.hashes import Hasher
 from dpindex.race.release import build_sketch
-from dpindex.race.sketch import mean_groups
+from dpindex.race.spec import mean_groups
 
 
 def small_spec(**changes):
