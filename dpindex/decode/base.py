@@ -14,6 +14,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Indices, Vectors, issparse, products
 from dpindex.decode.calibration import SimilarityCalibration
+from dpindex.decode.denoiser import Denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Projector, Spec
 
@@ -266,6 +267,10 @@ class Decoder(Estimator):
     def query_vectors(self, queries: Queries) -> AnyArray:
         """Queries as they are compared with :meth:`vectors`, shape (nq, p)."""
         return self.query_items(queries)
+
+    def with_denoiser(self, denoiser: Denoiser) -> Decoder | None:
+        """Return what is done with such codes denoised; None if they are ranked as vectors then."""
+        return None
 
     def exact_queries(self, projector: Projector, vectors: Vectors) -> ExactQueries:
         """Vectors that ask as they are, checked and projected under the spec of the codes."""

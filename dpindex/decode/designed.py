@@ -274,6 +274,9 @@ class DesignedDecoder(Decoder):
     def reads(cls, spec: Spec) -> bool:
         return spec.design is not None
 
+    def with_denoiser(self, denoiser: Denoiser) -> DesignedDecoder:
+        return DesignedDecoder(self.spec, self.metric, denoiser)
+
     def items(self, codes: Codes) -> AnyArray:
         if not self.shrunken:
             return decoded(codes, self.spec, self._denoiser)

@@ -43,6 +43,4 @@ def decoder_of(
     plain = next(kind for kind in DECODERS if kind.reads(spec))(spec, metric)
     if denoiser is None:
         return plain
-    if isinstance(plain, DesignedDecoder):
-        return DesignedDecoder(spec, metric, denoiser)
-    return DenoisedDecoder(plain, denoiser, exact=exact)
+    return plain.with_denoiser(denoiser) or DenoisedDecoder(plain, denoiser, exact=exact)
