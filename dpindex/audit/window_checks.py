@@ -112,7 +112,7 @@ def _steps(spec: Spec, windows: Windows | None, rows: Doubles) -> Doubles:
     unit = np.minimum(high - low, spec.change)
     inside = np.clip(rows, low, high) - low
     share = np.divide(inside, unit, out=np.zeros_like(inside), where=unit > 0)
-    return np.asarray(share * (1 << grid.bits))
+    return share * (1 << grid.bits)
 
 
 def _in_place(spec: Spec, windows: Windows, rows: Doubles) -> bool:

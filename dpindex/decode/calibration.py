@@ -497,12 +497,12 @@ def _explaining(count: Doubles, chance: Doubles, start: Doubles) -> Doubles:
 def _slopes(density: Doubles, chance: Doubles) -> Doubles:
     """Return how the logarithms of expected counts change with coefficients, (bins, splines)."""
     change = density[:, None] * (_BASIS - density @ _BASIS)
-    return np.asarray(chance.T @ change / (density @ chance)[:, None])
+    return chance.T @ change / (density @ chance)[:, None]
 
 
 def _information(density: Doubles, chance: Doubles, count: Doubles) -> Doubles:
     slopes = _slopes(density, chance)
-    return np.asarray((slopes.T * count) @ slopes)
+    return (slopes.T * count) @ slopes
 
 
 def _varying(density: Doubles, chance: Doubles, places: Indices, owners: Indices) -> Doubles:

@@ -156,7 +156,7 @@ class SignLikelihoods(CodeLikelihoods):
 
     def logs(self, codes: Codes) -> Floats:
         scores = self._weights @ codes.to_float().T
-        return np.asarray(scores - self._constant)
+        return scores - self._constant
 
 
 def expected_signs(spec: Spec, projected: Floats) -> Doubles:

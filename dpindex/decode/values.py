@@ -145,7 +145,7 @@ class ValueReadings(Readings):
         self.growth_information = scores.growth_information
 
     def message(self, prediction: Singles, bins: Indices, location: Singles) -> Singles:
-        return np.asarray(np.take(self._messages, self._table.place(bins, location)))
+        return np.take(self._messages, self._table.place(bins, location))
 
     def posterior(
         self,

@@ -72,6 +72,11 @@ _ANSWERS = 10
 _ALMOST_ALL = 0.99
 
 
+def _of_records(spec: Spec) -> float | None:
+    """Return the epsilon of codes that hide whole records; None of others, which bound nothing."""
+    return spec.epsilon if isinstance(spec.adjacency, Record) else None
+
+
 def max_top_k_rate(spec: Spec, candidates: int, places: int = 1) -> float | None:
     """Return the highest rate at which a code finds its record among the first of candidates.
 
@@ -87,9 +92,10 @@ def max_top_k_rate(spec: Spec, candidates: int, places: int = 1) -> float | None
     >>> round(max_top_k_rate(Spec("record-cap", 8, epsilon=8.0, adjacency=record()), 1000), 3)
     0.749
     """
-    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
+    epsilon = _of_records(spec)
+    if epsilon is None:
         return None
-    others = (candidates - 1) * math.exp(-spec.epsilon)
+    others = (candidates - 1) * math.exp(-epsilon)
     return UpperBound(min(1.0, places / (1.0 + others) + spec.delta))
 
 
@@ -109,10 +115,11 @@ def max_linkage_rate(spec: Spec, n: int) -> float | None:
     >>> round(max_linkage_rate(Spec("record-cap", 8, epsilon=2.0, adjacency=record()), 1000), 3)
     0.052
     """
-    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
+    epsilon = _of_records(spec)
+    if epsilon is None:
         return None
-    others = (n - 1) * math.exp(-2.0 * spec.epsilon)
-    slack = others * (1.0 + math.exp(spec.epsilon)) * spec.delta
+    others = (n - 1) * math.exp(-2.0 * epsilon)
+    slack = others * (1.0 + math.exp(epsilon)) * spec.delta
     return UpperBound(min(1.0, (1.0 + slack) / (1.0 + others)))
 
 
@@ -121,17 +128,19 @@ def max_inference_rate(spec: Spec, before: float) -> float | None:
 
     The posterior odds are at most e^ε times the prior odds.
     """
-    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
+    epsilon = _of_records(spec)
+    if epsilon is None:
         return None
-    against = (1.0 - before) * math.exp(-spec.epsilon)
+    against = (1.0 - before) * math.exp(-epsilon)
     return UpperBound(min(1.0, before / (before + against) + spec.delta))
 
 
 def max_tpr(spec: Spec, false_positives: float) -> float | None:
     """Return the highest true-positive rate of telling a record from any other, at that rate."""
-    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
+    epsilon = _of_records(spec)
+    if epsilon is None:
         return None
-    return UpperBound(min(1.0, math.exp(spec.epsilon) * false_positives + spec.delta))
+    return UpperBound(min(1.0, math.exp(epsilon) * false_positives + spec.delta))
 
 
 def max_bits(epsilon: float) -> float:

@@ -66,7 +66,7 @@ class PublicStream:
     def uniform(self, *shape: int) -> Doubles:
         """Multiples of 2^−32 in [0, 1)."""
         words = self.words(math.prod(shape), np.uint32)
-        return np.asarray(words.reshape(shape) / 2.0**32)
+        return words.reshape(shape) / 2.0**32
 
     def signs(self, count: int) -> npt.NDArray[np.int8]:
         """``count`` independent fair signs, int8 in {−1, +1}."""

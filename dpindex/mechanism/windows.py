@@ -109,11 +109,11 @@ class Windows:
         step = self.beta / STEPS
         low = self.low * step
         inside = np.clip(x, low, low + self.width * step) - low
-        return np.asarray(inside / self._unit)
+        return inside / self._unit
 
     def placed(self, f: Doubles) -> Doubles:
         """Return the inverse of :meth:`clipped`: scaled attributes with such values of f."""
-        return np.asarray(self.low * (self.beta / STEPS) + f * self._unit)
+        return self.low * (self.beta / STEPS) + f * self._unit
 
     @property
     def _unit(self) -> Doubles:

@@ -1,14 +1,7 @@
 """Gaussian noise rounded to the grid: its tables, and the sigma for an epsilon and a delta.
 
-The optimal sigma is that of Balle & Wang (2018). The published levels are
-``σ = sensitivity · kenthapadi_sigma(ε', δ')``; they differ in the bound on the sensitivity and in
-how epsilon and delta are shared out. Where the bound holds with high probability over the
-*projection* only, so does the guarantee (``delta_over = "projection"``).
-
-Our Gaussian projections have their entries rounded to multiples of h. A rounded Gaussian has the
-moment generating function ``e^{t²/2}·sinh(th/2)/(th/2)`` up to e^{−2π²/h²}, so it is sub-Gaussian
-with variance 1 + h²/12, to which the entries are scaled: the tail bound of Laurent & Massart 2000
-that the papers use holds for it unchanged (Hsu, Kakade & Zhang 2012, Thm 2.1).
+The optimal sigma is that of Balle & Wang (2018), at the sensitivity of the map that is used. Levels
+that papers state for a bound on it are in :mod:`dpindex.mechanism.papers.gaussian`.
 """
 
 from __future__ import annotations

@@ -30,14 +30,7 @@ def least_sigma(epsilon: float, delta: float) -> float:
     >>> least_sigma(1.0, 1e-6)
     4.2246788907796144
     """
-
-    def enough(sigma: float) -> bool:
-        return bool(_delta_near(sigma, epsilon, delta) <= delta)
-
-    sigma = _least(enough)
-    while not _proved(sigma, epsilon, delta):
-        sigma = _next(sigma)
-    return sigma
+    return _least_proved(lambda sigma: (sigma, epsilon), delta)
 
 
 def least_epsilon(sigma: float, delta: float) -> float:
@@ -48,14 +41,18 @@ def least_epsilon(sigma: float, delta: float) -> float:
     """
     if _proved(sigma, 0.0, delta):
         return 0.0
+    return _least_proved(lambda epsilon: (sigma, epsilon), delta)
 
-    def enough(epsilon: float) -> bool:
-        return bool(_delta_near(sigma, epsilon, delta) <= delta)
 
-    epsilon = _least(enough)
-    while not _proved(sigma, epsilon, delta):
-        epsilon = _next(epsilon)
-    return epsilon
+def _least_proved(
+    noise_of: Callable[[float], tuple[float, float]],
+    delta: float,
+) -> float:
+    """The least number that is proved, ``noise_of`` which gives a sigma and an epsilon."""
+    number = _least(lambda number: bool(_delta_near(*noise_of(number), delta) <= delta))
+    while not _proved(*noise_of(number), delta):
+        number = _next(number)
+    return number
 
 
 def _proved(sigma: float, epsilon: float, delta: float) -> bool:

@@ -21,7 +21,14 @@ from dpindex.mechanism.projections import (
 from dpindex.mechanism.public_random import PublicStream
 
 TRANSFORMED = 1 << 22
-"""Numbers that are transformed at a time."""
+_ROTATED = 1 << 18
+"""Numbers that are transformed at a time, and that are rotated: fewer fit the cache."""
+
+MAX_WRITTEN = 1 << 12
+"""Attributes up to which the map is written out as a matrix, which takes their square of work."""
+
+_GRID_STEPS = 1 << 20
+_ROUNDS = 2
 
 
 def walsh_hadamard(x: Doubles) -> Doubles:
@@ -124,15 +131,3 @@ class Rotation(RecordEncoder):
             block *= signs
             walsh_hadamard(block)
         return block[:, self._places]
-
-
-_ROTATED = 1 << 18
-"""Numbers that are rotated at a time."""
-
-_GRID_STEPS = 1 << 20
-
-_ROUNDS = 2
-
-
-MAX_WRITTEN = 1 << 12
-"""Attributes up to which the map is written out as a matrix, which takes their square of work."""
