@@ -4,48 +4,12 @@ import numpy as np
 import pytest
 from helpers.made_datasets import uniform
 from helpers.refusals import refuses
-from helpers.releases import filled_index
 from helpers.specs import attribute_spec
 
-import dpindex as dpi
-from dpindex.data import as_source, open_vectors, read_payload
+from dpindex.data import open_vectors, read_payload
 
 X = uniform(7, 4)
 SPEC = attribute_spec("dp-oporp-staircase", 4, k=2, epsilon=20.0)
-
-
-def _forms():
-    pa = pytest.importorskip("pyarrow")
-    return [
-        pa.array(X.tolist()),
-        pa.chunked_array([X[:3].tolist(), X[3:].tolist()]),
-        pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 4),
-        pa.table({str(i): X[:, i] for i in range(4)}),
-    ]
-
-
-def _pandas_forms():
-    pandas = pytest.importorskip("pandas")
-    return [pandas.DataFrame(X), pandas.Series(X.tolist()), pandas.Series(list(X), index=range(7))]
-
-
-@pytest.mark.parametrize("forms", [_forms, _pandas_forms])
-def test_tables_and_columns_of_lists(forms):
-    for form in forms():
-        assert np.array_equal(as_source(form).read(), X)
-        index = filled_index(SPEC, form)
-        assert len(index) == 7
-        assert index.search(form, k=2).ids.shape == (7, 2)
-
-
-def test_lists_that_are_no_matrix():
-    pa = pytest.importorskip("pyarrow")
-    index = dpi.PrivateIndex(SPEC)
-    for row, match in (([1.0] * 3, "row 1 has 3 values and row 0 4"), (None, "row 1 is null")):
-        with refuses(match):
-            index.add(pa.array([[1.0] * 4, row]))
-    with refuses("must be real numbers"):
-        index.add(np.array(["a", "b"], object))
 
 
 @pytest.mark.parametrize("head", ["", "a,b,c,d\n", "\ufeff"])

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from helpers.documents import ROOT, inline_code, paste, prose
+from helpers.documents import ROOT, inline_code, paste
 
 import dpindex as dpi
 
@@ -35,8 +35,6 @@ def test_every_file_named_exists():
         is_path = re.fullmatch(r"[\w.-]+/[\w./-]*|[\w-]+\.(?:py|toml|md)", code)
         if is_path and not code.startswith("dpindex-demo/"):  # which the demo writes
             assert (ROOT / code).exists(), code
-    for target in re.findall(r"\]\(([^)#:]+)", prose(TEXT)):
-        assert (ROOT / target).exists(), target
 
 
 def test_the_license():

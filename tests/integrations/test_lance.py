@@ -55,10 +55,20 @@ def test_a_place_where_no_folder_can_be(tmp_path):
         Lance(str(tmp_path / "no.lance"), "books").exists()
 
 
-def _documents(place):
-    documents = Documents(Lance(place, "books"))
-    assert documents.open()
-    return documents
+@pytest.fixture
+def place(tmp_path):
+    """An address at which an index is published."""
+    where = str(tmp_path / "x.lance")
+    index = filled_index(attribute_spec("dp-oporp-staircase", 6, k=4, epsilon=8.0), uniform(9, 6))
+    dpi.publish(index, where, "books")
+    return where
+
+
+@pytest.fixture
+def documents(place):
+    opened = Documents(Lance(place, "books"))
+    assert opened.open()
+    return opened
 
 
 def _write_anew(documents, data):
@@ -97,11 +107,7 @@ def each_of(fields):
     return [{name: value} for name, values in fields.items() for value in values]
 
 
-def test_low_foreign_documents_end_in_one_sentence(tmp_path):
-    place = str(tmp_path / "x.lance")
-    index = filled_index(attribute_spec("dp-oporp-staircase", 6, k=4, epsilon=8.0), uniform(9, 6))
-    dpi.publish(index, place, "books")
-    documents = _documents(place)
+def test_low_foreign_documents_end_in_one_sentence(place, documents):
     whole = documents.read(WHOLE)
     assert whole is not None
     known, arrays = unpack(whole, WHOLE)
@@ -127,11 +133,7 @@ def test_low_foreign_documents_end_in_one_sentence(tmp_path):
             dpi.open(place, "books")
 
 
-def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path):
-    place = str(tmp_path / "x.lance")
-    index = filled_index(attribute_spec("dp-oporp-staircase", 6, k=4, epsilon=8.0), uniform(9, 6))
-    dpi.publish(index, place, "books")
-    documents = _documents(place)
+def test_h2_a_published_schema_with_names_that_forge_is_refused(place, documents):
     schema = pa.schema([("year\n\x1b[2Jepsilon = 0.1", "string")]).serialize().to_pybytes()
     _write_anew(documents, _with_part(documents.read(WHOLE) or b"", "schema", schema))
     with refuses("characters that cannot be printed") as caught:

@@ -349,13 +349,6 @@ def test_denoised_curves_find_more_and_say_what_is_exposed():
     assert (plain.denoise, denoised.denoise) == (None, "linear")
 
 
-def test_what_is_too_wide_to_invert_has_no_exposure():
-    base = default_rng(1).random((60, 2100))
-    spec = attribute_spec(method="raw-staircase", dim=2100, epsilon=3.0, bounds=(0, 1))
-    curve = curve_of(base, base[:2], [spec], runs=1, neighbours=10)
-    assert np.isnan(curve.points[0].mean["reconstruction_error"])
-
-
 def test_a_codebook_goes_to_the_methods_that_take_one():
     book = Codebook(np.eye(24))
     methods = ["record-cap", "record-codebook"]

@@ -7,7 +7,6 @@ Needs Chromium and the package ``playwright``; the check of accessibility also n
 import json
 import math
 import os
-import re
 from itertools import count
 from pathlib import Path
 
@@ -153,15 +152,9 @@ def test_the_epsilon_slider_moves_everything(browser, files):
     explorer.close()
 
 
-def test_the_odds_are_an_upper_bound(browser, files):
+def test_the_odds_are_said(browser, files):
     """Those of all positions are in test_page_numbers.py."""
     explorer = Explorer(browser, files["id"])
-    for key in ("Home", *9 * ["ArrowRight"]):
-        explorer.press("#epsilon", key)
-        found = re.search(r"at most ([\d.]+) % sure", explorer.text("#odds"))
-        assert found
-        true = 100 / (1 + math.exp(-explorer.epsilon))
-        assert true - 1e-9 <= float(found[1]) <= true + 0.1
     explorer.press("#epsilon", "Home")
     assert "at most 73.2 % sure: odds of 2.72 to 1" in explorer.text("#odds")
     assert "ε = 1 × 12 = 12" in explorer.text("#odds-more")
@@ -181,11 +174,6 @@ def test_the_recall_slider_solves_for_epsilon(browser, files):
     share = (wanted / 100 - low) / (high - low)
     assert explorer.epsilon == pytest.approx(30**share, rel=0.05)
     assert explorer.text("#recall-value") == f"{wanted / 10:.1f} of 10"
-    for _ in range(5):  # so much is found at the number that is shown
-        found = re.search(r"average is ([\d.]+) of 10", explorer.text("#hits-said"))
-        assert found
-        assert float(found[1]) >= float(explorer.text("#recall-value").split()[0])
-        explorer.press("#recall", "ArrowRight")
     explorer.press("#recall", "End")
     if high < 1:
         assert "finds at most" in explorer.text("#recall-said")

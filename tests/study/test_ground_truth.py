@@ -80,12 +80,6 @@ def test_bytes_and_a_view_of_a_file_are_the_same_vectors(tmp_path):
     assert np.array_equal(expected.ids[:, 0], np.arange(4))
 
 
-def test_a_zero_vector_in_the_base_is_no_nan():
-    truth = ground_truth(np.array([[0.0, 0.0], [1.0, 1.0], [-1.0, 0.0]]), np.array([[2.0, 0.0]]), 3)
-    assert truth.ids.tolist() == [[1, 0, 2]]
-    assert truth.scores == pytest.approx(np.array([[2**-0.5, 0.0, -1.0]]))
-
-
 @pytest.mark.parametrize("repeats", [3, 200])
 def test_equals_at_the_cut_all_count(repeats):
     """Also where there are more of them than the first look stores (200 > 1 + margin)."""

@@ -20,7 +20,6 @@ from dpindex.study import attacks as panel
 from dpindex.study.attacks import Labels, attack_panel
 from dpindex.study.matching import (
     TruePlaces,
-    best_odds,
     best_scores,
     learned_map,
     rank_by_law,
@@ -72,24 +71,6 @@ def test_symbols_rank_candidates_by_their_exact_law():
     ranking = rank_by_law(spec, codes, candidates, own)
     assert ranking.better.tolist() == expected
     assert ranking.candidates == 40
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("method", "gain"),
-    [("raw-square-wave", 0.2), ("raw-staircase", 0.2), ("raw-gaussian", -0.2)],
-)
-def test_numbers_are_ranked_better_by_their_law_than_by_cosines(method, gain):
-    """The likelihood ratio is the strongest test (Neyman & Pearson 1933)."""
-    delta = 1e-6 if method == "raw-gaussian" else 0.0
-    spec = attribute_spec(method, 64, epsilon=1.0, delta=delta, bounds=(0.0, 1.0))
-    x = default_rng(3).uniform(0.0, 1.0, (1500, 64))
-    own = np.arange(400)
-    codes = codes_of(spec, x[own])
-    readings = codes.to_float()
-    centred = x - x.mean(axis=0)
-    by_cosine = rank_candidates(readings - readings.mean(axis=0), centred, own).found(1000)
-    assert rank_by_law(spec, codes, x, own).found(1000) > by_cosine + gain
 
 
 def test_candidates_far_beyond_the_law_are_ranked_without_a_warning():
@@ -153,20 +134,6 @@ def test_membership_counts_false_positives():
         threshold = np.quantile(others, 1 - share, method="higher")
         assert rate == pytest.approx((members > threshold).mean(), abs=0.01)
         assert (others > np.sort(others)[-1 - int(share * 200)]).mean() <= share
-
-
-def test_the_odds_tell_members_that_cosines_do_not():
-    """Vectors of a few directions at a small epsilon, of which the first 200 are in the index."""
-    rng = default_rng(3)
-    x = np.clip(rng.normal(size=(1400, 8)) @ rng.normal(size=(8, 256)) / 8 + 0.5, 0.0, 1.0)
-    privatizer = Privatizer(attribute_spec("raw-square-wave", 256, epsilon=1.5, bounds=(0.0, 1.0)))
-    codes = privatizer.privatize(x[:400])
-    asked = np.concatenate([x[:200], x[400:]])
-    odds = best_odds(decoder_of(privatizer.spec).likelihoods(privatizer, asked), codes)
-    cosines = best_scores(privatizer.project(asked).astype(float), codes.to_float())
-    by_odds = true_positive_rate(odds[:200], odds[200:], 0.01)
-    by_cosine = true_positive_rate(cosines[:200], cosines[200:], 0.01)
-    assert by_odds > by_cosine + 0.2
 
 
 # Bounds

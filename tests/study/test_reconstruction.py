@@ -61,25 +61,6 @@ def test_no_other_scaling_of_the_estimate_is_nearer(spec):
     assert np.mean((y - x) ** 2) < VARIANCE * SCALE**2
 
 
-def test_raw_codes_are_shrunk_as_the_closed_form_says():
-    spec = SPECS[0]
-    codes = codes_of(spec, np.full((50, DIM), 3.0))
-    noise = 2 / spec.epsilon**2  # Laplace: 2 (beta / epsilon)²
-    shrunk = MEAN + VARIANCE / (VARIANCE + noise) * (codes.to_float() - MEAN)
-    expected = np.clip(shrunk, LOW, HIGH) * SCALE
-    assert invert(codes, spec) == pytest.approx(expected, rel=1e-3, abs=2e-3 * SCALE)
-
-
-def test_oporp_codes_are_spread_over_their_bins():
-    """One bin holds three attributes: its sum, noiseless, is shared out evenly with its signs."""
-    spec = attribute_spec(method="none-oporp", dim=DIM, k=4, seed=1)
-    truth = default_rng(1).uniform(-1, 1, (5, DIM))
-    codes = codes_of(spec, truth)
-    members = np.sign(spec.projection.apply(np.eye(DIM, dtype=np.float32)))
-    expected = codes.to_float() @ members.T / 3
-    assert invert(codes, spec) == pytest.approx(expected, abs=1e-3)
-
-
 def test_cosines_of_nothing_are_zero():
     vectors = np.array([[0.0, 0.0], [3.0, 4.0]])
     assert cosines(vectors, np.array([[1.0, 0.0], [4.0, 3.0]])) == pytest.approx([0.0, 0.96])
