@@ -393,14 +393,19 @@ def calibrated(
     owners = []
     for block in row_blocks(rows, _PAIRS_OF):
         one, other = (side.rows(block) for side in sides)
-        different = ~np.eye(len(one.vectors), dtype=np.bool_)
         z = (other.vectors @ one.vectors.T).astype(np.float64)
         column = Decoded(other.vectors, *(part[:, None] for part in other[1:]))
-        parts.append(Observations.of(z, one, column, k).at(different))
-        owners.append(block.start + np.nonzero(different)[0])
+        parts.append([_different(part) for part in Observations.of(z, one, column, k)])
+        owners.append(np.repeat(np.arange(rows)[block], len(z) - 1))
     pairs = Observations(*(np.concatenate(part) for part in zip(*parts, strict=True)))
     density, doubt = fitted_prior(pairs, law, known.rows, np.concatenate(owners))
     return replace(known, density=density, doubt=doubt)
+
+
+def _different(square: Doubles) -> Doubles:
+    """Return what is not on the diagonal, row by row: in rows of one more it is the last column."""
+    size = len(square)
+    return square.ravel()[1:].reshape(size - 1, size + 1)[:, :-1].ravel()
 
 
 def fitted_prior(
@@ -426,14 +431,16 @@ def fitted_prior(
         return _with_outliers(_density(_start(0.0)), rows), doubt
     shares = np.arange(1, _SCALE_GROUPS) / _SCALE_GROUPS
     levels = np.unique(np.quantile(squares, shares))
-    group = np.searchsorted(levels, squares)
+    group = np.searchsorted(levels, squares).astype(np.int8)
     counts: list[Doubles] = []
     chances: list[Doubles] = []
     places = np.empty(len(z), np.intp)
     low = law.expected[0]
     high = law.expected[-1]
-    for number in np.unique(group):  # observations of nearly one scale share a histogram
+    for number in range(_SCALE_GROUPS):  # observations of nearly one scale share a histogram
         members = np.flatnonzero(group == number)
+        if not len(members):
+            continue
         mine = pairs.at(members)
         typical = Observations(*(np.array([part.mean()]) for part in mine))
         deviation = np.sqrt(law.variance.max() + typical.noise[0])
