@@ -279,14 +279,29 @@ def _rounded_normal(sigma: mpmath.mpf, cells: int) -> list[mpmath.mpf]:
         moment = (2 * a * moment + mpmath.ldexp(edge, -2 * j)) / (2 * j + 1)
         if j < count:
             terms.append(moment / mpmath.factorial(2 * j))
-    density = mpmath.sqrt(a / mpmath.pi)
+    # In fixed point: what is rounded off a term grows with its power of 2ac, and each cell adds
+    # at most c² units to the factor before it.
+    work = bits + 64 + 2 * count * max(0, math.frexp(2 * reach)[1])
+    with mpmath.workprec(work):
+
+        def fixed(value: mpmath.mpf) -> int:
+            return int(mpmath.ldexp(value, work))
+
+        coefficients = [fixed(term) for term in terms]
+        square = fixed((2 * a) ** 2)
+        factor = fixed(mpmath.sqrt(a / mpmath.pi))
+        # From c to c + 1 the factor e^(−ac²) falls by this, which falls by e^(−2a) itself.
+        fall = fixed(mpmath.exp(-a))
+        steeper = fixed(mpmath.exp(-2 * a))
     masses = []
     for c in range(cells):
-        square = (2 * a * c) ** 2
-        total = mpmath.mpf(0)
-        for term in terms:
-            total = total * square + term
-        masses.append(density * mpmath.exp(-a * (c * c)) * total)
+        argument = square * c * c
+        total = 0
+        for coefficient in coefficients:
+            total = (total * argument >> work) + coefficient
+        masses.append(mpmath.ldexp(factor * total >> work, -work))
+        factor = factor * fall >> work
+        fall = fall * steeper >> work
     return masses
 
 
