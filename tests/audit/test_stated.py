@@ -386,7 +386,7 @@ def test_e2_errors_of_hits_hold_or_are_not_stated(row, recipe):
     spec = spec_of(row, recipe)
     if not fixed:
         spec = replace(spec, k=16)
-    base = recipe(1500, 1)
+    base = recipe(700, 1)
     asked = recipe(80, 4)
     if row.name in OF_DECLARED_NORM:  # else they state nothing
         base, asked = (unit(x) for x in (base, asked))
@@ -410,7 +410,7 @@ def test_e2_errors_of_hits_hold_or_are_not_stated(row, recipe):
 )
 def test_e2_signs_of_few_positive_attributes_state_nothing(method, k, seed, recipe):
     """Signs agree whatever the attributes are, or flips hide them. They stated .99 ± .08 of .75."""
-    base = recipe(1500, 10 * seed + 1)
+    base = recipe(700, 10 * seed + 1)
     asked = recipe(80, 10 * seed + 4)
     spec = attribute_spec(
         method, DIM, k, 3.0, bounds=(0.0, 1.0), seed=seed
