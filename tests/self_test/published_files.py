@@ -27,7 +27,8 @@ from self_test.messages import sent_by_client
 
 __all__ = ["files_of", "published_codes_check", "published_counts_check"]
 
-_COUNT = 600
+_COUNT = 128
+"""Codes: enough that an index learns what they say of similarities."""
 
 
 def published_codes_check(spec, rows):
