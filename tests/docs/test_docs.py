@@ -51,6 +51,7 @@ def _python(text):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_python_runs(tmp_path):
     """Each block by itself; the other pages have tests of their own."""
     tested = ("README.md", TUTORIAL, "docs/sketches.md")
@@ -64,6 +65,7 @@ def test_python_runs(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_the_tutorial_runs(call, tmp_path):
     """Every block in order, in one folder; the plan recommends what the tutorial says."""
     said = paste(TEXT[TUTORIAL], tmp_path, call)
@@ -169,6 +171,7 @@ RUN_ELSEWHERE = ("dpindex embed", "dpindex build vectors.parquet", "dpindex quer
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 @pytest.mark.parametrize("name", HOW_TO)
 def test_the_commands_of_a_how_to_run(name, call, tmp_path):
     made, printed = HOW_TO[name]
@@ -190,7 +193,7 @@ def test_a_folder_of_parquet_files(call, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("files")
+@pytest.mark.usefixtures("files", "few_queries")
 def test_plan_and_evaluate(call, tmp_path):
     plan, evaluate = _commands("docs/measuring.md")
     assert "recommend" in call(f"{plan} --methods dp-oporp-staircase,raw-staircase").lower()

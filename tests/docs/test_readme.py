@@ -15,6 +15,7 @@ def test_it_is_short():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_every_block_runs(call, tmp_path):
     """From top to bottom, in one folder."""
     printed = paste(TEXT, tmp_path, call)
