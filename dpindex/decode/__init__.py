@@ -11,7 +11,7 @@ similarity comes twice.
    design (:mod:`~dpindex.decode.designed`): what estimates say of public vectors, by which signs
    are read, too (:mod:`~dpindex.decode.public_vectors`).
 2. **Posterior**, for cosines alone (:class:`~dpindex.decode.base.Posterior`), where a prior was
-   learned from the codes of a collection (:mod:`~dpindex.decode.calibration`).
+   learned from the codes of a collection (:mod:`~dpindex.decode.posterior`).
 
 A denoiser (:mod:`~dpindex.decode.denoiser`), learned from codes too, estimates the vectors behind
 codes, which are then compared instead.

@@ -8,16 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from dpindex.base.arrays import Doubles, Floats
+from dpindex.base.errors import DamagedError
 from dpindex.decode.base import Estimate, InnerProductDecoder, PrivateQueries, Queries
 from dpindex.decode.calibration import (
     GRID,
+    LOG_ENERGIES,
     PAIRED_ROWS,
     Decoded,
     ObservationLaw,
     SimilarityCalibration,
-    energies_given,
-    fitted_energies,
-    log_energies,
 )
 from dpindex.decode.common import with_common, without_common
 from dpindex.decode.jumps import jump_limit, jumps, moments_within, without_jumps
@@ -133,6 +132,75 @@ def _moments(spec: Spec, limit: float) -> NoiseMoments:
     if limit and jumps(spec):
         return moments_within(spec, limit)
     return spec.noise_moments
+
+
+def log_energies(middle: float) -> Doubles:
+    """Return the grid of squared norms about a middle, a constant factor apart, shape (121,)."""
+    return middle * np.exp(LOG_ENERGIES)
+
+
+def fitted_energies(energy: Doubles, middle: float, variance: Doubles) -> Doubles:
+    """Return the chances of squared norms, shape (121,), given noisy estimates of them.
+
+    An average of lognormal laws, weighted by their likelihoods: where noise hides how norms differ,
+    it contains all laws that explain the estimates.
+
+    Parameters
+    ----------
+    energy : float64 array, shape (n,)
+        Unbiased estimates of squared norms.
+    middle : float
+        The middle of the grid.
+    variance : float64 array, shape (121,)
+        Of an estimate, at each value of the grid.
+    """
+    likelihood = _energy_likelihood(energy, log_energies(middle), variance)
+    means = LOG_ENERGIES[30:91:2, None, None]
+    deviations = np.geomspace(0.02, 2.0, 24)[:, None]
+    standardised = (LOG_ENERGIES - means) / deviations
+    laws = np.exp(-(standardised**2) / 2)
+    laws /= laws.sum(axis=2, keepdims=True)
+    laws = laws.reshape(-1, len(LOG_ENERGIES))
+    chances = likelihood @ laws.T
+    log_fit = np.log(chances + 1e-300).sum(axis=0)
+    share = np.exp(log_fit - log_fit.max())
+    return np.asarray(share @ laws / share.sum())
+
+
+def energies_given(
+    energy: Doubles,
+    middle: float,
+    variance: Doubles,
+    chances: Doubles,
+) -> tuple[Doubles, Doubles]:
+    """Return posterior squared norms given noisy estimates, and relative variances of the norms.
+
+    The first is the square of the mean norm. Parameters as of :func:`fitted_energies`; ``chances``
+    is what it returned. DamagedError without a middle or chances.
+    """
+    if middle <= 0 or len(chances) != len(LOG_ENERGIES):
+        raise DamagedError("the calibration of this index is of other codes; calibrate it again.")
+    grid = log_energies(middle)
+    weight = _energy_likelihood(energy, grid, variance) * chances
+    weight /= weight.sum(axis=1, keepdims=True)
+    mean_norm = weight @ np.sqrt(grid)
+    mean_square = weight @ grid
+    spread = np.maximum(mean_square / mean_norm**2 - 1, 0.0)
+    # An estimate that is finer than the grid is taken as it is.
+    own_variance = np.interp(energy, grid, variance)
+    relative = own_variance / np.maximum(energy, grid[0]) ** 2
+    step = LOG_ENERGIES[1] - LOG_ENERGIES[0]
+    fine = (relative < 4 * step**2) & (energy > grid[0])
+    shown = np.where(fine, energy, mean_norm**2)
+    return shown, np.where(fine, relative / 4, spread)
+
+
+def _energy_likelihood(energy: Doubles, grid: Doubles, variance: Doubles) -> Doubles:
+    squares = (energy[:, None] - grid) ** 2
+    log = -squares / (2 * variance)
+    log -= np.log(variance) / 2
+    log -= log.max(axis=1, keepdims=True)
+    return np.exp(np.maximum(log, -600.0))
 
 
 class NumberDecoder(InnerProductDecoder):

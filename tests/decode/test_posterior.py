@@ -21,15 +21,11 @@ from dpindex.decode.calibration import (
     Observations,
     SimilarityCalibration,
     calibration_from_bytes,
-    energies_given,
-    fitted_energies,
-    fitted_prior,
-    log_energies,
-    posterior_cosines,
 )
 from dpindex.decode.denoised import DenoisedPosterior
 from dpindex.decode.kinds import decoder_of
-from dpindex.decode.posterior import TablePosterior
+from dpindex.decode.numbers import energies_given, fitted_energies, log_energies
+from dpindex.decode.posterior import TablePosterior, fitted_prior, posterior_cosines
 from dpindex.mechanism.spec import Projector
 
 pytestmark = pytest.mark.usefixtures("known_noise")
