@@ -18,7 +18,8 @@ import mpmath
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
-from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace
+from dpindex.mechanism.noise.additive import TwoDigitLaplace
+from dpindex.mechanism.noise.cell_table import CellTable
 from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
 
 UNIT = 1 << 64

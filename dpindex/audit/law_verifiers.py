@@ -27,8 +27,9 @@ from dpindex.audit.exact_arithmetic import UNIT
 from dpindex.audit.record_verifiers import CapVerifier, CodebookVerifier, SoftmaxVerifier
 from dpindex.audit.verdict import Check, Difference, LawVerifier, digits
 from dpindex.base.arrays import AnyArray, Doubles
-from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace
+from dpindex.mechanism.noise.additive import TwoDigitLaplace
 from dpindex.mechanism.noise.cap import CapResponse
+from dpindex.mechanism.noise.cell_table import CellTable
 from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
 from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.noise.square_wave import SquareWave

@@ -147,6 +147,8 @@ class RaceSketch:
 
         def count(rows: slice, columns: Longs) -> None:
             n = rows.stop - rows.start
+            # Every row gets columns of its own, so that one count serves all of a tile. No two
+            # tiles share a row: threads write to different counts.
             columns += np.arange(0, n * width, width)[:, None]
             counted = np.bincount(columns.ravel(), minlength=n * width)
             fresh[rows] += counted.reshape(n, width)
@@ -154,8 +156,8 @@ class RaceSketch:
         with ThreadPoolExecutor(cores()) as pool:
             for block in self._blocks(chunks, "records", clip=True):
                 spec.hasher.each(block, count, pool)
-        counts += fresh
-        fresh.fill(0)
+        counts += fresh  # all or none: a bad chunk has raised by now
+        fresh.fill(0)  # lest exact counts stay in memory that is let go
         return self
 
     def _blocks(
@@ -175,9 +177,11 @@ class RaceSketch:
     def release(self) -> RaceSketch:
         """Add the noise, once and for ever, to the exact counts, and return this sketch."""
         counts = self._secret()
+        # Given up before any noise is drawn: if drawing fails, the sketch is spent, and never drawn
+        # for twice.
         self._counts = None
         noise = self.law.source.sample(counts.size, self.stream())
-        counts += noise.reshape(counts.shape)
+        counts += noise.reshape(counts.shape)  # in place, over the exact ones
         noise.fill(0)
         self.released = Release(
             _smallest(counts),

@@ -18,14 +18,9 @@ import numpy as np
 from dpindex.base.arrays import Longs
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.grid import GRID_BITS, neighbour_distance
-from dpindex.mechanism.noise.additive import (
-    AdditiveNoise,
-    CellTable,
-    Profile,
-    binned_profile,
-    geometric_noise,
-)
+from dpindex.mechanism.noise.additive import AdditiveNoise, geometric_noise
 from dpindex.mechanism.noise.base import Calibration, Law, check_deviation
+from dpindex.mechanism.noise.cell_table import CellTable, Profile, binned_profile
 from dpindex.mechanism.noise.privacy_curve import least_sigma
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
