@@ -100,13 +100,20 @@ def _table_bits(epsilon: float, delta: float, code_length: int) -> int:
 
 def discrete_gaussian_table(sigma: float, bits: int) -> CellTable:
     """``P(c) ∝ e^{−c²/2σ²}`` on the integers, each mass within two units of 2^-bits."""
-    cells = range(1, _reach(sigma, bits) + 1)
-    with mpmath.workprec(bits + 64):
-        scale = -1 / (2 * mpmath.mpf(sigma) ** 2)
-        weights = [mpmath.exp(scale * (c * c)) for c in cells]
-        total = 1 + 2 * mpmath.fsum(weights)
-        unit = mpmath.ldexp(1, bits) / total
-        side = [int(mpmath.nint(unit * weight)) for weight in weights]
+    work = bits + 64
+    with mpmath.workprec(work):
+        fall = int(mpmath.ldexp(mpmath.exp(-1 / (2 * mpmath.mpf(sigma) ** 2)), work))
+    # From c to c + 1 a weight falls by e^(−(2c + 1)/2σ²), which falls by e^(−1/σ²) itself: what is
+    # rounded off adds up to c² units of 2^-work.
+    steeper = fall * fall >> work
+    weight = 1 << work
+    weights: list[int] = []
+    for _ in range(_reach(sigma, bits)):
+        weight = weight * fall >> work
+        weights.append(weight)
+        fall = fall * steeper >> work
+    total = (1 << work) + 2 * sum(weights)
+    side = [((weight << bits + 1) + total) // (2 * total) for weight in weights]
     return CellTable.symmetric(side, bits)
 
 
