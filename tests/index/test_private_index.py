@@ -483,10 +483,10 @@ def test_a_link_to_an_index_opens(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "rows", "megabytes"), [("none-oporp", 5000, 20), ("none-signrp", 60_000, 12)]
+    ("method", "rows", "megabytes"), [("none-oporp", 2500, 20), ("none-signrp", 40_000, 12)]
 )
 def test_range_search_takes_the_memory_of_a_block(method, rows, megabytes):
-    """Scores of 16 queries with 60 000 rows would take 8 MB, and their errors as many.
+    """Scores of 16 queries with 40 000 rows would take 5 MB, and their errors as many.
 
     Of numbers a few rows do: it is their posteriors that would take hundreds.
     """
