@@ -915,24 +915,34 @@ LARGE_SOFTMAX = ("test_several_tasks_chunks_and_files_pass[codebook-softmax]",)
 ORACLE = ("test_codes_are_those_of_the_oracle",)
 NIST = ("test_known_answer_of_nist",)
 NO_STRETCH = ("test_no_stretch_of_noise_comes_twice",)
-PLACES = ("test_every_place_is_reached_once",)
-THRESHOLDS = ("test_perturb_uses_the_threshold_of_each_level",)
-CAP_CODES = ("test_frequencies_of_all_codes",)
+PLACES = ("test_codes_are_those_of_the_oracle[raw-square-wave-dense]",)
+THRESHOLDS = ("test_codes_are_those_of_the_oracle[dp-signoporp-geometric-dense]",)
+LARGEST_SUMS = (
+    "test_codes_are_those_of_the_oracle"
+    "[dp-signoporp-geometric,adjacency=attribute(beta=0.02),bounds=(-2.0, 2.0)-dense]",
+)
+CAP_CODES = ("test_codes_are_those_of_the_oracle[record-cap-dense]",)
 SHARES = ("test_tables_hold_the_exact_shares",)
 CAP_RATIO = ("test_a_cap_is_counted_and_its_ratio_is_within_epsilon",)
-SYMBOL_CHANCES = ("test_every_symbol_has_its_chance",)
-FLOOR = ("test_uniform_draws_are_the_floor_of_the_product",)
+SYMBOL_CHANCES = ("test_codes_are_those_of_the_oracle[record-codebook-dense]",)
 BUCKETS = ("test_every_bucket_against_the_inverse",)
 MOVES_IN_WINDOW = ("test_no_change_of_an_attribute_moves_integers_by_more_than_the_law_was_told",)
 WINDOWED_CODES = ("test_codes_are_those_of_the_oracle[codebook-softmax,window=0.7-dense]",)
 MOVES_NO_MORE = ("test_released_integers_move_by_no_more_than_the_law_was_told",)
 FALLS = ("test_the_table_never_falls_by_more_than_its_loss",)
 SOFTMAX_DRAWS = (
-    "test_symbols_come_as_often_as_their_chance_says",
-    "test_every_vector_asks_for_the_same_words",
     "test_codes_are_those_of_the_oracle[codebook-softmax-dense]",
+    "test_codes_are_those_of_the_oracle"
+    "[codebook-softmax,epsilon=30.0,scale=255.0,record_epsilon=8.0-dense]",
 )
-TAIL = ("test_a_tail_keeps_its_sign_and_adds_a_new_magnitude",)
+WIDE_BALL = (
+    "test_codes_are_those_of_the_oracle[row-rp-g-opt,dim=5,k=7,bounds=(-1.0, 100.0)-dense]",
+    "test_every_boundary_of_every_table[row-rp-g-opt]",
+)
+TAIL = (
+    "test_a_second_decoder_draws_the_same",
+    "test_codes_are_those_of_the_oracle[dp-oporp-staircase-dense]",
+)
 
 MECHANISM = [
     # The budget of draws and the room of codes
@@ -958,7 +968,7 @@ MECHANISM = [
            instead(CellTable, "extend_tails", lambda _: lambda *a: None), STAIRCASE),
     Mutant("sampler", "refined draws take the bucket's first cell", BUCKETS,
            other_words(CellTable, "refined", lambda w: w * 0 if w.itemsize == 8 else w)),
-    Mutant("sampler", "dither lost", ("test_low_bits_of_the_word_are_the_offset_inside_the_cell",),
+    Mutant("sampler", "dither lost", TAIL,
            instead(CellTable, "sample", cleared(lambda t: t.cell_bits)), STAIRCASE),
     Mutant("sampler", "tails drawn again without their period", TAIL,
            with_parts(CellTable, "extend_tails", period=lambda _: 0), STAIRCASE),
@@ -967,7 +977,7 @@ MECHANISM = [
     Mutant("sampler", "ties of a wide table read unaligned bits", BUCKETS,
            instead(CellTable, "settle_ties", lambda _: unaligned_ties), GAUSS),
     Mutant("sampler", "refined draws have no dither",
-           ("test_a_refined_draw_keeps_the_offset_of_its_word",),
+           TAIL,
            instead(CellTable, "refined", lambda f: lambda t, b, o, s: f(t, b, 0 * o, s)),
            STAIRCASE),
     Mutant("sampler", "ratio of the staircase e^{1.05 ε}",
@@ -989,7 +999,7 @@ MECHANISM = [
            ("test_attribute_noise_covers_the_worst_change",),
            everywhere(gaussian, "optimal_sigma", lambda f: lambda e, d: f(e, 2 * d)), GAUSS),
     Mutant("sampler", "the fine digit of a Gaussian counted twice",
-           ("test_wide_gaussian_draws_and_moments",),
+           WIDE_BALL,
            everywhere(gaussian, "discrete_gaussian_table",
                       lambda f: lambda s, bits: f(math.sqrt(s**2 - 16.0), bits)), BALL),
     Mutant("sampler", "a ball's noise forgets that codes are rounded",
@@ -1001,7 +1011,8 @@ MECHANISM = [
     Mutant("sampler", "the high digit of a Laplace law 2 % steeper",
            ("test_every_step_of_the_wide_laplace_loses_at_most_the_drop",),
            then(TwoDigitLaplace, steeper_high_digit), LAPLACE),
-    Mutant("sampler", "digits of a Laplace law overlap", ("test_wide_laplace_draws_and_moments",),
+    Mutant("sampler", "digits of a Laplace law overlap",
+           ("test_codes_of_every_width",),
            with_parts(TwoDigitLaplace, "sample", digit=lambda law: law.digit - 1), LAPLACE),
     Mutant("sampler", "square wave clipped one cell early", PLACES, wave(clip=1), SQUARE),
     Mutant("sampler", "square wave drawn without its window's end", PLACES, wave(window=1), SQUARE),
@@ -1010,14 +1021,14 @@ MECHANISM = [
     Mutant("sampler", "the window of a square wave is cut at its top", PLACES, wave(top=True),
            SQUARE),
     Mutant("sampler", "biased uniform draws",
-           ("test_draw_below_takes_the_high_half_and_refuses_the_unfair",),
+           PLACES,
            everywhere(waves, "draw_below", below(False, True)), SQUARE),
     Mutant("sampler", "rejected draws take another limit",
-           ("test_draw_below_draws_again_only_where_refused",),
+           PLACES,
            everywhere(waves, "draw_below", below(True, False)), SQUARE),
     Mutant("sampler", "flip thresholds × 0.9", THRESHOLDS,
            flip_table(lambda t: t // np.uint64(10) * np.uint64(9)), FLIPS),
-    Mutant("sampler", "the largest sums are never flipped", THRESHOLDS,
+    Mutant("sampler", "the largest sums are never flipped", LARGEST_SUMS,
            flip_table(lambda t: np.append(t[:-1], np.uint64(0))), LEVELS),
     Mutant("sampler", "flips one level too far", THRESHOLDS,
            instead(FlipsByLevel, "perturb", farther), LEVELS),
@@ -1178,10 +1189,10 @@ MECHANISM = [
            with_parts(CapResponse, "agreements", tables=lambda law: law.tables,
                       cap=late_weights), CAP),
     Mutant("record", "ties of a share count as the minority",
-           ("test_ties_of_48_bits_are_decided_by_the_exact_share",),
+           CAP_CODES,
            instead(CapResponse, "settled",
                    lambda _: lambda law, share, *a: np.ones(len(share), np.bool_)), CAP),
-    Mutant("record", "blocks of a cap share their draws", CAP_CODES,
+    Mutant("record", "blocks of a cap share their draws", LARGE_CAP,
            instead(CapResponse, "perturb", repeated_agreements(True))),
     Mutant("record", "the last block of a cap reuses the draws before it", LARGE_CAP,
            instead(CapResponse, "perturb", repeated_agreements(False))),
@@ -1205,10 +1216,10 @@ MECHANISM = [
            symbol(coin=lambda words: words | np.uint64(1 << 63)), SYMBOLS),
     Mutant("record", "last record reported as it is", SYMBOL_CHANCES,
            after(SymbolLaw, "perturb", bare_record), SYMBOLS),
-    Mutant("record", "symbols drawn from eight bits", FLOOR,
+    Mutant("record", "symbols drawn from eight bits", SYMBOL_CHANCES,
            everywhere(laws, "draw_uniform", lambda f: lambda limit, n, s: f(
                limit, n, Turned(s, lambda w: w >> np.uint64(56) << np.uint64(56)))), SYMBOLS),
-    Mutant("record", "symbols drawn from half a word", FLOOR,
+    Mutant("record", "symbols drawn from half a word", SYMBOL_CHANCES,
            everywhere(laws, "draw_uniform", lambda _: half_word), SYMBOLS),
     # Designs
     Mutant("design", "a matrix applied with 5 % too much", MOVES_NO_MORE,

@@ -18,7 +18,6 @@ from dpindex.audit.exact_arithmetic import loss_within
 from dpindex.mechanism.noise.cap import (
     Cap,
     CapResponse,
-    agreeing_sums,
     best_cap,
     cap_response,
     rank_weights,
@@ -109,24 +108,6 @@ def test_moments_agree_with_enumeration(weights, epsilon):
     np.testing.assert_allclose(law.kept, kept, atol=1e-12)
 
 
-def test_frequencies_of_all_codes():
-    """Chi-squared with 255 degrees of freedom exceeds 400 with chance below 1e-8."""
-    law = CapResponse(best_cap(rank_weights(8), 2.0))
-    x = np.tile([-3.0, 1.0, 8.0, -0.5, 2.0, 0.0, -7.0, 4.0], (200_000, 1))
-    drawn = np.packbits(law.perturb(x, Seeded(11)), axis=1)[:, 0]
-    counts = np.bincount(drawn, minlength=256)
-    order = np.argsort(-np.abs(x[0]), kind="stable")
-    weights = np.empty(8, dtype=int)
-    weights[order] = law.cap.weights
-    p = law.cap.inside / 2.0**64
-    agree = (
-        np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1) == (x[0] >= 0)
-    ) @ weights
-    chance = np.where(agree >= law.cap.threshold, p / law.cap.size, (1 - p) / law.cap.others)
-    assert chance.sum() == pytest.approx(1.0)
-    assert (((counts - len(x) * chance) ** 2) / (len(x) * chance)).sum() < 400
-
-
 def _ranks(x):
     return sorted(range(len(x)), key=lambda i: (-abs(x[i]), i))
 
@@ -152,32 +133,6 @@ def test_signs_and_ranks_are_all_that_counts(row):
     order = np.argsort(~np.isnan(row), kind="stable") if np.isnan(row).any() else _ranks(row)
     assert sorted(order) == list(range(64))
     assert_array_equal(drawn[:, order] == (row[order] >= 0), plain)
-
-
-def test_ties_of_48_bits_are_decided_by_the_exact_share():
-    """A cap of five codes: the first share is 1/5, whose digits never end."""
-    law = CapResponse(Cap((2, 1, 1), 2, 5, 1 << 63))
-    first, second = law.tables
-    side = 1
-    share = (int(first[1, 0, 0]) << 32) | int(second[1, 0, 0])
-    counts = agreeing_sums((1, 1))
-    need = law.cap.threshold
-    stay, move = (sum(counts[max(0, need - own) :]) for own in (0, 2))
-    rest = Fraction(stay << 48, stay + move) - share
-    assert 0 < rest < 1
-    digit = int(rest * 65536)
-    for word, minority in ((digit - 1, True), (digit + 1, False)):
-        script = Scripted(
-            [
-                np.array([0], np.uint64),
-                np.array([share >> 32, 0xFFFF, 0xFFFF], np.uint16),
-                np.array([share & 0xFFFFFFFF], np.uint32),
-                np.array([word], np.uint16),
-            ]
-        )
-        kept = law.perturb(np.array([[3.0, 2.0, 1.0]]), script)[0]
-        assert script.spent
-        assert kept[0] == (bool(side) ^ minority)
 
 
 def test_one_vector_alone_gets_the_signs_that_it_gets_beside_others():

@@ -9,14 +9,13 @@ import pytest
 from helpers.refusals import refuses
 from helpers.releases import codes_of
 from helpers.specs import folded
-from helpers.streams import Scripted
 from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
 from dpindex import Codebook, Spec, codes_from_bytes, record
 from dpindex.audit.exact_arithmetic import loss_within
 from dpindex.mechanism.codes import Codes, SymbolFormat, check_format
-from dpindex.mechanism.noise.base import draw_uniform, uniform_share
+from dpindex.mechanism.noise.base import uniform_share
 from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
 
 ONE = 1 << 64
@@ -24,33 +23,6 @@ ONE = 1 << 64
 
 def _book(size, dim=4):
     return Codebook(default_rng(size).normal(size=(size, dim)))
-
-
-def _response(size, subset, epsilon):
-    return CodebookResponse(_book(size), subset, uniform_share(size, epsilon, subset))
-
-
-class Words:
-    """One prepared list of 64-bit words."""
-
-    def __init__(self, values):
-        self._values = np.array(values, dtype=np.uint64)
-
-    def words(self, count, dtype):
-        assert dtype is np.uint64
-        assert count == len(self._values)
-        return self._values
-
-
-@folded("limit", [1, 2, 3, 7, 1000, 65535, 65536, (1 << 32) - 1])
-def test_uniform_draws_are_the_floor_of_the_product(limit):
-    some = sorted({0, min(1, limit - 1), limit // 2, max(0, limit - 2), limit - 1})
-    ends = [word for j in some for word in (-(-(j << 64) // limit), -(-(j + 1 << 64) // limit) - 1)]
-    more = default_rng(limit).integers(0, ONE - 1, 500, np.uint64, endpoint=True).tolist()
-    words = [*ends, *more, ONE - 1, 0, ONE >> 32, (ONE >> 32) - 1]
-    drawn = draw_uniform(limit, len(words), Words(words))
-    assert drawn.tolist() == [word * limit >> 64 for word in words]
-    assert drawn[: len(ends)].tolist() == [j for j in some for _ in range(2)]
 
 
 @folded(("size", "subset"), [(2, 1), (5, 1), (5, 4), (40, 12), (90, 40)])
@@ -78,25 +50,6 @@ def test_nearest_are_the_largest_and_ties_go_to_the_smaller_symbol(subset, level
     wanted = [sorted(range(40), key=lambda j: (-row[j], j))[:subset] for row in x.tolist()]
     assert nearest(x, subset).tolist() == wanted
     assert_array_equal(x, before)
-
-
-@pytest.mark.parametrize(("size", "subset"), [(2, 1), (7, 3), (50, 33), (50, 49)])
-def test_every_symbol_has_its_chance(size, subset):
-    """All outcomes of both draws: each near symbol once, and each of all where it is uniform."""
-    law = _response(size, subset, 2.0)
-    row = default_rng(size).integers(0, 5, size).astype(np.float32)
-    near = sorted(range(size), key=lambda j: (-row[j], j))[:subset]
-    for coin, limit, symbols in (
-        (law.uniform, subset, near),
-        (law.uniform - 1, size, list(range(size))),
-    ):
-        drawn = np.array([-(-(j << 64) // limit) for j in range(limit)], dtype=np.uint64)
-        idle = np.zeros(limit, dtype=np.uint64)
-        coins = np.full(limit, coin, dtype=np.uint64)
-        draws = [drawn, idle] if symbols is near else [idle, drawn]
-        script = Scripted([coins, *draws])
-        assert law.perturb(np.tile(row, (limit, 1)), script).tolist() == symbols
-        assert script.spent
 
 
 def test_zero_vectors_and_any_others_are_encoded():

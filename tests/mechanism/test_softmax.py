@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec
-from helpers.streams import Scripted, Seeded
 from numpy.random import default_rng
 from scipy import sparse
 
@@ -129,33 +128,6 @@ def test_the_law_is_the_softmax_of_the_scores():
     assert np.abs(chances - ideal).max() < 0.001
     likely = ideal > 1e-4  # where the table falls no more, weights are 10^-6 of the largest
     assert np.abs(np.log(chances / ideal))[likely].max() < 0.01
-
-
-@pytest.mark.parametrize("terms", PROMISES[1:5])
-def test_symbols_come_as_often_as_their_chance_says(terms):
-    made = spec(**terms)
-    x = default_rng(5).uniform(-1, 1, (3, DIM))
-    exact = Projector(made).project(x)
-    n = 60_000
-    for row in exact:
-        drawn = law_of(made).perturb(np.tile(row, (n, 1)), Seeded(6))
-        chances = law_of(made).chances(row[None])[0]
-        found = np.bincount(drawn, minlength=len(chances)) / n
-        # Six deviations: false alarms below 1e-6, and the seed is fixed.
-        assert (np.abs(found - chances) <= 6 * np.sqrt(chances / n) + 1e-5).all()
-
-
-def test_every_vector_asks_for_the_same_words():
-    """Two coins and a uniform symbol each, whatever the vector."""
-    made = spec(epsilon=1.0, adjacency=attribute(0.5), record_epsilon=4.0)
-    law = law_of(made)
-    words = [np.array([0, ONE - 1], np.uint64) for _ in range(3)]
-    for x in (np.zeros((2, DIM)), np.ones((2, DIM))):
-        stream = Scripted(words)
-        symbols = law.perturb(Projector(made).project(x), stream)
-        assert stream.spent
-        # The first coin says uniform, whose first symbol is 0; the last word is the last symbol.
-        assert symbols.tolist() == [0, len(PUBLIC) - 1]
 
 
 @pytest.mark.slow

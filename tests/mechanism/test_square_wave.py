@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from helpers.specs import folded
 from helpers.streams import Scripted
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from independent.rigorous import exp_between
 
-from dpindex.mechanism.noise.square_wave import draw_below, square_wave
+from dpindex.mechanism.noise.square_wave import square_wave
 
 ONE = 1 << 64
 CELL = 32
@@ -62,35 +60,6 @@ def test_the_ratio_holds_for_whole_distributions(epsilon):
         assert max(chances) <= below * min(chances)
 
 
-@settings(max_examples=60)
-@given(
-    limit=st.one_of(st.integers(1, 300), st.integers(1, (1 << 31) - 1)),
-    word=st.integers(0, (1 << 32) - 1),
-)
-def test_draw_below_takes_the_high_half_and_refuses_the_unfair(limit, word):
-    """Lemire 2019, Alg. 5, in Python integers: a refused word is followed by a fair one."""
-    fair = ((1 << 32) - 1) * limit & ((1 << 32) - 1) >= (1 << 32) % limit
-    last = (1 << 32) - 1 if fair else 1 << 31
-    refused = (word * limit) & ((1 << 32) - 1) < (1 << 32) % limit
-    script = [np.array([word], np.uint32)]
-    if refused:
-        spare = next(w for w in range(last, -1, -1) if (w * limit) % (1 << 32) >= (1 << 32) % limit)
-        script.append(np.array([spare], np.uint32))
-        word = spare
-    stream = Scripted(script)
-    assert draw_below(np.array([limit]), stream).tolist() == [word * limit >> 32]
-    assert stream.spent
-
-
-def test_draw_below_draws_again_only_where_refused():
-    limits = np.array([3, 1, 3, 5])
-    script = [np.array([0, 0, 7, 0], np.uint32), np.array([0, 0], np.uint32)]
-    script.append(np.array([1 << 31, (1 << 32) - 1], np.uint32))
-    stream = Scripted(script)
-    assert draw_below(limits, stream).tolist() == [1, 0, 0, 4]
-    assert stream.spent
-
-
 def _perturb(law, x, offset, inside, drawn):
     """One code with a scripted offset, a scripted side and a scripted place."""
     limit = 2 * law.half_width + 1 if inside else law.cells
@@ -106,19 +75,6 @@ def _perturb(law, x, offset, inside, drawn):
     assert code.dtype == np.int32
     assert code.shape == (1, 1)
     return int(code[0, 0])
-
-
-@pytest.mark.parametrize(("low", "high"), [(0, 4096), (-37, 1003), (0, 1)])
-def test_every_place_is_reached_once(low, high):
-    """Given the cell, the draws inside fill the window and those outside fill all the rest."""
-    law = square_wave(1.0, low, high)
-    window = 2 * law.half_width + 1
-    for x, offset in ((low, 0), (low, 31), (high, 0), (high, 31), ((low + high) // 2, 17)):
-        cell = (x - low + offset) // CELL
-        near = [_perturb(law, x, offset, True, i) for i in range(window)]
-        far = [_perturb(law, x, offset, False, i) for i in range(law.cells)]
-        assert near == list(range(cell, cell + window))
-        assert sorted(near + far) == list(range(law.cells + window))
 
 
 def test_a_step_past_a_bound_is_brought_back():

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers.streams import Scripted, Seeded
+from helpers.streams import Seeded
 
 from dpindex.mechanism.noise.additive import CellTable
 
@@ -26,10 +26,6 @@ def _cell(masses, key):
         if key < 0:
             return cell
     raise AssertionError("key beyond the total mass")
-
-
-def _inverse(masses, keys):
-    return np.array([_cell(masses, int(key)) for key in keys])
 
 
 class Repeating:
@@ -82,61 +78,6 @@ def test_every_bucket_against_the_inverse(name, fresh):
         if not bounds[expected[i]] <= key | low < bounds[expected[i] + 1]:
             expected[i] = _cell(masses, key | low)
     assert np.array_equal(drawn, expected - 2)
-
-
-@pytest.mark.parametrize("cell_bits", [0, 1, 5, 12, 16])
-def test_low_bits_of_the_word_are_the_offset_inside_the_cell(cell_bits):
-    masses = _masses([1, 2, 3])
-    table = CellTable(masses, -1, cell_bits=cell_bits)
-    words = Seeded(1).words(1000, np.uint32)
-    drawn = table.sample(1000, Repeating(words, 0))
-    keys = [(int(word) >> 16) << 48 for word in words]
-    cells = _inverse(masses, keys) - 1
-    offsets = words.astype(np.int64) & ((1 << cell_bits) - 1)
-    assert np.array_equal(drawn, (cells << cell_bits) + offsets)
-
-
-@pytest.mark.parametrize("offset", [0, 5, 31])
-def test_a_refined_draw_keeps_the_offset_of_its_word(offset):
-    """Only the cell takes fresh bits, here on both sides of a boundary inside bucket 0x8000."""
-    table = CellTable([(1 << 63) + (1 << 47), (1 << 63) - (1 << 47)], -1, cell_bits=5)
-    word = np.array([0x80000000 | 0x1AC0 | offset], np.uint32)
-    for key, cell in (((1 << 47) - 1, -1), (1 << 47, 0)):
-        stream = Scripted([word, np.array([key << 16], np.uint64)])
-        assert table.sample(1, stream).tolist() == [(cell << 5) + offset]
-        assert stream.spent
-
-
-# A small law with tails: magnitudes 0, 1, 2 on either side, then the law again 3 cells further out.
-SIDE = _masses([4, 2, 1, 1], 63)
-TAILED = [SIDE[3], SIDE[2], SIDE[1], SIDE[0], *SIDE]
-
-
-def _word(cell):
-    """A 32-bit word that names a bucket well inside a cell of ``TAILED``."""
-    start = sum(TAILED[:cell])
-    return np.array([(start + TAILED[cell] // 2) >> 48 << 16], np.uint32)
-
-
-@pytest.mark.parametrize("cell_bits", [0, 3])
-@pytest.mark.parametrize("sign", [-1, 1])
-@pytest.mark.parametrize("again", range(1, 7))
-def test_a_tail_keeps_its_sign_and_adds_a_new_magnitude(cell_bits, sign, again):
-    table = CellTable(TAILED, -4, cell_bits=cell_bits, tails=True)
-    assert table.period == 3
-    tail = _word(7 if sign > 0 else 0)
-    offset = 5 & ((1 << cell_bits) - 1)
-    # tail, then tail once more (its own sign is not used), then an inner cell with an offset
-    second = _word(0)
-    third = _word(again) | np.uint32(offset)
-    fresh = np.array([1 << 62], np.uint64)
-    keyed = [tail, fresh, second, fresh, third]
-    stream = Scripted(keyed)
-    drawn = int(table.sample(1, stream)[0])
-    assert stream.spent
-    value = ((again - 4) << cell_bits) + offset
-    magnitude = (value if value >= 0 else -1 - value) + 2 * (3 << cell_bits)
-    assert drawn == (magnitude if sign > 0 else -1 - magnitude)
 
 
 @pytest.mark.parametrize("count", [0, 1, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 3 << 16])
