@@ -228,12 +228,12 @@ class PayloadOptions:
         """The table, or None; InputError if it would publish the vectors."""
         if self.payload is None and self.payload_columns is None:
             return None
-        path = vectors if self.payload is None else str(self.payload)
-        names = list(self.names) or None
         file, _ = split_key(vectors)
+        path = file if self.payload is None else str(self.payload)
+        names = list(self.names) or None
         both_exist = os.path.exists(path) and os.path.exists(file)
         is_same = both_exist and os.path.samefile(path, file)
-        if is_same and (names is None or file.endswith(".csv")):
+        if is_same and (names is None or file.lower().endswith((".csv", ".tsv"))):
             raise InputError(
                 f"{path} holds the vectors, which a payload would publish in the clear; name other "
                 f"columns of a .parquet file with --payload-columns, or another file (--payload)."

@@ -44,6 +44,12 @@ def read_tables(files: Sequence[AnyPath], texts: Collection[str] = ()) -> Table:
     parts = []
     for path in files:
         location, read = locate(path, _TABLES, "table")
+        if location.key is not None and read not in _OF_TEXT.values():
+            # Passed over it would publish all columns, where someone meant one.
+            raise location.error(
+                "a table has no keys; leave out the part after ':' and name columns apart "
+                "(--payload-columns, columns)."
+            )
         with location.reading(), location.resources:
             part = read(location)
             location.check_names(part.column_names)
@@ -65,8 +71,7 @@ def read_payload(location: AnyPath, columns: Sequence[str] | None = None) -> Tab
     Parameters
     ----------
     location : path
-        As for :func:`read_tables`. A key after a colon, which names a column of vectors, is passed
-        over.
+        As for :func:`read_tables`.
     columns : sequence of str, optional
         Columns to take; default all.
 

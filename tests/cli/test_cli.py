@@ -573,6 +573,14 @@ def test_payload_filter_and_show(run, prints, files):
     fails(run(f"{query} --filter 'yeer > 3'"), "yeer", "year")
     fails(run(f"{query} --show title"), "no payload column 'title'", "year, lang")
     fails(run(f"build x.npy b {STAIRCASE} --payload x.npy"), "x.npy")
+    # What looks like a column of a table would publish all of them.
+    pd.DataFrame({"year": range(300), "name": "Ann"}).to_parquet(files / "facts.parquet")
+    out = run(f"build x.npy b {STAIRCASE} --payload facts.parquet:year")
+    fails(out, "facts.parquet:year", "--payload-columns")
+    (files / "x.tsv").write_text("a\tb\n" + "0.5\t0.25\n" * 300)
+    fails(
+        run(f"build x.tsv b {STAIRCASE} --payload x.tsv --payload-columns a"), "holds the vectors"
+    )
 
 
 def test_a_folder_of_files_brings_its_payload(prints, files):
