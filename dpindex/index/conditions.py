@@ -111,6 +111,30 @@ class Language:
         return f"{self.column(name)} is {'not ' * negated}null"
 
 
+class DuckDb(Language):
+    """DuckDB, which takes NaN in a Parquet file for a value within statistics that leave it out.
+
+    So it finds ``x <= 3`` true of NaN where 3 is the largest number, and ``isnan(x)`` false.
+    """
+
+    def is_nan(self, name: str) -> str:
+        column = self.column(name)
+        return f"not (isfinite({column}) or isinf({column}))"
+
+    def compared(self, name: str, operator: str, value: Any, kind: Any, *, negated: bool) -> str:
+        text = super().compared(name, operator, value, kind, negated=negated)
+        return self._beside_nan(name, value, (operator == "!=") != negated, text)
+
+    def among(self, name: str, values: Sequence[Any], kind: Any, *, negated: bool = False) -> str:
+        text = super().among(name, values, kind, negated=negated)
+        return self._beside_nan(name, values[0], negated, text)
+
+    def _beside_nan(self, name: str, value: Any, of_nan: bool, text: str) -> str:
+        if not isinstance(value, float):
+            return text
+        return f"case when {self.is_nan(name)} then {str(of_nan).lower()} else {text} end"
+
+
 def _signed(text: str, negated: bool) -> str:
     if negated:
         return f"not ({text})"
@@ -167,6 +191,8 @@ class Among(Condition):
 
         column = columns[self.name]
         values = [scalar(value, column.type).as_py() for value in self.values]
+        if 0.0 in values:  # Arrow looks up zero and minus zero as two values
+            values += [-value for value in values if value == 0]
         found = compute.is_in(column, arrow().array(values, column.type))
         return compute.if_else(column.is_valid(), found, arrow().scalar(None, arrow().bool_()))
 

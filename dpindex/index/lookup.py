@@ -9,7 +9,7 @@ from typing import Any
 from dpindex.base.arrays import Doubles, Longs, Table
 from dpindex.base.errors import InputError
 from dpindex.base.tables import arrow
-from dpindex.index.conditions import Condition, Language
+from dpindex.index.conditions import Condition, DuckDb, Language
 
 
 class _Spark(Language):
@@ -24,7 +24,7 @@ class _Spark(Language):
 
 
 DIALECTS: Mapping[str, tuple[Language, str]] = {
-    "duckdb": (Language(), "read_parquet('{}')"),
+    "duckdb": (DuckDb(), "read_parquet('{}')"),
     "spark": (_Spark(), "parquet.`{}`"),
     "postgresql": (Language(), '"{}"'),
 }

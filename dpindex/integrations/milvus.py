@@ -150,7 +150,11 @@ class Milvus(Database):
 
     def among(self, name: str, values: Sequence[Any], kind: Any, *, negated: bool = False) -> str:
         literals = ", ".join(self.literal(value, kind, name) for value in values)
-        return _with_value(name, f"{name} {'not ' * negated}in [{literals}]")
+        text = f"{name} {'not ' * negated}in [{literals}]"
+        if isinstance(values[0], float):  # Milvus Lite finds NaN in every list
+            number = f"{name} {'!=' if negated else '=='} {name}"
+            text = f"({text} {'or' if negated else 'and'} {number})"
+        return _with_value(name, text)
 
     def truth(self, name: str, *, negated: bool) -> str:
         return _with_value(name, f"{name} == {str(not negated).lower()}")

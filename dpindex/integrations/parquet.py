@@ -28,6 +28,7 @@ from dpindex.base.errors import DamagedError, InputError, import_extra
 from dpindex.base.files import sync_folder
 from dpindex.base.ids import COLLECTION
 from dpindex.base.tables import arrow
+from dpindex.index.conditions import DuckDb
 from dpindex.integrations.database import Database, Layout, SqlDatabase
 
 __all__ = ["Parquet"]
@@ -51,7 +52,7 @@ _SCORES = {
 }
 
 
-class Parquet(SqlDatabase):
+class Parquet(SqlDatabase, DuckDb):
     """A Parquet table. A collection that has a name of its own is a file within the folder."""
 
     title = "DuckDB"
