@@ -117,7 +117,7 @@ INTEGRATION_CONTRACTS = {
         "Engine", "Shard", "Ranges", "release_in_memory",
     ),
     "an index that is searched elsewhere": (
-        "Searchable", "Language", "Where", "as_text", "column_types", "condition_of",
+        "Searchable", "Language", "DuckDb", "Where", "as_text", "column_types", "condition_of",
         "Estimates", "Found", "FoundCodes", "Filter",
         "Candidates", "new_reranking", "with_exact", "Decoder", "decoder_of", "EXACT", "Queries",
         "Metric", "SimilarityCalibration", "tie_keys", "unlike_signs",
