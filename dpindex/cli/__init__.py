@@ -364,6 +364,8 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
                 for name in error.field.split(", "):
                     if name == "k" and name not in options:
                         name = "code_length"
+                    if name in _PUBLIC_PARTS and "public_part" in options:
+                        name = f"--{name}"
                     if name in options:
                         name = flag_of(options[name])
                     names.append(name)
@@ -374,6 +376,9 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {name: option.annotation for name, option in options.items()}
     return run
 
+
+_PUBLIC_PARTS = ("codebook", "design")
+"""Both names of the option ``public_part``."""
 
 _VECTOR_FILES = (
     *("vectors", "items", "base", "queries", "rerank"),

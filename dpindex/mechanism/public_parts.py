@@ -123,8 +123,8 @@ class PublicPart(ABC):
         """Raise InputError if it is only named."""
         if self._only_named:
             raise InputError(
-                f"the {self.kind} {self.digest[:12]}… is not here: give its file (in Python also "
-                f"Spec.with_public).",
+                f"the {self.kind} {self.digest[:12]}… is not here: give its file, in Python by "
+                f"Spec.with_public.",
                 field=self.kind,
             )
 

@@ -386,7 +386,7 @@ def test_a_denoiser_that_cannot_be_learned_is_no_failure(run, prints, files):
         for row in dpi.methods()
     ],
 )
-def test_every_method_builds_and_answers(prints, files, row):
+def test_every_method_builds_and_answers(run, prints, files, row):
     """What a spec states, the command line states: both give the same spec, and hits."""
     x = np.random.default_rng(1).uniform(0.5, 1, (40, 24)).astype(np.float32)
     np.save(files / "v.npy", x)
@@ -413,6 +413,10 @@ def test_every_method_builds_and_answers(prints, files, row):
         options += f" --variant {text}"
     spec = dpi.Spec.from_json(prints(f"spec --dim 24 {options}"))
     assert spec == dpi.Spec(**stated)
+    if row.family.public is not None:  # of which a spec holds the name alone
+        (files / "spec.json").write_text(spec.to_json())
+        made = run("privatize v.npy v.codes --spec spec.json --allow-unprotected")
+        fails(made, "is not here", f"(--{spec.public.kind})")
     prints(f"build v.npy ix {options} --allow-unprotected")
     for mode in ("exact", "private"):
         out = prints(f"query ix v.npy -k 3 --query {mode} --allow-unprotected --json")
