@@ -65,7 +65,7 @@ class FaissSigns(SearchBackend):
         self.begin(np.empty((0, self._bytes), dtype=np.uint8))
 
     def __len__(self) -> int:
-        return len(self._codes)
+        return self._codes.count
 
     def begin(self, sample: AnyArray, count: int = 0) -> None:
         self._codes = RowParts([sample[:0]])
@@ -86,15 +86,17 @@ class FaissSigns(SearchBackend):
         They take 0.3 s per million to be made. A scan is joined with later ones once these have
         half as many, as digits are carried in a binary counter: no code is copied often.
         """
+        count = self._codes.count
         with self._building:  # searches run side by side
             scans = self._scans
-            scanned = sum(scan.ntotal for scan in scans)
-            new = len(self) - scanned
-            if scanned and new <= _UNSCANNED_ROWS:
+            new = count
+            for scan in scans:
+                new -= scan.ntotal
+            if scans and new <= _UNSCANNED_ROWS:
                 return scans
             while scans and scans[-1].ntotal < min(2 * new, _SCAN_ROWS):
                 new += scans.pop().ntotal
-            for start in range(len(self) - new, len(self), _SCAN_ROWS):
+            for start in range(count - new, count, _SCAN_ROWS):
                 stop = start + _SCAN_ROWS
                 codes = self._codes.take(slice(start, stop))
                 scans.append(_fast_scan(codes))
@@ -135,7 +137,9 @@ class FaissSigns(SearchBackend):
         padded[:, : self._width] = queries
         scanned = sum(scan.ntotal for scan in self._scanned())
         near = self._search_scanned(padded, min(count, scanned), scanned)
-        last = rank_all(self._codes, padded, count, range(scanned, len(self)))
+        if scanned == self._codes.count:
+            return near
+        last = rank_all(self._codes, padded, count, range(scanned, self._codes.count))
         return best_of([near, last], count)
 
     def _search_scanned(self, padded: Doubles, count: int, scanned: int) -> tuple[Doubles, Rows]:
@@ -143,12 +147,13 @@ class FaissSigns(SearchBackend):
         scores, rows = unfilled(len(padded), count)
         uncertain = np.ones(len(padded), dtype=np.bool_)
         deviations = np.linalg.norm(padded, axis=1)
-        few_suffice = rounding_bound(padded) < _GAP * deviations
+        bound = rounding_bound(padded)
+        few_suffice = bound < _GAP * deviations
         for candidates, eligible in ((2 * count + 16, few_suffice), (8 * count + 256, uncertain)):
             block = np.flatnonzero(uncertain & eligible)
             if not block.size or candidates >= scanned:
                 continue
-            best, places, certain = self._rescored(padded[block], candidates, count)
+            best, places, certain = self._rescored(padded[block], bound[block], candidates, count)
             settled = block[certain]
             scores[settled] = best[certain]
             rows[settled] = places[certain]
@@ -163,6 +168,7 @@ class FaissSigns(SearchBackend):
     def _rescored(
         self,
         queries: Doubles,
+        bound: Doubles,
         candidates: int,
         count: int,
     ) -> tuple[AnyArray, ...]:
@@ -171,7 +177,7 @@ class FaissSigns(SearchBackend):
         exact = self._exact_scores(queries, rows)
         best, places = best_of([(exact, rows)], count)
         # What was not returned scores at most the worst coarse score plus the rounding error.
-        unseen = coarse.min(axis=1) + rounding_bound(queries)
+        unseen = coarse.min(axis=1) + bound
         # Rows of −1 fill up where the scan drops codes of the least possible score.
         is_full = (rows >= 0).all(axis=1)
         certain = is_full & (best[:, -1] > unseen)

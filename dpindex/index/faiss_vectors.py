@@ -255,7 +255,8 @@ class FaissVectors(SearchBackend):
         Of those that are equal but for rounding any are found. So more rows are taken, until the
         last of these is worse than the last that is wanted, by more than both may be off.
         """
-        depth = min(count + spare, len(self))
+        total = len(self)
+        depth = min(count + spare, total)
         size = max(1, _BLOCK_FOUND // depth)
         if len(queries) > size:
             blocks = row_blocks(len(queries), size)
@@ -265,7 +266,7 @@ class FaissVectors(SearchBackend):
         near, found, error = self._compared(queries, depth)
         scores = near[:, :count]
         rows = found[:, :count]
-        if depth < len(self):
+        if depth < total:
             open_ = np.flatnonzero(scores[:, -1] <= near[:, -1] + error)
             if len(open_):
                 deeper = _MORE * depth - count

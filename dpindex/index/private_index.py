@@ -360,7 +360,8 @@ class PrivateIndex(Searchable):
                 vectors: Any = X
                 count = X.rows
             else:
-                check_index(X, ids)
+                if not isinstance(X, np.ndarray):  # which has no index
+                    check_index(X, ids)
                 vectors = self._queries.projector.rows(X)
                 count = vectors.shape[0]
             checked_ids = self._store.ids.check(ids, count, replace=upsert)
@@ -555,7 +556,8 @@ class PrivateIndex(Searchable):
     @contextmanager
     def _selected(self, filter_: Filter) -> Iterator[Ready]:
         """Give the rows of now, and a search structure that has them; no writer is waited for."""
-        with self._ranking.following(self._rows_of_now) as (ranking, store):
+        ranking = self._ranking
+        with ranking.following(self._rows_of_now) as store:
             if filter_ is None:
                 yield Ready(store, ranking)
             else:
@@ -565,7 +567,7 @@ class PrivateIndex(Searchable):
     def _rows_of_now(self) -> CodeStore:
         """The rows to search; InputError if there are none."""
         store = self._store
-        if len(store) == 0:
+        if store.ids.count == 0:
             raise InputError("the index is empty: add vectors before searching.")
         return store
 
@@ -595,7 +597,7 @@ class PrivateIndex(Searchable):
         else:
             scores, rows = unfilled(len(queries))
         ids = store.ids.take(rows)
-        return Found(ids, rows, len(store), scores)
+        return Found(ids, rows, store.ids.count, scores)
 
     def _codes_of(self, found: Found, selection: Ready) -> FoundCodes:
         rows = np.asarray(found.rows)

@@ -118,8 +118,8 @@ class Ranking:
         return self.rows
 
     @contextmanager
-    def following(self, latest: Callable[[], CodeStore]) -> Iterator[tuple[Ranking, CodeStore]]:
-        """Give this ranking with the rows that it holds, which are the latest at the door.
+    def following(self, latest: Callable[[], CodeStore]) -> Iterator[CodeStore]:
+        """Give the rows that this ranking holds, which are the latest at the door.
 
         Several searches run in such blocks together. Before one of them begins, rows that are new
         are added: nobody who adds rows to the index takes part, so nobody waits for that.
@@ -129,11 +129,11 @@ class Ranking:
         def is_ready() -> bool:
             nonlocal store
             store = latest()
-            return (self._removals, self.rows) == (store.removals, len(store))
+            return (self._removals, self.rows) == (store.removals, store.ids.count)
 
         # No writer changes a store: later rows wait for the next search.
         with self._door.passed(is_ready, lambda: self.sync(store)):
-            yield self, store
+            yield store
 
     def sync(self, store: CodeStore) -> None:
         """Bring the backend up to date; after Ctrl-C the next call goes on where it ended."""

@@ -76,7 +76,7 @@ class CodeStore:
     >>> format_ = SignFormat(2, bytes(16))
     >>> store = CodeStore(format_)
     >>> codes = format_.codes(format_.pack(np.array([[True, False], [True, True]])))
-    >>> store.append(codes, store.ids.check(["a", "b"], 2))
+    >>> store = store.grown(codes, store.ids.check(["a", "b"], 2))
     >>> left = store.without(store.ids.rows(["a"]))
     >>> left.ids.array.tolist(), left.codes.to_float().tolist()
     (['b'], [[1.0, 1.0]])
@@ -137,21 +137,6 @@ class CodeStore:
         stored = self.format.concatenate([first.copy(), *others])
         return self.format.codes(stored)
 
-    def append(
-        self,
-        codes: Codes,
-        ids: AnyArray,
-        payload: Table = None,
-    ) -> None:
-        """Add codes of the store's format, with ids and payload that were checked."""
-        # The ids say how many rows there are: what lies beyond, left by Ctrl-C, is overwritten.
-        count = self.ids.count
-        added = count - self._fixed.count
-        self._room = appended(self._room, added, codes.stored)
-        self.payload = self.payload.extended(count, payload, len(ids))
-        self.changes += len(ids)
-        self.ids.append(ids)
-
     def grown(
         self,
         codes: Codes,
@@ -160,11 +145,11 @@ class CodeStore:
         *,
         replace: bool = False,
     ) -> CodeStore:
-        """Return a store with more codes, as :meth:`append` adds them; this one stays as it is.
+        """Return a store with more codes of its format; this one stays as it is.
 
-        They share the arrays, in which the new rows lie beyond those of this one, as in
-        :meth:`Ids.handed_over`: one store alone may grow from it. With ``replace`` the codes take
-        the place of rows that have one of these ids.
+        Ids and payload were checked. Both stores share the arrays, in which the new rows lie beyond
+        those of this one, as in :meth:`Ids.handed_over`: one store alone may grow from it. With
+        ``replace`` the codes take the place of rows that have one of these ids.
         """
         if replace:
             replaced = self.ids.rows(ids, missing=True)
@@ -172,7 +157,13 @@ class CodeStore:
         else:
             store = copy(self)
             store.ids = self.ids.handed_over()
-        store.append(codes, ids, payload)
+        # The ids say how many rows there are: what lies beyond, left by Ctrl-C, is overwritten.
+        count = store.ids.count
+        added = count - store._fixed.count
+        store._room = appended(store._room, added, codes.stored)
+        store.payload = store.payload.extended(count, payload, len(ids))
+        store.changes += len(ids)
+        store.ids.append(ids)
         return store
 
     def take(self, rows: slice | Rows) -> Codes:

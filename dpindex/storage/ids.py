@@ -57,7 +57,7 @@ class RowParts:
 
         Each comes with the number of its first row.
         """
-        stop = min(stop, len(self))
+        stop = min(stop, self.count)
         while start < stop:
             part = int(np.searchsorted(self._starts, start, side="right")) - 1
             first, beyond = self._starts[part : part + 2].tolist()
@@ -68,7 +68,7 @@ class RowParts:
     def take(self, rows: slice | Rows) -> AnyArray:
         """Return some rows: a view where a slice lies in one array, else a copy."""
         if isinstance(rows, slice):
-            first, stop, _ = rows.indices(len(self))
+            first, stop, _ = rows.indices(self.count)
             if first >= stop:
                 return np.asarray(self.arrays[0][:0])
             pieces = [piece for _, piece in self.within(first, stop)]
@@ -284,6 +284,15 @@ class Ids:
     added : int64 or unicode array
         Ids that were added in memory, after the stored ones.
 
+    Attributes
+    ----------
+    stored, added
+        As given, and what was appended.
+    count : int
+        Of all ids.
+    kind : str, optional
+        "i" for numbers, "U" for strings; None without ids.
+
     >>> ids = Ids()
     >>> ids.append(ids.check(["a", "b", "c"], 3))
     >>> len(ids), ids.rows(["c", "a"])
@@ -294,7 +303,11 @@ class Ids:
         self.stored = stored or StoredIds()
         # Its room doubles, so that many small additions take as long as one.
         self._room = added
+        self.added = added
         self.count = self.stored.count + len(added)
+        self.kind = self.stored.kind
+        if len(added):
+            self.kind = added.dtype.kind
         self._ascend = _ascend(added)  # as the default ids do
         self._by_id: dict[Any, int] | None = None
 
@@ -307,11 +320,6 @@ class Ids:
         ids = copy(self)
         self._by_id = None
         return ids
-
-    @property
-    def added(self) -> AnyArray:
-        """The ids that are not stored."""
-        return self._room[: self.count - self.stored.count]
 
     def __len__(self) -> int:
         return self.count
@@ -329,13 +337,6 @@ class Ids:
         if len(self.added):
             parts.append(self.added)
         return RowParts(parts).take(rows)
-
-    @property
-    def _kind(self) -> str | None:
-        """The kind of all ids, "i" or "U"; None without ids."""
-        if self.stored.kind is None and self.count:
-            return self._room.dtype.kind
-        return self.stored.kind
 
     @property
     def _rows_by_id(self) -> dict[Any, int]:
@@ -398,8 +399,8 @@ class Ids:
         array = id_array(ids)
         if len(array) != count:
             raise InputError(f"there are {len(array)} ids for {count} vectors.")
-        if self._kind not in (None, array.dtype.kind):
-            raise other_kind_of_ids(self._kind == "U", "new ids")
+        if self.kind not in (None, array.dtype.kind):
+            raise other_kind_of_ids(self.kind == "U", "new ids")
         taken: dict[Any, str] = {}
         if not replace and len(self):
             is_present = self._rows_of(array) >= 0
@@ -410,7 +411,7 @@ class Ids:
         return array
 
     def _next_numbers(self, count: int) -> AnyArray:
-        if self._kind == "U":
+        if self.kind == "U":
             raise InputError("this index has string ids, so new vectors need ids too.")
         added = self.added
         if self._ascend:
@@ -423,7 +424,7 @@ class Ids:
 
     def append(self, ids: AnyArray) -> None:
         """Add ids that ``check`` returned."""
-        count = self.count - self.stored.count
+        count = len(self.added)
         end = count + len(ids)
         dtype = ids.dtype
         if count:
@@ -438,9 +439,12 @@ class Ids:
         if self._ascend:
             last = max(0, count - 1)
             self._ascend = _ascend(self._room[last:end])
-        self.count = self.stored.count + end
+        self.added = self._room[:end]
+        self.count += len(ids)
+        if len(ids):
+            self.kind = dtype.kind
         if rows_by_id is not None:
-            rows = range(self.stored.count + count, len(self))
+            rows = range(self.count - len(ids), self.count)
             rows_by_id.update(zip(ids.tolist(), rows, strict=True))
             self._by_id = rows_by_id
 

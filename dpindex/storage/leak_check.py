@@ -119,8 +119,10 @@ class LeakCheck:
     @classmethod
     def of(cls, spec: Spec, rows: int) -> LeakCheck | None:
         """Return the check of a spec; None if it has no public part, or for one vector alone."""
+        if rows < _FEWEST:
+            return None
         part = spec.compared_part
-        if part is None or rows < _FEWEST:
+        if part is None:
             return None
         return cls(part, rows, spec.scale)
 

@@ -45,8 +45,7 @@ def _store(columns=COLUMNS, ids=None):
     count = len(next(iter(columns.values())))
     codes = format_.codes(np.zeros((count, 1), np.uint8))
     names = store.ids.check(ids, count)
-    store.append(codes, names, store.payload.checked(pa.table(columns), count))
-    return store
+    return store.grown(codes, names, store.payload.checked(pa.table(columns), count))
 
 
 STORE = _store()

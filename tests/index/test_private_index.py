@@ -511,7 +511,7 @@ def test_codes_of_any_width_are_kept():
     wanted = []
     for number, value in enumerate([3, 300, -4, 70_000, 5, 2**31 - 1] * 3):
         rows = np.full((number + 1, 2), value, dtype=np.int32)
-        store.append(format_.codes(rows), store.ids.check(None, number + 1))
+        store = store.grown(format_.codes(rows), store.ids.check(None, number + 1))
         wanted += rows.tolist()
         assert store.codes.stored.dtype == (np.int8 if number == 0 else store.codes.stored.dtype)
         assert store.codes.stored.tolist() == wanted
