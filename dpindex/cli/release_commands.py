@@ -63,9 +63,9 @@ def build(
     public: Annotated[
         str | None,
         "--public FILE",
-        "PUBLIC vectors of the same kind, to plan with.",
+        "PUBLIC vectors to plan with; else --plan or --method.",
     ] = None,
-    plan: Annotated[Path | None, "Instead: file of `dpindex plan --save`."] = None,
+    plan: Annotated[Path | None, "Or: file of `dpindex plan --save`."] = None,
     method: o.MethodOptions,
     options: o.SpecOptions,
     release: o.CodeReleaseOptions,

@@ -628,20 +628,28 @@ class _Reader:
         while kind == "call" and self._steps[-1][0] != "end":
             if self._steps[-1][0] == "options":
                 options = self._value(self._steps.pop()[1])
+                del options["_type_name"]
             else:
                 arguments.append(self.node())
         if arguments:
             self._steps.pop()
             if called := _called(text, arguments, options):
                 return called
+        named = text
+        if options:
+            named = f"{text} with {', '.join(options)}"
         raise InputError(
-            f"the filter {self._text[:200]} has no meaning here ({text} is not known); "
+            f"the filter {self._text[:200]} has no meaning here ({named} is not known); "
             f"{_GRAMMAR}; or give a mask.",
             field="filter",
         )
 
     def _value(self, number: str) -> Any:
         return self._batch.column(int(number))[0].as_py()
+
+
+_MATCH, _SKIP = 0, 1
+"""Whether ``is_in`` takes a null among its values for that of a column, as Arrow numbers it."""
 
 
 def _called(function: str, arguments: list[ast.expr], options: Any) -> ast.expr | None:
@@ -653,13 +661,18 @@ def _called(function: str, arguments: list[ast.expr], options: Any) -> ast.expr 
         return ast.BoolOp(ast.Or(), arguments)
     if function == "invert":
         return ast.UnaryOp(ast.Not(), first)
-    operator: ast.cmpop
-    if function in ("is_null", "is_valid"):
-        operator = ast.Is() if function == "is_null" else ast.IsNot()
-        return ast.Compare(first, [operator], [ast.Constant(None)])
-    if function == "is_in":
-        known = [_literal(value) for value in options["value_set"] if value is not None]
-        return ast.Compare(first, [ast.In()], [ast.List(known)])
+    is_null = ast.Compare(first, [ast.Is()], [ast.Constant(None)])
+    if function == "is_valid":
+        return ast.UnaryOp(ast.Not(), is_null)
+    if function == "is_null" and not options["nan_is_null"]:
+        return is_null
+    if function == "is_in" and options["null_matching_behavior"] in (_MATCH, _SKIP):
+        values = options["value_set"]
+        known = [_literal(value) for value in values if value is not None]
+        is_in = ast.Compare(first, [ast.In()], [ast.List(known)])
+        if len(known) < len(values) and options["null_matching_behavior"] == _MATCH:
+            return ast.BoolOp(ast.Or(), [is_in, is_null])
+        return is_in
     for kind, sign in _COMPARE.items():
         if _FUNCTIONS[sign] == function:
             return ast.Compare(first, [kind()], others)

@@ -124,6 +124,7 @@ class FaissVectors(SearchBackend):
             index = self._made(rotated.shape[1])
         self._expected = count
         self._tail = None
+        self._longest = 1.0  # squared norm
         self._kept_alive = _without_warnings(index)
         index.train(rotated)
         if isinstance(index, faiss().IndexFlatCodes):
@@ -159,6 +160,8 @@ class FaissVectors(SearchBackend):
             self._nearest = best_of([self._nearest, found], _NEIGHBOURS + 1)
         rotated = self._rotated(vectors)
         rows = self._index.ntotal + len(rotated)
+        if self.exact and not self._normalise:
+            self._longest = max(self._longest, _longest_of(rotated))
         if not self.exact or rows <= max(self._expected, len(rotated)):
             self._index.add(rotated)
             return
@@ -206,7 +209,10 @@ class FaissVectors(SearchBackend):
         part._type = parse_index_type(EXACT, self._width)
         part._index = faiss().IndexFlat(self._index.d, self._metric)
         part._tail = None
-        part._index.add(self._kept(rows))
+        kept = self._kept(rows)
+        if not self._normalise:
+            part._longest = _longest_of(kept)
+        part._index.add(kept)
         return part
 
     def _kept(self, rows: Rows) -> Singles:
@@ -283,7 +289,6 @@ class FaissVectors(SearchBackend):
         multiplied = queries.size >= PRODUCTS_FROM or len(queries) >= _QUERIES_FROM
         found = []
         first = 0
-        longest = 1.0
         for part in (self._index, self._tail):
             if part is None or part.ntotal == 0:
                 continue
@@ -291,8 +296,6 @@ class FaissVectors(SearchBackend):
             if multiplied:
                 items = _items_of(part)
                 near, places = nearest_items(queries, items, count, by_distance=self._distance)
-                if not self._normalise:
-                    longest = max(longest, float(np.einsum("nd,nd->n", items, items).max()))
             else:
                 near, places = part.search(queries, count)
                 if self._distance:
@@ -302,7 +305,7 @@ class FaissVectors(SearchBackend):
         if not multiplied:
             return *best_of(found, depth), np.zeros(len(queries))
         scores, rows = found[0] if len(found) == 1 else best_of(found, depth)
-        error = _ERROR * (row_norms(queries) + math.sqrt(longest)) ** 2
+        error = _ERROR * (row_norms(queries) + math.sqrt(self._longest)) ** 2
         close = np.diff(scores, axis=1) >= -error[:, None]
         close = np.pad(close, ((0, 0), (1, 1)))
         # Distances are what large numbers leave of each other: none is good enough as it is.
@@ -410,6 +413,11 @@ def _without_warnings(index: Any) -> list[Any]:
         if clustering is not None:
             clustering.min_points_per_centroid = 1
     return made
+
+
+def _longest_of(vectors: Singles) -> float:
+    """The largest squared norm, at least 1."""
+    return float(np.einsum("nd,nd->n", vectors, vectors).max(initial=1.0))
 
 
 def _items_of(flat: Any) -> Singles:

@@ -185,7 +185,7 @@ class Originals(Holder):
             raise InputError(
                 f"there are {len(ids)} ids for {self._table.rows} vectors to rerank by."
             )
-        with naming(self._table.name):
+        with naming(f"the ids of {self._table.name}"):
             return StoredIds([ids])
 
     def check(self, dim: int) -> None:

@@ -513,7 +513,7 @@ def test_help_of_build_fits_two_screens(prints, monkeypatch):
     assert max(map(len, lines)) <= 80
     needed = lines[lines.index("Needed first:") + 1 :]
     assert [line.split()[0] for line in needed[: needed.index("")] if line[2] == "-"] == [
-        *("--public", "--method", "--epsilon", "--beta", "--l2", "--record"),
+        *("--public", "--plan", "--method", "--epsilon", "--beta", "--l2", "--record"),
     ]
 
 

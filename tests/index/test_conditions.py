@@ -133,6 +133,10 @@ F = {name: pc.field(name) for name in COLUMNS}
         (F["price"] > Decimal("1.00"), [3]),
         (F["half"] > 2, [1, 3]),
         (F["lang"].isin([]), []),
+        (F["lang"].isin(["de", None]), [1, 2]),
+        (~F["lang"].isin(["de", None]), [0, 3]),
+        (F["n"].isin([None]), [2]),
+        (pc.is_in(F["lang"], value_set=pa.array(["de", None]), skip_nulls=True), [1]),
     ],
 )
 def test_an_expression_of_pyarrow_means_the_same(expression, rows):
@@ -145,6 +149,7 @@ def test_an_expression_of_pyarrow_means_the_same(expression, rows):
         "n == 'one'", "lang > 3", "price == '1'", "day > 3", "day > 'yesterday'", "ok > 0",
         "ok < True", "at > '2024-01-10T00:00:00+02:00'", "h == n", "n > None", "'a' == 'b'",
         "lang", F["n"] + 1 > 2, pc.starts_with(F["lang"], "e"), pc.field("x") == 1,
+        F["h"].is_null(nan_is_null=True),
     ],
 )  # fmt: skip
 def test_what_has_no_meaning_is_one_sentence(filter_):

@@ -321,7 +321,7 @@ def test_wrong_input_is_one_sentence(changes, sentence):
 
 
 def test_ids_beside_must_fit():
-    with refuses("vectors to rerank by: rows 0 and 2 have the same id"):
+    with refuses("the ids of the vectors to rerank by: rows 0 and 2 have the same id"):
         dpi.Originals(X[:3], ids=[1, 2, 1])
     with refuses("there are 2 ids for 3 vectors"):
         dpi.Originals(X[:3], ids=[1, 2])
