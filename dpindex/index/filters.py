@@ -59,7 +59,7 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
 
     >>> from dpindex.mechanism.codes import SignFormat
     >>> format_ = SignFormat(8, bytes(16))
-    >>> store = CodeStore(format_)
+    >>> store = CodeStore.of_segments(format_)
     >>> store = store.grown(format_.codes(np.zeros((4, 1), np.uint8)), np.arange(4))
     >>> kept_rows([3, 1, 99], store), kept_rows("id >= 2 or id == 0", store)
     (array([1, 3]), array([0, 2, 3]))

@@ -138,7 +138,7 @@ class PrivateIndex(Searchable):
         self.index_type: Final = index_type
         # A store is never changed: who changes the index puts another in its place, in one step,
         # so that readers see all of a change or nothing.
-        self._store = CodeStore(spec.format)
+        self._store = CodeStore.of_segments(spec.format)
         self._writing = threading.Lock()
         self._choosing = threading.Lock()  # for assignments alone: no search waits for a writer
         self._set_denoiser(None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -57,16 +56,21 @@ def rows_per_segment(spec: Spec) -> int:
 
 
 class CodeStore:
-    """Codes of one format under unique ids.
+    """Codes of one format under unique ids, which stay as they are.
 
-    Attributes
+    Parameters
     ----------
-    format : CodeFormat
+    format_ : CodeFormat
         The format of all codes.
     ids : Ids
-        In row order: what is appended has ids that were checked with it.
+        In row order.
     payload : Payload
         Of all rows.
+    fixed : RowParts
+        Codes of saved segments, mapped where they lie.
+    room : integer array
+        Then those that were added, in one array that doubles its room, and widens its integers
+        where needed.
     removals : int
         How often codes were removed, which gives the rows after them new numbers.
     changes : int
@@ -74,7 +78,7 @@ class CodeStore:
 
     >>> from dpindex.mechanism.codes import SignFormat
     >>> format_ = SignFormat(2, bytes(16))
-    >>> store = CodeStore(format_)
+    >>> store = CodeStore.of_segments(format_)
     >>> codes = format_.codes(format_.pack(np.array([[True, False], [True, True]])))
     >>> store = store.grown(codes, store.ids.check(["a", "b"], 2))
     >>> left = store.without(store.ids.rows(["a"]))
@@ -82,21 +86,28 @@ class CodeStore:
     (['b'], [[1.0, 1.0]])
     """
 
-    def __init__(self, format_: CodeFormat) -> None:
+    def __init__(
+        self,
+        format_: CodeFormat,
+        ids: Ids,
+        payload: Payload,
+        fixed: RowParts,
+        room: Integers,
+        *,
+        removals: int = 0,
+        changes: int = 0,
+    ) -> None:
         self.format = format_
-        self.payload = Payload()
-        self.removals = 0
-        self.changes = 0
-        self.ids = Ids()
-        # Codes of saved segments, mapped where they lie; then those that were added, in one array
-        # that doubles its room, and widens its integers where needed.
-        empty = (0, format_.width)
-        self._room: Integers = np.empty(empty, dtype=np.int8)
-        self._fixed = RowParts()
+        self.ids = ids
+        self.payload = payload
+        self.removals = removals
+        self.changes = changes
+        self._fixed = fixed
+        self._room = room
 
     @classmethod
     def of_segments(
-        cls, format_: CodeFormat, segments: Iterable[tuple[Codes, IdBlock, Table]]
+        cls, format_: CodeFormat, segments: Iterable[tuple[Codes, IdBlock, Table]] = ()
     ) -> CodeStore:
         """Return a store of segments, whose codes it does not copy; they are not to change.
 
@@ -105,27 +116,24 @@ class CodeStore:
         InputError
             For codes of another form, ids that are there twice, and payloads that do not fit.
         """
-        store = cls(format_)
+        payload = Payload()
         parts = []
         blocks = []
         count = 0
         for codes, ids, table in segments:
             check_format(codes, format_)
-            table = store.payload.checked(table, len(codes))
-            store.payload = store.payload.extended(count, table, len(codes))
+            table = payload.checked(table, len(codes))
+            payload = payload.extended(count, table, len(codes))
             parts.append(codes.stored)
             blocks.append(ids)
             count += len(codes)
-        if not parts:
-            return store
         arrays: list[Integers] = []
         for is_small, run in groupby(parts, lambda part: part.nbytes < MAPPED_BYTES):
             if is_small:
                 run = iter([format_.concatenate(list(run))])
             arrays += run
-        store._fixed = RowParts(arrays)
-        store.ids = Ids(StoredIds(blocks))
-        return store
+        room = np.empty((0, format_.width), np.int8)
+        return cls(format_, Ids(StoredIds(blocks)), payload, RowParts(arrays), room)
 
     def __len__(self) -> int:
         return self.ids.count
@@ -148,23 +156,23 @@ class CodeStore:
         """Return a store with more codes of its format; this one stays as it is.
 
         Ids and payload were checked. Both stores share the arrays, in which the new rows lie beyond
-        those of this one, as in :meth:`Ids.handed_over`: one store alone may grow from it. With
+        those of this one, as in :meth:`Ids.grown`: one store alone may grow from it. With
         ``replace`` the codes take the place of rows that have one of these ids.
         """
         if replace:
             replaced = self.ids.rows(ids, missing=True)
-            store = self.without(replaced)
-        else:
-            store = copy(self)
-            store.ids = self.ids.handed_over()
+            return self.without(replaced).grown(codes, ids, payload)
         # The ids say how many rows there are: what lies beyond, left by Ctrl-C, is overwritten.
-        count = store.ids.count
-        added = count - store._fixed.count
-        store._room = appended(store._room, added, codes.stored)
-        store.payload = store.payload.extended(count, payload, len(ids))
-        store.changes += len(ids)
-        store.ids.append(ids)
-        return store
+        count = self.ids.count
+        return CodeStore(
+            self.format,
+            self.ids.grown(ids),
+            self.payload.extended(count, payload, len(ids)),
+            self._fixed,
+            appended(self._room, count - self._fixed.count, codes.stored),
+            removals=self.removals,
+            changes=self.changes + len(ids),
+        )
 
     def take(self, rows: slice | Rows) -> Codes:
         """Return the codes of some rows; those of a slice are not copied, if it can be."""
@@ -201,18 +209,19 @@ class CodeStore:
 
     def without(self, rows: Rows) -> CodeStore:
         """Return a new store without some rows."""
-        store = CodeStore(self.format)
         kept = np.ones(len(self.ids), dtype=np.bool_)
         kept[rows] = False
         kept_rows = np.flatnonzero(kept)
         fixed = len(self._fixed)
-        store.removals = self.removals + 1
-        store.changes = self.changes + len(rows)
-        store.ids = self.ids.without(rows)
-        store.payload = Payload(self.payload.take(kept_rows))
-        store._fixed = self._fixed.where(kept)
-        store._room = self._room[kept_rows[kept_rows >= fixed] - fixed]
-        return store
+        return CodeStore(
+            self.format,
+            self.ids.without(rows),
+            Payload(self.payload.take(kept_rows)),
+            self._fixed.where(kept),
+            self._room[kept_rows[kept_rows >= fixed] - fixed],
+            removals=self.removals + 1,
+            changes=self.changes + len(rows),
+        )
 
 
 def _row_bytes(stored: Integers, common: np.dtype[Any]) -> list[bytes]:

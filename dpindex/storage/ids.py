@@ -275,7 +275,7 @@ _MAX_ID_BYTES = 1 << 30
 
 
 class Ids:
-    """The ids of an index: a list in row order, without duplicates.
+    """The ids of an index: a list in row order, without duplicates, which stays as it is.
 
     Parameters
     ----------
@@ -287,14 +287,14 @@ class Ids:
     Attributes
     ----------
     stored, added
-        As given, and what was appended.
+        As given.
     count : int
         Of all ids.
     kind : str, optional
         "i" for numbers, "U" for strings; None without ids.
 
     >>> ids = Ids()
-    >>> ids.append(ids.check(["a", "b", "c"], 3))
+    >>> ids = ids.grown(ids.check(["a", "b", "c"], 3))
     >>> len(ids), ids.rows(["c", "a"])
     (3, array([0, 2]))
     """
@@ -310,16 +310,6 @@ class Ids:
             self.kind = added.dtype.kind
         self._ascend = _ascend(added)  # as the default ids do
         self._by_id: dict[Any, int] | None = None
-
-    def handed_over(self) -> Ids:
-        """Return a copy to which ids may be added while these stay as they are.
-
-        Both share one array, in which the copy's new ids lie beyond the length of these. So nothing
-        may be added to these any more, nor to a second copy.
-        """
-        ids = copy(self)
-        self._by_id = None
-        return ids
 
     def __len__(self) -> int:
         return self.count
@@ -422,8 +412,12 @@ class Ids:
             raise InputError("the next free ids pass 64 bits; give ids to new vectors.")
         return np.arange(start, start + count, dtype=np.int64)
 
-    def append(self, ids: AnyArray) -> None:
-        """Add ids that ``check`` returned."""
+    def grown(self, ids: AnyArray) -> Ids:
+        """Return these ids and others that ``check`` returned; these stay as they are.
+
+        Both share one array, in which the new ids lie beyond the length of these: so these grow
+        only once.
+        """
         count = len(self.added)
         end = count + len(ids)
         dtype = ids.dtype
@@ -432,21 +426,21 @@ class Ids:
         if dtype.kind == "U" and end * dtype.itemsize > _MAX_ID_BYTES:
             lengths = [np.char.str_len(part) for part in (self.added, ids) if len(part)]
             check_id_lengths(np.concatenate(lengths))
-        self._room = appended(self._room, count, ids)
-        # Made again, should anything go wrong half-way.
-        rows_by_id = self._by_id
-        self._by_id = None
+        grown = copy(self)
+        grown._room = appended(self._room, count, ids)
+        grown.added = grown._room[:end]
+        grown.count += len(ids)
+        if len(ids):
+            grown.kind = dtype.kind
         if self._ascend:
             last = max(0, count - 1)
-            self._ascend = _ascend(self._room[last:end])
-        self.added = self._room[:end]
-        self.count += len(ids)
-        if len(ids):
-            self.kind = dtype.kind
-        if rows_by_id is not None:
-            rows = range(self.count - len(ids), self.count)
-            rows_by_id.update(zip(ids.tolist(), rows, strict=True))
-            self._by_id = rows_by_id
+            grown._ascend = _ascend(grown.added[last:])
+        if grown._by_id is not None:
+            # Handed over, as Ctrl-C may end this half-way: these make another if they need it.
+            self._by_id = None
+            rows = range(self.count, grown.count)
+            grown._by_id.update(zip(ids.tolist(), rows, strict=True))
+        return grown
 
     def rows(self, ids: Any, *, missing: bool = False) -> Rows:
         """Return the rows of ids, ascending.

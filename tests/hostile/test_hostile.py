@@ -237,12 +237,11 @@ def test_one_long_id_among_many_short_ones():
         check_id_lengths(np.repeat([1000, 1], [1, 299_999]))
     with refuses("all 300001 would be padded"):
         Ids().check(["a"] * 300_000 + ["b" * 1000], 300_001)
-    ids = Ids()
-    ids.append(np.array(["x"]))
+    ids = Ids().grown(np.array(["x"]))
     many = np.broadcast_to(np.array(["y"]), (70_000,))
-    ids.append(many)
+    ids = ids.grown(many)
     with refuses("would be padded"):
-        ids.append(np.array(["z" * 4096]))
+        ids.grown(np.array(["z" * 4096]))
     assert len(ids) == 70_001
 
 

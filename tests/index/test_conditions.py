@@ -41,7 +41,7 @@ COLUMNS = {
 
 def _store(columns=COLUMNS, ids=None):
     format_ = SignFormat(8, bytes(16))
-    store = CodeStore(format_)
+    store = CodeStore.of_segments(format_)
     count = len(next(iter(columns.values())))
     codes = format_.codes(np.zeros((count, 1), np.uint8))
     names = store.ids.check(ids, count)

@@ -18,7 +18,7 @@ YEARS = [2018, 2019, None, 2021, 2022, 2023]
 
 
 def _store(ids):
-    store = CodeStore(SignFormat(8, bytes(16)))
+    store = CodeStore.of_segments(SignFormat(8, bytes(16)))
     format_ = SignFormat(8, bytes(16))
     codes = format_.codes(np.zeros((6, 1), np.uint8))
     words = ["en", "de", "en", None, "it's", "fr"]

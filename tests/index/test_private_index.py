@@ -392,7 +392,7 @@ def test_ctrl_c_while_rows_are_removed_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    "place", ["dpindex.storage.code_store.Ids.append", "dpindex.storage.code_store.appended"]
+    "place", ["dpindex.storage.code_store.Ids.grown", "dpindex.storage.code_store.appended"]
 )
 def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(place):
     index = _filled("none-oporp")
@@ -507,7 +507,7 @@ def test_range_search_takes_the_memory_of_a_block(method, rows, megabytes):
 def test_codes_of_any_width_are_kept():
     """Integers are widened when they have to be, and no sooner."""
     format_ = NumberFormat(2, bytes(16), 1.0, 0.0)
-    store = CodeStore(format_)
+    store = CodeStore.of_segments(format_)
     wanted = []
     for number, value in enumerate([3, 300, -4, 70_000, 5, 2**31 - 1] * 3):
         rows = np.full((number + 1, 2), value, dtype=np.int32)

@@ -19,8 +19,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(
 
 def _ids(values):
     ids = Ids()
-    ids.append(ids.check(values, len(values)))
-    return ids
+    return ids.grown(ids.check(values, len(values)))
 
 
 @folded(
@@ -129,7 +128,7 @@ def test_rows_and_kept():
 
 def test_longer_strings_later_are_not_cut():
     ids = _ids(["a"])
-    ids.append(ids.check(["long name"], 1))
+    ids = ids.grown(ids.check(["long name"], 1))
     assert ids.array.tolist() == ["a", "long name"]
     with refuses("already"):
         ids.check(["long name"], 1)

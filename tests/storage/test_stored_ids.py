@@ -86,9 +86,9 @@ def test_ids_added_to_stored_ones(first, then):
     plain = Ids()
     for values in ([first] if first else []), ([then] if then else []):
         for some in values:
-            plain.append(plain.check(some, len(some)))
+            plain = plain.grown(plain.check(some, len(some)))
             if some is then:
-                ids.append(ids.check(some, len(some)))
+                ids = ids.grown(ids.check(some, len(some)))
     assert ids.array.tolist() == plain.array.tolist() == first + then
     for value in "abcijkz":
         assert (value in ids) == (value in plain) == (value in first + then)
