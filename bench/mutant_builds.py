@@ -22,7 +22,8 @@ from dpindex.storage import journal, release
 from dpindex.storage.history import History
 from dpindex.storage.journal import BucketJournal, Journal, PrivateFolder
 from dpindex.storage.leak_check import LeakCheck
-from dpindex.storage.release import CodeDraw, CodeTarget
+from dpindex.storage.release import CodeTarget
+from dpindex.storage.shards import CodeDraw
 from dpindex.storage.targets import IndexTarget
 
 dataset = import_module("dpindex.data.dataset")

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import ray
 
 import dpindex as dpi
-from dpindex.storage.release import Shard
+from dpindex.storage.shards import Shard
 
 
 def on_ray(function: Callable[[Shard], Any], shards: Sequence[Shard]) -> Iterator[Any]:

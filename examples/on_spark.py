@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import dpindex as dpi
-from dpindex.storage.release import Engine, Shard
+from dpindex.storage.shards import Engine, Shard
 
 
 def on_spark(spark: SparkSession) -> Engine:

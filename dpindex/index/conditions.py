@@ -648,7 +648,8 @@ class _Reader:
         return self._batch.column(int(number))[0].as_py()
 
 
-_MATCH, _SKIP = 0, 1
+_MATCH = 0
+_SKIP = 1
 """Whether ``is_in`` takes a null among its values for that of a column, as Arrow numbers it."""
 
 

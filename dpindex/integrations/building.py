@@ -12,7 +12,8 @@ from dpindex.decode.fit import DenoiserKind
 from dpindex.integrations.publication import table_at
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.manifest import EXACT, Planned, Settings
-from dpindex.storage.release import Engine, Outcome, Terms
+from dpindex.storage.release import Outcome, Terms
+from dpindex.storage.shards import Engine
 from dpindex.storage.targets import BuiltIndex, IndexOptions, build_index
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def build(
         Folder for what must not be published while the build is unfinished. An object store needs
         one; beside a folder it is ``NAME.unpublished``.
     engine : callable
-        Runs the parts, as the builtin ``map`` does: see :class:`dpindex.storage.release.Engine`.
+        Runs the parts, as the builtin ``map`` does: see :class:`dpindex.storage.shards.Engine`.
     threads : int, optional
         Threads of one task; default all cores. Use 1 where the engine uses every core.
     progress : callable, optional

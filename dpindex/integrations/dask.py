@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.threads import keep_freed_memory
-from dpindex.storage.release import Engine, Shard
+from dpindex.storage.shards import Engine, Shard
 
 __all__ = ["connected", "engine"]
 

@@ -15,17 +15,8 @@ from dpindex.race.sketch import MAX_BYTES, RaceSketch
 from dpindex.race.spec import SketchSpec
 from dpindex.storage.journal import Journal
 from dpindex.storage.leak_check import LeakCheck
-from dpindex.storage.release import (
-    Attempt,
-    Checked,
-    Drawn,
-    Files,
-    Segment,
-    Shard,
-    Target,
-    Terms,
-    release,
-)
+from dpindex.storage.release import Drawn, Files, Target, Terms, release
+from dpindex.storage.shards import Attempt, Checked, Segment, Shard
 from dpindex.storage.targets import publish_file
 
 _SKETCH = "sketch"

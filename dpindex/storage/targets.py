@@ -38,14 +38,8 @@ from dpindex.storage.manifest import (
     segment_number,
     too_many_segments,
 )
-from dpindex.storage.release import (
-    CodeTarget,
-    Drawn,
-    Engine,
-    Outcome,
-    Terms,
-    release,
-)
+from dpindex.storage.release import CodeTarget, Drawn, Outcome, Terms, release
+from dpindex.storage.shards import Engine
 
 _UPLOADS = 8
 _SAMPLED_SEGMENTS = 64
@@ -425,7 +419,7 @@ def build_index(
     terms : Terms, optional
         Ledger and leak check.
     engine : callable
-        Runs the shards: see :class:`dpindex.storage.release.Engine`.
+        Runs the shards: see :class:`dpindex.storage.shards.Engine`.
     threads : int, optional
         Threads of one task; default all cores. One is right where the engine uses every core.
     progress : callable, optional

@@ -15,7 +15,8 @@ from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.integrations import dask as on_dask
-from dpindex.storage.release import CodeCheck, Terms
+from dpindex.storage.release import Terms
+from dpindex.storage.shards import CodeCheck
 from dpindex.storage.targets import IndexOptions, build_index
 
 SPEC = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=3.0)

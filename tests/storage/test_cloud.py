@@ -18,7 +18,8 @@ from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.storage.directory import replace_learned
 from dpindex.storage.manifest import MANIFEST
-from dpindex.storage.release import CodeCheck, Terms
+from dpindex.storage.release import Terms
+from dpindex.storage.shards import CodeCheck
 from dpindex.storage.targets import IndexOptions, build_index
 
 pytestmark = [pytest.mark.slow, pytest.mark.extra]

@@ -35,13 +35,8 @@ from dpindex.storage.manifest import (
     Settings,
     file_path,
 )
-from dpindex.storage.release import (
-    Attempt,
-    CodeCheck,
-    CodeDraw,
-    Shard,
-    Terms,
-)
+from dpindex.storage.release import Terms
+from dpindex.storage.shards import Attempt, CodeCheck, CodeDraw, Shard
 from dpindex.storage.targets import IndexOptions, build_index
 
 SPEC = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=3.0)
