@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Longs, Rows, Table, Vectors, row_blocks
+from dpindex.base.arrays import AnyArray, Doubles, Longs, Rows, Table, Vectors, row_blocks
 from dpindex.base.checks import at_least_one, finite_number
 from dpindex.base.errors import InputError
 from dpindex.decode.base import Estimate, Estimator, PrivateQueries, Queries
@@ -61,27 +61,24 @@ class Found(Candidates):
         ids = np.concatenate([part.ids for part in parts])
         scores = np.concatenate([part.scores for part in parts])
         numbered = [part.rows for part in parts if part.rows is not None]
-        rows = None
-        if numbered:
-            rows = np.concatenate(numbered)
+        rows = np.concatenate(numbered) if numbered else None
         return cls(ids, rows, parts[0].total, scores)
 
     def first(self, query: int, count: int) -> Found:
         """Return the first columns of one line."""
         part = slice(query, query + 1), slice(count)
-        rows = None
-        if self.rows is not None:
-            rows = self.rows[part]
-        return Found(self.ids[part], rows, self.total, self.scores[part])
+        return self._chosen(lambda column: column[part])
 
     def at(self, places: Rows) -> Found:
         """Return what stands at some columns of each line, in another order."""
-        rows = self.rows
-        if rows is not None:
-            rows = np.take_along_axis(rows, places, axis=1)
-        ids = np.take_along_axis(self.ids, places, axis=1)
-        scores = np.take_along_axis(self.scores, places, axis=1)
-        return Found(ids, rows, self.total, scores)
+        return self._chosen(lambda column: np.take_along_axis(column, places, axis=1))
+
+    def _chosen(self, choose: Callable[[AnyArray], AnyArray]) -> Found:
+        """Return what is chosen of each column."""
+        rows = None
+        if self.rows is not None:
+            rows = choose(self.rows)
+        return Found(choose(self.ids), rows, self.total, choose(self.scores))
 
 
 class FoundCodes(NamedTuple):
