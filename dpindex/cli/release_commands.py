@@ -331,7 +331,7 @@ def calibrate(index: o.IndexPath) -> None:
     $ dpindex calibrate my-index
     """
     from dpindex.index.private_index import PrivateIndex
-    from dpindex.storage.directory import replace_learned
+    from dpindex.storage.contents import replace_learned
 
     if is_url(index):
         stored = PrivateIndex.open(index)

@@ -304,7 +304,7 @@ def info(
     $ dpindex info my-index --statement
     """
     from dpindex.mechanism.promises import exposure_line, information_lines, max_linkage_rate
-    from dpindex.storage.directory import fetched
+    from dpindex.storage.contents import fetched
     from dpindex.storage.statement import (
         coverage_warning,
         statement_markdown,

@@ -39,14 +39,8 @@ from dpindex.index.search import (
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import CodeStore
-from dpindex.storage.directory import (
-    Checkpoint,
-    Contents,
-    IndexDirectory,
-    fetched,
-    read_index,
-    write_index,
-)
+from dpindex.storage.contents import Checkpoint, Contents, fetched, read_index, write_index
+from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.history import History, Tags
 from dpindex.storage.manifest import EXACT, Planned, Settings
 

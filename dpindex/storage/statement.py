@@ -13,7 +13,8 @@ from dpindex.data.stores import Folder
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
-from dpindex.storage.directory import IndexDirectory, IndexFiles
+from dpindex.storage.contents import IndexFiles
+from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Settings
 from dpindex.version import __version__
 

@@ -26,7 +26,8 @@ from dpindex.decode.stored_denoiser import denoiser_from_bytes, denoiser_to_byte
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
-from dpindex.storage.directory import IndexWriter, refuse_occupied, sampled_crowding
+from dpindex.storage.contents import IndexWriter, sampled_crowding
+from dpindex.storage.directory import refuse_occupied
 from dpindex.storage.journal import RESERVATION, BucketJournal, Journal, writing_beside
 from dpindex.storage.manifest import (
     MANIFEST,

@@ -521,7 +521,7 @@ def test_codes_of_any_width_are_kept():
 @pytest.fixture
 def _all_mapped(monkeypatch):
     """Segments of any size are mapped."""
-    for module in ("storage.code_store", "storage.directory"):
+    for module in ("storage.code_store", "storage.contents"):
         monkeypatch.setattr(f"dpindex.{module}.MAPPED_BYTES", 1)
 
 

@@ -16,7 +16,7 @@ from dpindex.cli import app
 from dpindex.data import open_dataset, stores
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.mechanism.codes import Codes, codes_from_bytes
-from dpindex.storage.directory import replace_learned
+from dpindex.storage.contents import replace_learned
 from dpindex.storage.manifest import MANIFEST
 from dpindex.storage.release import Terms
 from dpindex.storage.shards import CodeCheck

@@ -18,7 +18,8 @@ from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import rows_per_segment
-from dpindex.storage.directory import IndexDirectory, IndexFiles
+from dpindex.storage.contents import IndexFiles
+from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Settings
 
 SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=2.0)
