@@ -253,16 +253,16 @@ def test_a_place_that_was_cleared_begins_anew(index):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_what_ctrl_c_leaves_in_an_index_is_known_again(index, monkeypatch, when):
-    append = CodeStore.append
+    grown = CodeStore.grown
 
-    def cut(*arguments):
+    def cut(*arguments, **options):
         if when == "after":
-            append(*arguments)
+            grown(*arguments, **options)
         raise KeyboardInterrupt
 
     opened = dpi.open(index)
     with monkeypatch.context() as patch:
-        patch.setattr(CodeStore, "append", cut)
+        patch.setattr(CodeStore, "grown", cut)
         with pytest.raises(KeyboardInterrupt):
             opened.add(OTHERS)
     assert len(opened) == 600
