@@ -330,7 +330,7 @@ def make_app(collector: ShuffleCollector, tokens: r.Tokens) -> Any:
                 if len(body) > r.max_body(spec):
                     raise r.RefusedError(413, "the body is too long; send several.")
             codes = r.sent_codes(bytes(body), [spec], r.max_rows(spec))
-            receipt = r.receipt(request.headers.get("idempotency-key"), "", bytes(body))
+            receipt = r.receipt(request.headers.get("idempotency-key"), bytes(body))
             stored = await run_in_threadpool(collector.submit, codes, receipt)
         except r.RefusedError as refusal:
             return JSONResponse({"detail": str(refusal)}, refusal.status)

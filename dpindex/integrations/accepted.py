@@ -21,11 +21,11 @@ from dpindex.base.errors import DamagedError, StorageError
 from dpindex.base.files import OWN_FILE, sync_folder
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 
-Acceptance = Literal["stored", "repeated", "taken"]
+Acceptance = Literal["stored", "repeated", "reused", "taken"]
 
 _TABLES = """
     CREATE TABLE IF NOT EXISTS codes (place INTEGER PRIMARY KEY, id UNIQUE, code BLOB);
-    CREATE TABLE IF NOT EXISTS receipts (receipt BLOB PRIMARY KEY) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS receipts (receipt BLOB PRIMARY KEY, key BLOB UNIQUE) WITHOUT ROWID;
 """
 _LOG_PAGES = 64
 """Pages of the log that are copied into the file together. A full disk needs room for both before
@@ -46,11 +46,14 @@ class Submission:
     receipt : bytes, optional
         Of a submission with an Idempotency-Key a hash of key, ids and codes: a repeated submission
         has the same, and nobody without the key can compute it.
+    key : bytes, optional
+        A hash of that key alone: another submission under it is refused.
     """
 
     codes: Codes
     ids: AnyArray
     receipt: bytes | None = None
+    key: bytes | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[Submission]) -> Submission:
@@ -159,8 +162,10 @@ class Accepted:
     def _outcome(self, submission: Submission, known: Any) -> Acceptance:
         """Decide about one submission, in the transaction of its group."""
         receipt = submission.receipt
-        if receipt is not None and self._has_receipt(receipt):
+        if self._has("receipt", receipt):
             return "repeated"
+        if self._has("key", submission.key):
+            return "reused"
         ids = submission.ids.tolist()
         if any(id in known for id in ids):
             return "taken"
@@ -177,11 +182,12 @@ class Accepted:
             self._db.execute("ROLLBACK TO one")
             return "taken"
         if receipt is not None:
-            self._db.execute("INSERT INTO receipts VALUES (?)", (receipt,))
+            self._db.execute("INSERT INTO receipts VALUES (?, ?)", (receipt, submission.key))
         return "stored"
 
-    def _has_receipt(self, receipt: bytes) -> bool:
-        rows = self._db.execute("SELECT 1 FROM receipts WHERE receipt = ?", (receipt,))
+    def _has(self, column: Literal["receipt", "key"], value: bytes | None) -> bool:
+        """Return whether a receipt or a key is there; NULL, as None is, equals nothing."""
+        rows = self._db.execute(f"SELECT 1 FROM receipts WHERE {column} = ?", (value,))
         return rows.fetchone() is not None
 
     def codes(self) -> list[Submission]:

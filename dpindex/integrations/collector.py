@@ -128,8 +128,9 @@ class Collector:
     def submit(self, submission: Submission) -> Future[Acceptance]:
         """Hand over a submission; its outcome comes when it is durable.
 
-        The outcome is "stored"; "repeated" if a submission with this receipt was stored before; or
-        "taken" if one of its ids belongs to another submission, and nothing of it is stored.
+        The outcome is "stored"; "repeated" if a submission with this receipt was stored before;
+        "reused" if another one had its key, and "taken" if one of its ids belongs to another one:
+        nothing of it is stored then.
 
         Raises
         ------

@@ -177,8 +177,8 @@ def sent_codes(body: bytes, specs: Sequence[Spec], most: int) -> Codes:
     return known[codes.fingerprint].format.codes(codes.stored)
 
 
-def receipt(key: str | None, ids: str, body: bytes) -> bytes | None:
-    """Return a hash by which a repeated submission is recognized; None without a key.
+def receipt(key: str | None, *parts: bytes) -> bytes | None:
+    """Return a hash of a key and what was sent under it; None without a key.
 
     Nobody without the key can compute it. RefusedError for a key that is easily guessed.
     """
@@ -188,7 +188,7 @@ def receipt(key: str | None, ids: str, body: bytes) -> bytes | None:
     if len(key) not in _KEY_CHARACTERS or not is_plain:
         raise RefusedError(422, "Idempotency-Key must be 16 to 128 printable ASCII characters.")
     whole = hashlib.sha256()
-    for part in (key.encode(), ids.encode(), body):
+    for part in (key.encode(), *parts):
         whole.update(hashlib.sha256(part).digest())
     return whole.digest()
 

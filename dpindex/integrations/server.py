@@ -59,6 +59,10 @@ _HEADERS = {
 _OUTCOMES: dict[Acceptance, tuple[int, str]] = {
     "stored": (201, "stored durably."),
     "repeated": (200, "this submission was stored before."),
+    "reused": (
+        422,
+        "another submission had this Idempotency-Key; nothing was stored: choose another key.",
+    ),
     "taken": (409, "an id of this submission is taken; nothing of it was stored."),
 }
 
@@ -339,7 +343,7 @@ class Service:
 
         Header Dpindex-Ids: a JSON list, an id for each code. Header Idempotency-Key, optional: a
         secret, the same when sent again. 201: stored durably; 200: it was stored before; 409: an id
-        is taken, and nothing was stored.
+        is taken, 422: another submission had the key, and nothing was stored.
         """
         self._admit(request, "submit")
         body = await self._body(request, {_CODES: r.max_body(self.spec)})
@@ -353,7 +357,8 @@ class Service:
     def _submission(self, body: bytes, ids: str | None, key: str | None) -> Submission:
         codes = r.sent_codes(body, [self.spec], r.max_rows(self.spec))
         names = r.sent_ids(ids, self.id_type, len(codes))
-        return Submission(codes, names, r.receipt(key, ids or "", body))
+        whole = r.receipt(key, (ids or "").encode(), body)
+        return Submission(codes, names, whole, r.receipt(key))
 
     async def search(self, request: Any) -> _Answer:
         """Lists of ids, scores and estimates, one for each query, and why some are null.

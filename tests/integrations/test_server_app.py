@@ -75,8 +75,10 @@ def test_a_repetition_has_the_same_key_ids_and_codes(make):
         (["a"], first, sent, 200),
         (["a"], other, sent, 409),
         (["a"], {}, sent, 409),
-        (["a"], first, codes(slice(1, 2)), 409),
-        (["b"], first, sent, 201),
+        (["a"], {}, codes(slice(1, 2)), 409),
+        (["a"], first, codes(slice(1, 2)), 422),
+        (["b"], first, sent, 422),
+        (["b"], other, sent, 201),
     ):
         answer = client.post("/codes", content=body, headers=as_submitter(ids, **keys))
         assert answer.status_code == status, (ids, keys)
