@@ -11,7 +11,6 @@ from helpers.releases import filled_index, projected
 from helpers.specs import attribute_spec
 from helpers.streams import Seeded
 from numpy.random import default_rng
-from scipy.stats import norm
 
 from dpindex import PrivateIndex, Privatizer, Spec, attribute
 from dpindex.base.files import pack, unpack
@@ -103,36 +102,6 @@ class TestChannel:
 
 def spec_of_dim(spec, dim):
     return replace(spec, dim=dim, k=dim)
-
-
-def test_square_wave_score_by_hand():
-    """Window and floor convolved with a normal density, from the definition of Li et al. 2020."""
-    spec = spec_of("raw-square-wave", 2.0)
-    law = spec.law
-    channel = Channel(spec)
-    cell = 2.0**-7
-    table = ScoreTable(channel.likelihood, 1.0)
-    row = table.row(np.array([0.01]))
-    v = float(table.variances[row[0]]) + cell**2 / 12
-    chance = law.inside / 2.0**64
-    b = (law.half_width + 0.5) * cell
-    high = chance / (2 * b)
-    low = (1 - chance) / (law.cells * cell)
-    for u in (-0.4, -0.25, 0.0, 0.1, 0.3):
-        edges = norm.pdf(u + b, scale=np.sqrt(v)) - norm.pdf(u - b, scale=np.sqrt(v))
-        inside = norm.cdf(u + b, scale=np.sqrt(v)) - norm.cdf(u - b, scale=np.sqrt(v))
-        wanted = -(high - low) * edges / (low + (high - low) * inside)
-        place = table.place(row[0], np.array([u], dtype=np.float32))[0]
-        found = np.take(table.scores, place)
-        assert found == pytest.approx(wanted, rel=0.02, abs=0.05)
-
-        def likelihood(variance, u=u):
-            ends = norm.cdf([u + b, u - b], scale=np.sqrt(variance))
-            return low + (high - low) * (ends[0] - ends[1])
-
-        # By log v, as a difference.
-        wanted = np.log(likelihood(1.01 * v) / likelihood(0.99 * v)) / np.log(1.01 / 0.99)
-        assert np.take(table.growth, place) == pytest.approx(wanted, rel=0.03, abs=0.01)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from helpers.specs import attribute_spec
 from numpy.random import default_rng
-from numpy.testing import assert_allclose
 
 from dpindex.decode.number_moments import (
     NoisyVectorStats,
@@ -148,24 +147,6 @@ def test_inverse_norm_against_integration(share, k):
     # What is left is of third order in the squared relative deviation of the energy.
     third = float(np.std(squares) ** 6)
     assert error < 1.5 * third + 5 * np.std(along * h) / np.sqrt(4e5)
-
-
-def test_without_noise_and_projection_everything_is_exact():
-    u, v = default_rng(3).normal(size=(2, 50, 9))
-    x, y = (NoisyVectorStats.of(part) for part in (u, v))
-    ip = (u * v).sum(axis=1)
-    truth = ip / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
-    for estimator, expected in (
-        (cosine, truth),
-        (inner_product, ip),
-        (squared_distance, ((u - v) ** 2).sum(axis=1)),
-    ):
-        value, stderr = estimator(ip, x, y, 0.0)
-        assert_allclose(value, expected, rtol=1e-9, atol=1e-12)
-        np.testing.assert_array_equal(stderr, 0.0)
-    declared = [replace(side, norm=1.0) for side in (x, y)]
-    value, _ = cosine(np.array([0.25] * 50), *declared, 0.0)
-    assert_allclose(value, 0.25)
 
 
 def test_vectors_of_nothing_give_no_warning_and_wide_errors():
