@@ -6,20 +6,18 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy import optimize
-from scipy.sparse.linalg import LinearOperator, lsqr
 from scipy.special import chdtrc, ndtri
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Longs, Vectors
+from dpindex.base.arrays import AnyArray, Floats, Longs, Vectors
 from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.privacy import Guarantee, Neighbouring
 from dpindex.race.explore import box
 from dpindex.race.hashes import Hash, PairedSRP, PStable
+from dpindex.race.sign_pairs import SOLVERS, Moments, SignPairs
 from dpindex.race.sketch import RaceSketch
 from dpindex.race.spec import SketchSpec
 
@@ -31,8 +29,6 @@ except ImportError as error:
     raise ImportError(
         "the estimators of dpindex.race need scikit-learn; run pip install scikit-learn."
     ) from error
-
-_MAX_EVALUATIONS = 2000
 
 _CERTAIN = 3.0
 """Standard errors by which the weight of the records must be above the noise."""
@@ -365,8 +361,9 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
     *Solvers.* The published one minimises the sketch's own answer without derivatives. That answer
     is a step function of θ, and an average of R steps misses the loss by about ``1/(2√R)`` of the
     records, which usually drowns the residual. ``"moments"`` first fits to the released counts the
-    quadratic form whose loss it is, ``M = Σ zzᵀ/‖z‖²`` (:mod:`dpindex.race.tasks`), and takes θ
-    by ridge regression, with the ridge set to M's own error. Both only read what has been released.
+    quadratic form whose loss it is, ``M = Σ zzᵀ/‖z‖²`` (:mod:`dpindex.race.sign_pairs`), and then
+    takes θ by ridge regression, with the ridge set to M's own error. Both only read what has been
+    released.
 
     Parameters
     ----------
@@ -410,7 +407,7 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
         InputError
             For targets that do not fit the records or the stated bounds.
         """
-        if self.solver not in _SOLVERS:
+        if self.solver not in SOLVERS:
             raise InputError(f"solver must be 'moments' or 'surrogate', not {self.solver!r}.")
         x, target = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         dim = self.n_features_in_
@@ -424,7 +421,7 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
         self.sketch_ = self.new_sketch(spec).fit(z).release()
         signs = SignPairs.of_sketch(self.sketch_)
         _warn(_regression_warnings(signs.moments))
-        theta = _SOLVERS[self.solver](signs)
+        theta = SOLVERS[self.solver](signs)
         self.coef_: Floats = theta[:-1] * y_reach / x_reach
         at_middle = y_middle + y_reach * theta[-1]
         self.intercept_ = float(at_middle - self.coef_ @ x_middle)
@@ -482,173 +479,3 @@ def _regression_warnings(moments: Moments) -> list[str]:
         "is above the noise; take a larger epsilon, more records, fewer attributes, a delta with "
         "more rows (10 000), or tighter public bounds."
     ]
-
-
-def _moments(signs: SignPairs) -> Doubles:
-    """Return θ of the quadratic form that fits the released counts best."""
-    moments = signs.moments
-    dim = len(moments.form)
-    # 2√dim times the error off the diagonal is the spectral norm of such a symmetric matrix
-    # (Wigner).
-    ridge = math.sqrt(2 * dim) * moments.error
-    values, vectors = np.linalg.eigh(moments.form)
-    form = (vectors * np.maximum(values, 0.0)) @ vectors.T  # M is positive semidefinite
-    penalties = np.full(dim - 1, ridge)
-    penalties[-1] = 0.0  # none on the intercept
-    known = form[:-1, :-1] + np.diag(penalties)
-    wanted = form[:-1, -1]
-    theta, *_ = np.linalg.lstsq(known, wanted, rcond=None)
-    return np.asarray(theta)
-
-
-def _surrogate(signs: SignPairs) -> Doubles:
-    """Return θ that minimises the sketch's own answer, without derivatives (Powell's method)."""
-
-    def loss(theta: Doubles) -> float:
-        return signs.surrogate(np.append(theta, -1.0))
-
-    start = np.zeros(signs.left.shape[1] - 1)
-    options = {"maxfev": _MAX_EVALUATIONS}
-    optimum = optimize.minimize(loss, start, method="Powell", options=options)
-    return np.asarray(optimum.x)
-
-
-_SOLVERS = {"moments": _moments, "surrogate": _surrogate}
-
-
-_HERMITE = 2.0 / math.pi
-"""Share of ``sign(a·z) sign(b·z)`` that is linear in ``a bᵀ``."""
-
-_TOLERANCE = 1e-6
-"""Far below the noise."""
-_MAX_STEPS = 200
-
-
-@dataclass(frozen=True, eq=False)
-class Moments:
-    """The matrix ``M = mean of zzᵀ/‖z‖²`` as rows of a sketch show it, with its errors.
-
-    Attributes
-    ----------
-    form : array, shape (dim, dim)
-        Unbiased estimate of M.
-    left, right : array, shape (rows, dim)
-        The two directions a, b of each row.
-    residuals : array, shape (rows,)
-        What each row adds to the error of ``form``, in units of M.
-    """
-
-    form: Doubles
-    left: Doubles
-    right: Doubles
-    residuals: Doubles
-
-    @property
-    def error(self) -> float:
-        """Standard error of the diagonal; an entry off it errs by 1/√2 of that."""
-        variance = float(np.mean(self.residuals**2))
-        return math.sqrt(variance / len(self.residuals))
-
-    @cached_property
-    def diagonal_excess(self) -> tuple[Doubles, Doubles]:
-        """The diagonal less the entry of the 1, and its standard errors, shape (dim,) each."""
-        diagonal = np.diag(self.form)
-        products = self.left * self.right
-        products -= products[:, [-2]]
-        products *= self.residuals[:, None]
-        squares = np.einsum("rd,rd->d", products, products)
-        errors = np.sqrt(squares) / len(products)
-        return diagonal - diagonal[-2], errors
-
-
-@dataclass(frozen=True, eq=False)
-class SignPairs:
-    """What each row of a released sketch of ``PairedSRP(2)`` says about two directions a and b.
-
-    Attributes
-    ----------
-    left, right : array, shape (rows, dim)
-        The directions a and b.
-    differences : array, shape (rows,)
-        Unbiased estimates of the mean over records of ``sign(a·z) sign(b·z)``.
-    """
-
-    left: Doubles
-    right: Doubles
-    differences: Doubles
-
-    @classmethod
-    def of_sketch(cls, sketch: RaceSketch) -> SignPairs:
-        """Return the pairs of all rows of a sketch."""
-        spec = sketch.spec
-        directions = spec.hasher.directions.reshape(spec.rows, 2, spec.dim)
-        left, right = directions.transpose(1, 0, 2).copy()
-        alike, unlike = sketch.counts.T
-        return cls(left, right, (alike - unlike) / sketch.divisor)
-
-    def surrogate(self, query: Doubles) -> float:
-        """Return the loss that the counts themselves show at a query, shape (dim,), in [−1, 1]."""
-        left_sign = self.left @ query >= 0
-        right_sign = self.right @ query >= 0
-        agree = left_sign == right_sign
-        losses = np.where(agree, self.differences, -self.differences)
-        return float(np.mean(losses))
-
-    @cached_property
-    def moments(self) -> Moments:
-        """M, by least squares or by the mean over rows, whichever errs less.
-
-        A row holds ``D = (2/π) aᵀMb`` and a residual, and the mean of ``(π/2) D abᵀ`` is M. Least
-        squares takes the spread of ``aᵀMb`` out of the error, but multiplies it by
-        ``1/√(1 − unknowns/rows)``, and needs more rows than unknowns.
-        """
-        rows, dim = self.left.shape
-        targets = self.differences / _HERMITE
-        form = self._adjoint(targets) / rows
-        averaged = Moments(form, self.left, self.right, targets)
-        unknowns = dim * (dim + 1) // 2
-        if unknowns >= rows:
-            return averaged
-        form = self._least_squares(targets)
-        residuals = targets - _products(self.left, form, self.right)
-        residuals *= rows / (rows - unknowns)
-        fitted = Moments(form, self.left, self.right, residuals)
-        return min(averaged, fitted, key=lambda moments: moments.error)
-
-    def _adjoint(self, weights: Doubles) -> Doubles:
-        """Return the symmetric part of the weighted sum of ``abᵀ``."""
-        weighted = weights.reshape(-1, 1) * self.right
-        return _symmetric(self.left.T @ weighted)
-
-    def _least_squares(self, targets: Doubles) -> Doubles:
-        """Return the symmetric M for which ``aᵀMb`` is nearest to the targets.
-
-        No matrix of rows × unknowns is made: it is 680 MB at 128 attributes and 10 000 rows.
-        """
-        rows, dim = self.left.shape
-
-        def predicted(entries: Doubles) -> Doubles:
-            form = _symmetric(entries.reshape(dim, dim))
-            return _products(self.left, form, self.right)
-
-        def adjoint(weights: Doubles) -> Doubles:
-            return self._adjoint(weights).ravel()
-
-        operator = LinearOperator((rows, dim * dim), matvec=predicted, rmatvec=adjoint)
-        entries, *_ = lsqr(
-            operator,
-            targets,
-            atol=_TOLERANCE,
-            btol=_TOLERANCE,
-            iter_lim=_MAX_STEPS,
-        )
-        return _symmetric(entries.reshape(dim, dim))
-
-
-def _products(left: Doubles, form: Doubles, right: Doubles) -> Doubles:
-    """Return ``aᵀMb`` of each row."""
-    return np.asarray(np.einsum("rd,rd->r", left @ form, right))
-
-
-def _symmetric(matrix: Doubles) -> Doubles:
-    return (matrix + matrix.T) / 2
