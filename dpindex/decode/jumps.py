@@ -52,13 +52,17 @@ def jump_limit(decoded: Floats, spec: Spec) -> float:
     return 0.0
 
 
-def without_jumps(decoded: Doubles, limit: float) -> Doubles:
-    """Return decoded codes with 0 for coordinates beyond a limit."""
+def without_jumps(decoded: Doubles, spec: Spec, limit: float) -> Doubles:
+    """Return decoded codes with 0 for jumps beyond a limit; a limit of 0 is none."""
+    if not limit or not jumps(spec):
+        return decoded
     return np.where(np.abs(decoded) > limit, 0.0, decoded)
 
 
 def moments_within(spec: Spec, limit: float) -> NoiseMoments:
-    """Return the moments of noise that is 0 beyond a limit."""
+    """Return the moments of the noise that :func:`without_jumps` leaves."""
+    if not limit or not jumps(spec):
+        return spec.noise_moments
     variance, fourth = (_within(spec, limit, power) for power in (2, 4))
     return NoiseMoments.additive(variance, fourth)
 

@@ -19,12 +19,11 @@ from dpindex.decode.calibration import (
     SimilarityCalibration,
 )
 from dpindex.decode.common import with_common, without_common
-from dpindex.decode.jumps import jump_limit, jumps, moments_within, without_jumps
+from dpindex.decode.jumps import jump_limit, moments_within, without_jumps
 from dpindex.decode.number_likelihoods import NumberLikelihoods
 from dpindex.decode.number_moments import METRICS, NOISELESS, NoisyVectorStats
 from dpindex.decode.posterior import TablePosterior
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.moments import NoiseMoments
 from dpindex.mechanism.spec import Spec
 
 _TINY = 1e-300
@@ -48,9 +47,8 @@ class NumberPosterior(TablePosterior):
     def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
         x = codes.to_float().astype(np.float64)
         limit = jump_limit(x, spec)
-        if limit:
-            x = without_jumps(x, limit)
-        stats = NoisyVectorStats.of(x, _moments(spec, limit))
+        x = without_jumps(x, spec, limit)
+        stats = NoisyVectorStats.of(x, moments_within(spec, limit))
         least = max(1e-9 * float(stats.squares.mean()), 1e-150)
         energy = max(float(stats.energy.mean()), least)
         total = float(stats.total.mean()) / math.sqrt(energy)
@@ -71,7 +69,7 @@ class NumberPosterior(TablePosterior):
             total,
             grid,
             spec.code_length,
-            _moments(spec, self.calibration.limit),
+            moments_within(spec, self.calibration.limit),
             norm,
         )
         least = 1e-4 * grid**2
@@ -101,9 +99,8 @@ class NumberPosterior(TablePosterior):
 
     def _decoded(self, x: Doubles, spec: Spec) -> Decoded:
         limit = self.calibration.limit
-        if limit and jumps(spec):
-            x = without_jumps(x, limit)
-        stats = NoisyVectorStats.of(x, _moments(spec, limit))
+        x = without_jumps(x, spec, limit)
+        stats = NoisyVectorStats.of(x, moments_within(spec, limit))
         variance = self._energy_variance(spec)
         known = self.calibration
         energy, spread = energies_given(
@@ -125,13 +122,6 @@ class NumberPosterior(TablePosterior):
         hidden = 1 - 2 * along / own
         none = np.zeros_like(scale)
         return Decoded(x / scale[:, None], noise, seen, spread * hidden**2, none, none)
-
-
-def _moments(spec: Spec, limit: float) -> NoiseMoments:
-    """Return the moments of the noise, without jumps beyond a limit other than 0."""
-    if limit and jumps(spec):
-        return moments_within(spec, limit)
-    return spec.noise_moments
 
 
 def log_energies(middle: float) -> Doubles:
