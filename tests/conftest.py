@@ -206,7 +206,7 @@ def some_queries(monkeypatch):
 
 
 @pytest.fixture
-def few_queries(monkeypatch):
+def few_queries(some_queries, monkeypatch):
     """Plans predict with 100 queries: for tests of what they say and advise."""
     monkeypatch.setattr("dpindex.study.planner.ALL_QUERIES", 100)
     monkeypatch.setattr("dpindex.study.planner.QUERIES", 100)

@@ -171,6 +171,7 @@ def test_a_softmax_codebook_is_grown_where_more_codewords_find_more():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_designs_need_an_attribute_and_their_noise():
     terms = {**TERMS, "methods": None, "adjacency": l2(1.0), "epsilon": 8.0, "delta": 1e-6}
     refused = dpi.plan(collection(500, 1), n=2000, **terms, max_bytes=40).refused

@@ -356,6 +356,7 @@ def test_record_level_terms_lead_to_record_level_methods(sample):
 # What is refused
 
 
+@few
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -99,10 +99,14 @@ def test_sets_are_near_the_size_at_which_reports_are_half_true():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"epsilon": None, "recall": 0.99, "candidates": 10}, "out of reach"),
+        (
+            {"epsilon": None, "recall": 0.99, "candidates": 10, "methods": ["record-cap"]},
+            "out of reach",
+        ),
         ({"scale": 2.0}, "leave scale out"),
         ({"methods": ["dp-oporp"]}, "no guarantee under record"),
         ({"methods": ["none-oporp"]}, "not private"),
@@ -195,6 +199,7 @@ def test_what_is_told_must_fit(changes, words):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_a_plan_asks_for_groups_until_it_is_told_of_queries():
     """How near the nearest are says nothing about groups."""
     rows = 500
