@@ -499,6 +499,7 @@ def _iteration(
 ) -> tuple[EPIteration, Singles]:
     """An iteration with that filter, calibrated, and its predictions of the validation rows."""
     prediction, claimed, _ = filter_.predict(rows.held)
+    claimed = np.broadcast_to(claimed, prediction.shape)
     bins = calibrated_bins(prediction[_CALIBRATION], claimed[_CALIBRATION], rows, tables.values)
     prediction = prediction[_VALIDATION]
     place = bins.place(prediction, claimed[_VALIDATION])

@@ -497,12 +497,15 @@ class MixtureFilter:
     def predict(self, z: Singles) -> tuple[Singles, Singles, Singles]:
         """Each coordinate predicted from the others, and the variance the filter claims for it.
 
-        Also the responsibilities, as ``apply`` gives them. A Gaussian estimate is
+        The variances have one row if they are those of all. Also the responsibilities, as ``apply``
+        gives them. A Gaussian estimate is
         ``a·z + (1−a)·prediction`` with a the coordinate's leverage, so the prediction is
         ``estimate + a/(1−a)·(estimate − z)``.
         """
         estimate, share = self.apply(z)
-        weight = share @ (self.leverage + self.mixing_leverage)
+        # Under one component the claims of all rows are alike.
+        shares = share if self.prior.components > 1 else share[:1]
+        weight = shares @ (self.leverage + self.mixing_leverage)
         np.minimum(weight, np.float32(_MAX_LEVERAGE), out=weight)
         weight /= 1 - weight
         change = estimate - z

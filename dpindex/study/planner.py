@@ -243,7 +243,7 @@ def plan(
         contrast=planner.contrast(chosen),
         sample_rows=source.shape[0],
         curves=planner.curves(rows) if curves else (),
-        attacks=planner.attacks(best.spec),
+        attacks=planner.attacks(best),
         narrowed=best.spec.bounds != bounds,
         tried=tried,
         largest=sample.played,
@@ -293,9 +293,13 @@ class _Planner:
         others = [row for row in self._near_best([*rows.values()]) if row not in leaders]
         leaders += refined(others, stage=0)
         near = self._near_best(leaders, _REFINEMENTS[0][0])[:_COMPARED]
+        waves = refined(self._other_waves(near, [*rows.values()]), "auto", stage=0)
+        if waves:
+            waves += filter(_is_wave, near)
+            best_wave = max(waves, key=self._found_by_both)
+            near = [best_wave, *(row for row in near if row not in waves)]
         self._sample.forget()
         denoised = [row for row in near if is_informed(row.spec) and has_scores(row.spec)]
-        denoised += self._other_waves(near, [*rows.values()])
         plain = [row for row in near if row not in denoised]
         if denoised or len(plain) > 1 or self.to_try.grown(plain[0].spec):
             near = [*refined(denoised, "auto"), *refined(plain)]
@@ -467,7 +471,8 @@ class _Planner:
         """Return square waves of another width than those that are denoised among the best.
 
         Which one is better as they are, luck decides, and not which is better denoised: at epsilon
-        2 the narrow one finds .85 of gray photographs and the other .79, of digits .81 and .86.
+        2 the narrow one finds .85 of gray photographs and the other .79, of digits .81 and .86. So
+        much is seen with denoisers of few codes.
         """
         if not any(row.denoiser and _is_wave(row) for row in near):
             return []
@@ -600,10 +605,12 @@ class _Planner:
         noise = noise_share(spec, self._sample.vectors[:_SCREENING_QUERIES])
         return (self._row(spec, noise, QUERIES, COUNTED_ROUNDS, None),)
 
-    def attacks(self, spec: Spec) -> AttackFigures:
-        """Return what attacks on codes of public vectors find."""
-        spec, vectors = self._sample.attacked(spec)
-        trial = Trial(spec, vectors, metric=self._goal.metric, denoise="auto")
+    def attacks(self, row: Row) -> AttackFigures:
+        """Return what attacks on codes of public vectors find, with the denoiser of the promise."""
+        spec, vectors = self._sample.attacked(row.spec)
+        kind = row.denoiser
+        denoiser = self._learned.get((spec, kind, _fitted(spec, kind))) if kind else None
+        trial = Trial(spec, vectors, metric=self._goal.metric, denoise=denoiser or "auto")
         return AttackFigures.of(trial)
 
     def quick_best(self, epsilon: float) -> Row:

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from dpindex.base.arrays import Floats, Integers, Ints, Longs
+from dpindex.base.arrays import Floats, Indices, Integers, Ints, Longs
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.grid import GRID_BITS, grid_point
 from dpindex.mechanism.noise.base import ONE, Calibration, NumberLaw, two_level_chance
@@ -25,14 +25,20 @@ def draw_below(limits: Integers, stream: BitSource) -> Longs:
     """Exactly uniform integers below limits in [1, 2^31), by rejection (Lemire 2019)."""
     limits = limits.astype(np.uint64)
     drawn = stream.words(limits.size, np.uint32).astype(np.uint64) * limits
-    unfair = np.uint64(1 << 32) % limits
     low = np.uint64((1 << 32) - 1)
-    again = np.flatnonzero((drawn & low) < unfair)
+
+    def unfair(places: Indices) -> Indices:
+        rest = np.uint64(1 << 32) % limits[places]
+        return places[(drawn[places] & low) < rest]
+
+    # A rest is below its limit, so few divisions, which take long, are needed.
+    again = unfair(np.flatnonzero((drawn & low) < limits))
     while again.size:
         words = stream.words(again.size, np.uint32).astype(np.uint64)
         drawn[again] = words * limits[again]
-        again = again[(drawn[again] & low) < unfair[again]]
-    return (drawn >> np.uint64(32)).astype(np.int64)
+        again = unfair(again)
+    drawn >>= np.uint64(32)
+    return drawn.view(np.int64)
 
 
 class SquareWave(NumberLaw):
