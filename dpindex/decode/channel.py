@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks
 from dpindex.base.errors import InputError, NoDenoiserError
-from dpindex.base.threads import cores
+from dpindex.base.threads import cores, map_from_both_ends
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import NumberLaw, SignLaw
 from dpindex.mechanism.noise.moments import Likelihood
@@ -73,12 +72,7 @@ class Channel:
         All cores work.
         """
         size = max(64, _BLOCK_NUMBERS // self.format.code_length)
-        if count <= size:
-            action(slice(count))
-            return
-        blocks = row_blocks(count, size)
-        with ThreadPoolExecutor(cores()) as pool:
-            list(pool.map(action, blocks))  # the list raises what an action raised
+        map_from_both_ends(action, [*row_blocks(count, size)], cores())
 
     def noise(self, y: Singles) -> Singles:
         """Unbiased estimates of ``Var(y | x)``, element by element."""

@@ -212,7 +212,8 @@ class Denoiser:
 
         No filter should have been learned from these: its errors would look too small.
         """
-        *_, growth, information = self._last_iteration(y)
+        *_, grown = self._last_iteration(y)
+        growth, information = grown()
         measured = np.square(growth).sum(dtype=np.float64)
         claimed = information.sum()
         if not measured > _LEAST_KNOWN * claimed:
@@ -241,9 +242,10 @@ class Denoiser:
             weights, mean = self._linear_along_basis
             inner, _ = self.linear.inner(y)
             return inner @ weights + mean, np.zeros(len(y))
-        estimate, share, growth, information = self._last_iteration(y)
+        estimate, share, grown = self._last_iteration(y)
         if not error_variance.size:
             return estimate, np.zeros(len(y))
+        growth, information = grown()
         mean, variance, known = self.sizes
         information *= known
         total = growth.sum(axis=1, dtype=np.float64)
@@ -251,7 +253,9 @@ class Denoiser:
         np.clip(size, -_MAX_LOG_SIZE, _MAX_LOG_SIZE, out=size)
         return estimate, (share @ error_variance) * np.exp(size)
 
-    def _last_iteration(self, y: Singles) -> tuple[Singles, Singles, Singles, Doubles]:
+    def _last_iteration(
+        self, y: Singles
+    ) -> tuple[Singles, Singles, Callable[[], tuple[Singles, Doubles]]]:
         z = y
         location = self._channel.likelihood.locate(y)
         for iteration in self.iterations[:-1]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -131,14 +132,18 @@ class EPIteration:
         self,
         z: Singles,
         location: Singles,
-    ) -> tuple[Singles, Singles, Singles, Doubles]:
+    ) -> tuple[Singles, Singles, Callable[[], tuple[Singles, Doubles]]]:
         """Posterior means of the coordinates given all codes, shape (n, k).
 
-        And the posterior probability of each component of the filter's prior, shape (n, K). Then
-        what each code says of a factor of all variances v of its row, the derivative of its
-        log-likelihood by the factor's logarithm, (n, k), and the row's Fisher information, (n,).
+        And the posterior probability of each component of the filter's prior, shape (n, K). Then a
+        function that returns what each code says of a factor of all variances v of its row, the
+        derivative of its log-likelihood by the factor's logarithm, (n, k), and the row's Fisher
+        information, (n,): it takes long and is seldom asked for.
         """
         prediction, bins, share = self.predict(z)
         estimate, growth = self._readings.posterior(prediction, bins, location)
-        information = np.take(self._readings.growth_information, bins).sum(axis=1)
-        return estimate, share, growth, information
+
+        def grown() -> tuple[Singles, Doubles]:
+            return growth(), np.take(self._readings.growth_information, bins).sum(axis=1)
+
+        return estimate, share, grown

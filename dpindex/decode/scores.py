@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 import scipy
@@ -46,10 +47,10 @@ class Readings(ABC):
         prediction: Singles,
         bins: Indices,
         location: Singles,
-    ) -> tuple[Singles, Singles]:
-        """Return posterior means of coordinates, and what codes say of the bins' variances.
+    ) -> tuple[Singles, Callable[[], Singles]]:
+        """Return posterior means of coordinates, and what tells how the bins' variances are wrong.
 
-        That is the derivative of a code's log-likelihood by the logarithm of the variance.
+        That returns the derivative of codes' log-likelihoods by the logarithm of the variance.
         """
 
 
@@ -179,11 +180,11 @@ class ScoreReadings(Readings):
         prediction: Singles,
         bins: Indices,
         location: Singles,
-    ) -> tuple[Singles, Singles]:
+    ) -> tuple[Singles, Callable[[], Singles]]:
         place = self._place(prediction, bins, location)
         change = np.take(self._table.scores, place)
         change *= np.take(self._variance, bins)
-        return prediction + change, np.take(self._table.growth, place)
+        return prediction + change, lambda: np.take(self._table.growth, place)
 
     def growth(self, prediction: Singles, bins: Indices, location: Singles) -> Singles:
         """Return what codes say of the bins' variances: see :meth:`posterior`."""

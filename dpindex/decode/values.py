@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy
 
@@ -152,8 +154,7 @@ class ValueReadings(Readings):
         prediction: Singles,
         bins: Indices,
         location: Singles,
-    ) -> tuple[Singles, Singles]:
-        growth = self._scores.growth(prediction, bins, location)
+    ) -> tuple[Singles, Callable[[], Singles]]:
         change = self.message(prediction, bins, location) - prediction
         change *= np.take(self._weight, bins)
-        return prediction + change, growth
+        return prediction + change, lambda: self._scores.growth(prediction, bins, location)

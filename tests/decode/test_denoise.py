@@ -407,7 +407,7 @@ class TestRanking:
     @pytest.mark.parametrize("growth", [0.0, 1e-6])
     def test_codes_that_say_nothing_of_sizes_leave_errors_as_claimed(self, growth, learned):
         _, codes, denoiser = learned("raw-staircase", 3.0, "score")
-        nothing = (None, None, np.full((8, 3), growth), np.full(8, 5 * growth))
+        nothing = (None, None, lambda: (np.full((8, 3), growth), np.full(8, 5 * growth)))
         with mock.patch.object(type(denoiser), "_last_iteration", return_value=nothing):
             sized = denoiser.sized(codes.to_float())
         assert sized.sizes.tolist() == [0, 0, 0]

@@ -89,8 +89,8 @@ class SquareWave(NumberLaw):
         points = np.where(inside, window, self.cells)
         drawn = draw_below(points.ravel(), stream).reshape(x.shape)
         # Outside: the drawn point, counted among the G points that the window leaves free.
-        outside = np.where(drawn < cell, drawn, drawn + window)
-        return np.where(inside, cell + drawn, outside).astype(np.int32)
+        skipped = np.where(inside, cell, window * (drawn >= cell))
+        return (drawn + skipped).astype(np.int32)
 
     def _mean_and_variance(self, cell: float) -> tuple[float, float]:
         """Mean and variance of y given x = cell."""
