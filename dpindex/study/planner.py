@@ -64,14 +64,14 @@ ALL_QUERIES = 600
 _CONTENDERS = 5
 # Codes that a denoiser is fitted to: for each coordinate, at least, and at most numbers in them.
 # With 10 to 13 of each coordinate of a picture .11 too little was promised, with 38 .03 too much:
-# they are codes of few vectors, which a denoiser comes to know. So at first it is given that much.
+# they are codes of few vectors, which a denoiser comes to know.
 _FITTED_PER_COORDINATE = 25
 _FITTED_CODES = 10_000
 _FITTED_NUMBERS = 1 << 24
 _FINALISTS = 3
-_FITTED_AT_FIRST = 0.4
-# Then it finds less: by up to so much of what is found times what is missed.
-_LOST_AT_FIRST = 0.4
+# Of so few at first, less is found: by up to so much of what is found times what is missed.
+_FITTED_AT_FIRST = 4000
+_LOST_AT_FIRST = 0.5
 # In the end so does one of long codes without a public part, as it has learned of few others:
 # digits at epsilon 2 were promised .93 and found .96, photographs .90 and .92, counts .52 and .54.
 # So much at most is added when specs are compared, and none of it is promised.
@@ -428,7 +428,7 @@ class _Planner:
 
         Of a query that finds all or nothing, by luck.
         """
-        value = self._goal.value
+        value = self._expected
         finding = [row for row in self._goal.ranked(rows) if value(row) > 0.0] or [*rows]
         highest = max(map(value, finding), default=0.0)
         chance = (highest * queries + 1.0) / (queries + 2.0)
@@ -511,8 +511,7 @@ class _Planner:
         queries, rounds = _REFINEMENTS[stage]
         if _takes_long(row.spec, kind):
             queries //= 2
-        share = _FITTED_AT_FIRST if stage == 0 else 1.0
-        return self._row(row.spec, row.noise, queries, rounds, kind, share)
+        return self._row(row.spec, row.noise, queries, rounds, kind, stage)
 
     def promised(self, row: Row) -> Row:
         """Return what is predicted of all queries."""
@@ -558,17 +557,14 @@ class _Planner:
         queries: int,
         rounds: int,
         kind: DenoiserKind | None,
-        share: float = 1.0,
+        stage: int = -1,
     ) -> Row:
-        """Return the row of codes as they are, or of denoised ones if those are worth it.
-
-        A denoiser is fitted to a share of as many codes as it is for a promise.
-        """
+        """Return the row of codes as they are, or of denoised ones if those are worth it."""
         goal = self._goal
         rows = predicted_rows(
             spec, self._population(spec, queries, kind), rounds, goal.ladder, noise, kind,
             queries=queries, on_average=goal.on_average,
-            fitted=round(share * _fitted(spec, kind)), learned=self._learned,
+            fitted=_fitted(spec, kind, stage), learned=self._learned,
         )  # fmt: skip
         plain, denoised = rows[0], rows[-1]
         row = plain
@@ -626,10 +622,12 @@ class _Planner:
         return [row.spec for row in different[:_CONTENDERS]]
 
 
-def _fitted(spec: Spec, kind: DenoiserKind | None) -> int:
+def _fitted(spec: Spec, kind: DenoiserKind | None, stage: int = -1) -> int:
     """Return how many codes a denoiser is fitted to; 0 for those that are counted."""
     length = spec.code_length
     codes = min(max(_FITTED_CODES, _FITTED_PER_COORDINATE * length), _FITTED_NUMBERS // length)
+    if stage == 0:
+        codes = min(codes, _FITTED_AT_FIRST)
     return codes if kind == "auto" else 0
 
 
