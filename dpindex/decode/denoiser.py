@@ -15,6 +15,7 @@ from dpindex.base.errors import InputError
 from dpindex.decode.channel import Channel
 from dpindex.decode.iteration import EPIteration
 from dpindex.decode.mixture import MixtureFilter
+from dpindex.decode.scores import Growth
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 
@@ -253,9 +254,7 @@ class Denoiser:
         np.clip(size, -_MAX_LOG_SIZE, _MAX_LOG_SIZE, out=size)
         return estimate, (share @ error_variance) * np.exp(size)
 
-    def _last_iteration(
-        self, y: Singles
-    ) -> tuple[Singles, Singles, Callable[[], tuple[Singles, Doubles]]]:
+    def _last_iteration(self, y: Singles) -> tuple[Singles, Singles, Growth]:
         z = y
         location = self._channel.likelihood.locate(y)
         for iteration in self.iterations[:-1]:

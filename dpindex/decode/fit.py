@@ -291,10 +291,7 @@ class TrainingCodes:
         before = self._refined
         locate = self.channel.likelihood.locate
         self.noise = iteration.message_noise(self.held)
-        out = before
-        if out is None:
-            out = np.empty((len(self), self.k), dtype=np.float32)
-        refined = out
+        refined = np.empty((len(self), self.k), np.float32) if before is None else before
 
         def refine(rows: slice) -> None:
             y = self.channel.format.decode(self._stored[rows])
@@ -442,9 +439,7 @@ def _fit_iterations(
                 chosen = prior
     # Scales come in the last iteration only: in earlier ones they would make the remaining noise
     # vary between vectors, which the next iteration cannot represent.
-    before = "gaussian"
-    if chosen != "scales":
-        before = chosen
+    before = "gaussian" if chosen == "scales" else chosen
     iteration, best = first[before]
     iterations = [iteration]
     error = _unbiased_error(best, y, rows.channel)

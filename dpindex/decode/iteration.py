@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -11,7 +10,7 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles, Indices, Singles
 from dpindex.decode.mixture import MixtureFilter
-from dpindex.decode.scores import Readings, ScoreReadings, ScoreTable
+from dpindex.decode.scores import Growth, Readings, ScoreReadings, ScoreTable
 from dpindex.decode.values import ValueReadings, ValueTable
 from dpindex.mechanism.noise.moments import Likelihood
 
@@ -128,22 +127,12 @@ class EPIteration:
         noise: Singles = np.take(self._readings.noise, bins).mean(axis=0).astype(np.float32)
         return noise
 
-    def posterior(
-        self,
-        z: Singles,
-        location: Singles,
-    ) -> tuple[Singles, Singles, Callable[[], tuple[Singles, Doubles]]]:
+    def posterior(self, z: Singles, location: Singles) -> tuple[Singles, Singles, Growth]:
         """Posterior means of the coordinates given all codes, shape (n, k).
 
-        And the posterior probability of each component of the filter's prior, shape (n, K). Then a
-        function that returns what each code says of a factor of all variances v of its row, the
-        derivative of its log-likelihood by the factor's logarithm, (n, k), and the row's Fisher
-        information, (n,): it takes long and is seldom asked for.
+        And the posterior probability of each component of the filter's prior, shape (n, K), and
+        what tells how claimed variances are wrong, which takes long and is seldom asked for.
         """
         prediction, bins, share = self.predict(z)
         estimate, growth = self._readings.posterior(prediction, bins, location)
-
-        def grown() -> tuple[Singles, Doubles]:
-            return growth(), np.take(self._readings.growth_information, bins).sum(axis=1)
-
-        return estimate, share, grown
+        return estimate, share, growth

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import scipy
@@ -20,6 +22,9 @@ _MIN_LIKELIHOOD = 1e-14
 """Likelihoods below this share of the largest one are raised to it, so that scores stay finite."""
 
 
+Growth: TypeAlias = Callable[[], tuple[Singles, Doubles]]
+
+
 class Readings(ABC):
     """What codes say of coordinates that were predicted, by bin of the predictions.
 
@@ -30,12 +35,9 @@ class Readings(ABC):
     ----------
     noise : array, shape (BINS,)
         Variance of the messages.
-    growth_information : float64 array, shape (BINS,)
-        Fisher information of a code about the logarithm of a bin's variance.
     """
 
     noise: AnyArray
-    growth_information: Doubles
 
     @abstractmethod
     def message(self, prediction: Singles, bins: Indices, location: Singles) -> Singles:
@@ -47,10 +49,11 @@ class Readings(ABC):
         prediction: Singles,
         bins: Indices,
         location: Singles,
-    ) -> tuple[Singles, Callable[[], Singles]]:
+    ) -> tuple[Singles, Growth]:
         """Return posterior means of coordinates, and what tells how the bins' variances are wrong.
 
-        That returns the derivative of codes' log-likelihoods by the logarithm of the variance.
+        That returns the derivative of each code's log-likelihood by the logarithm of the variance,
+        (n, k), and the Fisher information of each row, (n,).
         """
 
 
@@ -126,11 +129,6 @@ class ScoreTable:
         place = np.interp(log, log_rows, np.arange(_VARIANCES))
         return np.rint(place).astype(np.intp)
 
-    def equivalent_noise(self, row: Indices) -> Doubles:
-        """Variance of the Gaussian noise that would be as informative as the code."""
-        variance = self.inverse_information[row] - self.variances[row]
-        return np.asarray(np.maximum(variance, self.variances[0]))
-
     def place(self, row: AnyArray, distance: Singles) -> Indices:
         """Return the places, in flattened tables, of a row's values at distances ``code − m``."""
         place = distance * np.float32(self._per_unit)
@@ -167,11 +165,13 @@ class ScoreReadings(Readings):
         self._row = table.row(variance.astype(np.float64))
         self._variance = table.variances[self._row].astype(np.float32)
         self._inverse_information = table.inverse_information[self._row].astype(np.float32)
-        self.noise = table.equivalent_noise(self._row)
-        self.growth_information = table.growth_information[self._row]
+        # Of the Gaussian noise that would be as informative as the code.
+        noise = table.inverse_information[self._row] - table.variances[self._row]
+        self.noise = np.maximum(noise, table.variances[0])
+        self._growth_information = table.growth_information[self._row]
 
     def message(self, prediction: Singles, bins: Indices, location: Singles) -> Singles:
-        change = np.take(self._table.scores, self._place(prediction, bins, location))
+        change = np.take(self._table.scores, self.place(prediction, bins, location))
         change *= np.take(self._inverse_information, bins)
         return prediction + change
 
@@ -180,15 +180,17 @@ class ScoreReadings(Readings):
         prediction: Singles,
         bins: Indices,
         location: Singles,
-    ) -> tuple[Singles, Callable[[], Singles]]:
-        place = self._place(prediction, bins, location)
+    ) -> tuple[Singles, Growth]:
+        place = self.place(prediction, bins, location)
         change = np.take(self._table.scores, place)
         change *= np.take(self._variance, bins)
-        return prediction + change, lambda: np.take(self._table.growth, place)
+        return prediction + change, partial(self.growth, bins, place)
 
-    def growth(self, prediction: Singles, bins: Indices, location: Singles) -> Singles:
-        """Return what codes say of the bins' variances: see :meth:`posterior`."""
-        return np.take(self._table.growth, self._place(prediction, bins, location))
+    def growth(self, bins: Indices, place: Indices) -> tuple[Singles, Doubles]:
+        """Return what codes at places of the table say of variances: see :meth:`posterior`."""
+        information = np.take(self._growth_information, bins).sum(axis=1)
+        return np.take(self._table.growth, place), information
 
-    def _place(self, prediction: Singles, bins: Indices, location: Singles) -> Indices:
+    def place(self, prediction: Singles, bins: Indices, location: Singles) -> Indices:
+        """Return the places of codes in the flattened table."""
         return self._table.place(np.take(self._row, bins), location - prediction)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import scipy
 
 from dpindex.base.arrays import Doubles, Indices, Singles
-from dpindex.decode.scores import Readings, ScoreReadings
+from dpindex.decode.scores import Growth, Readings, ScoreReadings
 from dpindex.mechanism.noise.moments import Likelihood
 
 _VALUES = 33
@@ -144,7 +142,6 @@ class ValueReadings(Readings):
         self._weight = weight.astype(np.float32)
         self._scores = scores
         self.noise = noise.astype(np.float32)
-        self.growth_information = scores.growth_information
 
     def message(self, prediction: Singles, bins: Indices, location: Singles) -> Singles:
         return np.take(self._messages, self._table.place(bins, location))
@@ -154,7 +151,11 @@ class ValueReadings(Readings):
         prediction: Singles,
         bins: Indices,
         location: Singles,
-    ) -> tuple[Singles, Callable[[], Singles]]:
+    ) -> tuple[Singles, Growth]:
         change = self.message(prediction, bins, location) - prediction
         change *= np.take(self._weight, bins)
-        return prediction + change, lambda: self._scores.growth(prediction, bins, location)
+
+        def growth() -> tuple[Singles, Doubles]:
+            return self._scores.growth(bins, self._scores.place(prediction, bins, location))
+
+        return prediction + change, growth

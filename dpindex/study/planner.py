@@ -69,12 +69,11 @@ _FITTED_PER_COORDINATE = 25
 _FITTED_CODES = 10_000
 _FITTED_NUMBERS = 1 << 24
 _FINALISTS = 3
-# Of so few at first, less is found: by up to so much of what is found times what is missed.
 _FITTED_AT_FIRST = 4000
-_LOST_AT_FIRST = 0.5
-# In the end so does one of long codes without a public part, as it has learned of few others:
-# digits at epsilon 2 were promised .93 and found .96, photographs .90 and .92, counts .52 and .54.
-# So much at most is added when specs are compared, and none of it is promised.
+# Of so few codes less is found than in the end, and by long codes without a public part always, as
+# denoisers have learned of few others: digits at epsilon 2 were promised .93 and found .96,
+# photographs .90 and .92, counts .52 and .54. So much of what is found times what is missed is
+# added when specs are compared, at most, and none of it is promised.
 _LOST_OF_OTHERS = 0.25
 # Codes of so few coordinates, as of tables, are denoised at once: all methods are, on all queries.
 _FEW = 64
@@ -293,11 +292,15 @@ class _Planner:
         others = [row for row in self._near_best([*rows.values()]) if row not in leaders]
         leaders += refined(others, stage=0)
         near = self._near_best(leaders, _REFINEMENTS[0][0])[:_COMPARED]
-        waves = refined(self._other_waves(near, [*rows.values()]), "auto", stage=0)
-        if waves:
-            waves += filter(_is_wave, near)
-            best_wave = max(waves, key=self._found_by_both)
-            near = [best_wave, *(row for row in near if row not in waves)]
+        # Which width of square waves is better as they are, luck decides, and not which is better
+        # denoised: at epsilon 2 the narrow one finds .85 of gray photographs and the other .79, of
+        # digits .81 and .86. Denoisers of few codes show it.
+        waves = [row for row in near if _is_wave(row)]
+        others = [row for row in rows.values() if _is_wave(row) and not row.denoiser]
+        if others and any(row.denoiser for row in waves):
+            waves += refined(others, "auto", stage=0)
+            best = max(waves, key=self._found_by_both)
+            near = [best, *(row for row in near if not _is_wave(row))]
         self._sample.forget()
         denoised = [row for row in near if is_informed(row.spec) and has_scores(row.spec)]
         plain = [row for row in near if row not in denoised]
@@ -308,8 +311,7 @@ class _Planner:
         best = self._best_of(compared)
         self._sample.forget()
         rest = [row for spec, row in rows.items() if spec != best.spec]
-        # The best of many predictions is too high: it is promised what further queries find, with
-        # the denoiser that was compared, as to learn another takes as long as all else.
+        # The best of many predictions is too high: it is promised what further queries find.
         return (self.promised(best), *self._goal.ranked(rest))
 
     def _best_of(self, rows: Sequence[Row]) -> Row:
@@ -433,20 +435,7 @@ class _Planner:
         highest = max(map(value, finding), default=0.0)
         chance = (highest * queries + 1.0) / (queries + 2.0)
         margin = _MARGIN * math.sqrt(chance * (1.0 - chance) / queries)
-
-        def with_lost(row: Row) -> float:
-            found = value(row)
-            return found + _LOST_AT_FIRST * found * (1.0 - found)
-
-        # What is denoised lost as much as others that are.
-        denoised = [row for row in finding if row.denoiser == "auto"]
-        highest_denoised = max([highest, *map(with_lost, denoised)])
-        return [
-            row
-            for row in finding
-            if value(row) >= highest - margin
-            or (row in denoised and with_lost(row) >= highest_denoised - margin)
-        ]
+        return [row for row in finding if value(row) >= highest - margin]
 
     def _denoisable(self, rows: Sequence[Row]) -> list[Row]:
         """Return those rows that the best denoisers may help most, one of each projection.
@@ -466,17 +455,6 @@ class _Planner:
         if few:
             return _first_of_each(with_scores, lambda row: row.method)
         return _first_of_each(with_scores, lambda row: type(row.spec.projection))[:_FINALISTS]
-
-    def _other_waves(self, near: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-        """Return square waves of another width than those that are denoised among the best.
-
-        Which one is better as they are, luck decides, and not which is better denoised: at epsilon
-        2 the narrow one finds .85 of gray photographs and the other .79, of digits .81 and .86. So
-        much is seen with denoisers of few codes.
-        """
-        if not any(row.denoiser and _is_wave(row) for row in near):
-            return []
-        return [row for row in rows if not row.denoiser and _is_wave(row)]
 
     def _with_grown(self, rows: Sequence[Row]) -> list[Row]:
         """Return rows, with the best softmax codebook of vectors grown if that finds more.
@@ -567,10 +545,8 @@ class _Planner:
             fitted=_fitted(spec, kind, stage), learned=self._learned,
         )  # fmt: skip
         plain, denoised = rows[0], rows[-1]
-        row = plain
         values = goal.value(plain), goal.value(denoised)
-        if is_worth_denoising(*values, informed=is_informed(spec)):
-            row = denoised
+        row = denoised if is_worth_denoising(*values, informed=is_informed(spec)) else plain
         return replace(row, centroids=self._sample.has_centroids(spec))
 
     def curves(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
@@ -604,9 +580,8 @@ class _Planner:
     def attacks(self, row: Row) -> AttackFigures:
         """Return what attacks on codes of public vectors find, with the denoiser of the promise."""
         spec, vectors = self._sample.attacked(row.spec)
-        kind = row.denoiser
-        denoiser = self._learned.get((spec, kind, _fitted(spec, kind))) if kind else None
-        trial = Trial(spec, vectors, metric=self._goal.metric, denoise=denoiser or "auto")
+        known = self._learned.get((spec, row.denoiser or "auto", _fitted(spec, row.denoiser)))
+        trial = Trial(spec, vectors, metric=self._goal.metric, denoise=known or "auto")
         return AttackFigures.of(trial)
 
     def quick_best(self, epsilon: float) -> Row:
