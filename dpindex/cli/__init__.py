@@ -27,7 +27,8 @@ from typer.models import OptionInfo
 from dpindex.base.checks import MAX_TEXT
 from dpindex.base.errors import InputError, QualityWarning, escaped
 from dpindex.base.files import MAGIC
-from dpindex.data.readers import COLUMN_SUFFIXES, VECTOR_SUFFIXES
+from dpindex.data.columns import COLUMN_SUFFIXES
+from dpindex.data.readers import VECTOR_SUFFIXES
 from dpindex.version import __version__
 
 _HEAD_BYTES = 1 << 16
@@ -434,7 +435,7 @@ def _is_of_text(file: str) -> bool:
 
 def _has_columns(file: str) -> bool:
     suffix = os.path.splitext(file)[1].lower()
-    return suffix not in VECTOR_SUFFIXES - COLUMN_SUFFIXES
+    return suffix not in VECTOR_SUFFIXES.difference(COLUMN_SUFFIXES)
 
 
 def _noted(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -28,6 +28,7 @@ from dpindex.base.tables import (
 from dpindex.data.source import Location, VectorSource
 
 ARROW_SUFFIXES = (".arrow", ".feather")
+COLUMN_SUFFIXES = (".parquet", *ARROW_SUFFIXES)
 _MAGIC = b"ARROW1"
 _MAX_BATCH = 1 << 30
 _MAX_GROWTH = 8

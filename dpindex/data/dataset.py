@@ -17,6 +17,7 @@ from dpindex.base.files import AnyPath
 from dpindex.base.ids import in_order_of
 from dpindex.data.columns import (
     ARROW_SUFFIXES,
+    COLUMN_SUFFIXES,
     ColumnFile,
     column_type,
     ids_of,
@@ -188,7 +189,7 @@ def open_dataset(
     """
     name = os.path.expanduser(os.fsdecode(location))
     place, column = split_key(name)
-    is_table = place.lower().endswith((_SUFFIX, *ARROW_SUFFIXES))
+    is_table = place.lower().endswith(COLUMN_SUFFIXES)
     if is_url(place) or os.path.isdir(place) or (is_table and os.path.exists(place)):
         files = _parquet_files(place)
         rows = rows_per_part or _PARQUET_ROWS

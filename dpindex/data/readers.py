@@ -19,7 +19,7 @@ from dpindex.base.arrays import AnyArray, canonical_csr
 from dpindex.base.errors import escaped, naming
 from dpindex.base.files import AnyPath, release_pages
 from dpindex.base.ids import ids_of_file
-from dpindex.data.columns import ARROW_SUFFIXES, column_ids, open_vectors_of_columns
+from dpindex.data.columns import COLUMN_SUFFIXES, column_ids, open_vectors_of_columns
 from dpindex.data.source import MAX_RATIO, Location, VectorSource, by_rows, is_matrix, locate
 from dpindex.data.text import OPEN_TEXT, text_ids, txt_ids
 
@@ -422,18 +422,15 @@ _VECTORS: dict[str, Callable[[Location], VectorSource]] = {
     ".ibin": partial(open_bin, value="<i4"),
     ".hdf5": open_hdf5,
     ".h5": open_hdf5,
-    ".parquet": open_vectors_of_columns,
-    **dict.fromkeys(ARROW_SUFFIXES, open_vectors_of_columns),
+    **dict.fromkeys(COLUMN_SUFFIXES, open_vectors_of_columns),
     **OPEN_TEXT,
 }
 VECTOR_SUFFIXES = frozenset(_VECTORS)
-COLUMN_SUFFIXES = frozenset({".parquet", *ARROW_SUFFIXES})
 _IDS: dict[str, Callable[[Location], _Ids]] = {
     ".npy": npy_ids,
     ".txt": txt_ids,
     ".npz": npz_ids,
     ".hdf5": hdf5_ids,
     ".h5": hdf5_ids,
-    ".parquet": column_ids,
-    **dict.fromkeys(ARROW_SUFFIXES, column_ids),
+    **dict.fromkeys(COLUMN_SUFFIXES, column_ids),
 }

@@ -12,7 +12,7 @@ from dpindex.base.arrays import Table
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath
 from dpindex.base.tables import arrow, table_of_rows
-from dpindex.data.columns import open_columns
+from dpindex.data.columns import COLUMN_SUFFIXES, open_columns
 from dpindex.data.source import Location, locate
 from dpindex.data.text import text_table, typed
 
@@ -133,9 +133,7 @@ _OF_TEXT: dict[str, Callable[[Location], Table]] = {
     ".tsv": partial(text_table, delimiter="\t"),
 }
 _TABLES: dict[str, Callable[[Location], Table]] = {
-    ".parquet": _columns,
-    ".arrow": _columns,
-    ".feather": _columns,
+    **dict.fromkeys(COLUMN_SUFFIXES, _columns),
     ".jsonl": _json_lines,
     **_OF_TEXT,
 }
