@@ -63,8 +63,6 @@ _FEW_VALUES = 5
 # query and its neighbours have in common: with 4 to 16 behind, a tenth less was promised of
 # codebooks.
 _SOURCES = 30
-# How far they are moved towards the mean of the nearest: a choice; with .5 most is .02 more.
-_COMMON = 0.25
 # Nearest vectors by which it is known how near ones differ, principal directions in which, where
 # bands of them begin, and vectors whose directions these are.
 _ALIKE = 10
@@ -78,7 +76,7 @@ _TINY = 1e-30
 
 _Near: TypeAlias = tuple[Any, Integers]
 
-_Compared: TypeAlias = tuple[Floats, Floats, Floats]
+_Compared: TypeAlias = tuple[Floats, Floats]
 
 
 class Population:
@@ -183,12 +181,15 @@ class Population:
         inner: Any = self.queries.astype(np.float64) @ self.vectors.T.astype(np.float64)
         if issparse(inner):
             inner = inner.toarray()
-        if not self._by_direction:
-            squares = self._asked_norms[:, None] ** 2 + self._norms**2
-            return np.asarray(np.maximum(squares / 2 - inner, 0.0))
-        lengths = np.outer(self._asked_norms, self._norms)
-        cosines = inner / np.maximum(lengths, _TINY)
-        return np.asarray(np.maximum(1.0 - cosines, 0.0))
+        return self._apart(inner, self._asked_norms[:, None], self._norms)
+
+    def _apart(self, inner: Doubles, first: Doubles, second: Doubles) -> Doubles:
+        """Return distances of vectors of such inner products and norms."""
+        if self._by_direction:
+            apart = 1.0 - inner / np.maximum(first * second, _TINY)
+        else:
+            apart = (first**2 + second**2) / 2 - inner
+        return np.asarray(np.maximum(apart, 0.0))
 
     def _add_near_ranks(self, order: Integers, rising: Doubles) -> None:
         """Place near ranks between the query and farther vectors, if n is much above m."""
@@ -201,15 +202,56 @@ class Population:
             self.near = self._near_distances(rising)
             last = min(_SOURCES, rising.shape[1]) - 1
             places = self._farther_places(last)
-            # A repetition of the query lies in no direction from it.
-            repeated = (rising[:, :last] <= self._floor).sum(axis=1, keepdims=True)
-            places = np.maximum(places, repeated)
+            if self._is_crossed:
+                # Towards no vector that is nearer: of attributes of two vectors none would be made.
+                least = (rising[:, None, :last] < self.near[:, :, None]).sum(axis=2)
+            else:
+                # A repetition of the query lies in no direction from it.
+                least = (rising[:, :last] <= self._floor).sum(axis=1, keepdims=True)
+            places = np.maximum(places, least)
         self._nearest = order[:, :_ALIKE]
         self._farther_shares = scipy.special.digamma(1.0 + places)
         # Drawn here once: threads make near vectors at the same time.
         self._coins = self._stream.words(self.near.size, np.uint32).reshape(self.near.shape)
         self._sources = np.take_along_axis(order, places, axis=1)
         self._farther = np.take_along_axis(rising, places, axis=1)
+        if self._is_crossed and self.near.size:
+            self._cross(rising[:, [_REPLACED]])
+
+    def _cross(self, last: Doubles) -> None:
+        """Put near vectors that have attributes of two others where these lie, nearest first.
+
+        Distances of vectors of few values tie, and what ties with a true neighbour is true, too.
+        """
+        first, second = self._asked_norms[:, None], self._norms[self._sources]
+        self._share = 1.0 - self.near / np.maximum(self._farther, _TINY)
+        if self._by_direction:
+            self._share = _share_of_first(first, second, 1.0 - self._farther, 1.0 - self.near)
+        every = np.arange(self.near.shape[1])
+        reached = np.empty_like(self.near)
+        for row, norm in enumerate(self._asked_norms):
+            asked, made = self._crossed_vectors(np.array([row]), every)
+            inner = np.asarray(made.multiply(asked).sum(axis=1)).ravel()
+            reached[row] = self._apart(inner, norm, row_norms(made))
+        reached = np.minimum(reached, last)
+        order = np.argsort(reached, axis=1)
+        self.near, self._share, self._coins, self._sources = (
+            np.take_along_axis(each, order, axis=1)
+            for each in (reached, self._share, self._coins, self._sources)
+        )
+
+    def _crossed_vectors(self, rows: Integers, ranks: Integers) -> tuple[Any, Any]:
+        """Return queries, one for each near rank, and its vectors, as CSR matrices."""
+        chosen = np.ix_(rows, ranks)
+        asked = np.repeat(rows, len(ranks))
+        first = scipy.sparse.csr_matrix(self.queries[asked])
+        second = scipy.sparse.csr_matrix(self.vectors[self._sources[chosen].ravel()])
+        made = _crossed(first, second, self._share[chosen].ravel(), self._coins[chosen].ravel())
+        # Others keep their values: longer rows of bits would have values beyond them.
+        if self._on_sphere and abs(float(self._norms[0]) - 1.0) <= _SAME_NORM:
+            scale = self._asked_norms[asked] / np.maximum(row_norms(made), _TINY)
+            made.data *= np.repeat(scale, np.diff(made.indptr)).astype(np.float32)
+        return first, made
 
     def _near_distances(self, rising: Doubles) -> Doubles:
         """Return the distances of near ranks, (q, s), from those of vectors, nearest first.
@@ -222,9 +264,11 @@ class Population:
         number = np.arange(1.0, 1 + _OWN)
         spacings = number * np.diff(logarithms, axis=1)
         # A few messages have copies, which say nothing of how near the nearest of others are: no
-        # spacing is more than the largest of as many that are alike.
-        typical = float(np.median(spacings)) / math.log(2.0)
-        spacings = np.minimum(spacings, typical * math.log(spacings.size))
+        # spacing is more than the largest of as many that are alike. Those of ties are none.
+        positive = spacings[spacings > 0.0]
+        if positive.size:
+            typical = float(np.median(positive)) / math.log(2.0)
+            spacings = np.minimum(spacings, typical * math.log(spacings.size))
         own = _own_rates(spacings)
         number = number[:_REPLACED]
         spacings = spacings[:, :_REPLACED].mean(axis=0) / number
@@ -279,32 +323,21 @@ class Population:
         vector: it has no others, and noise may depend on how large they are.
         """
         chosen = np.ix_(rows, ranks)
-        asked = np.repeat(rows, len(ranks))
         sources = self._sources[chosen].ravel()
-        near, farther = self.near[chosen].ravel(), self._farther[chosen].ravel()
-        norms = (self._asked_norms[asked], self._norms[sources])
         if self._is_crossed:
-            share = 1.0 - near / np.maximum(farther, _TINY)
-            if self._by_direction:
-                share = _share_of_first(*norms, 1.0 - farther, 1.0 - near)
-            first = scipy.sparse.csr_matrix(self.queries[asked])
-            second = scipy.sparse.csr_matrix(self.vectors[sources])
-            made = _crossed(first, second, share, self._coins[chosen].ravel())
-            # Others keep their values: longer rows of bits would have values beyond them.
-            if self._on_sphere and abs(float(norms[0].mean()) - 1.0) <= _SAME_NORM:
-                scale = norms[0] / np.maximum(row_norms(made), _TINY)
-                made.data *= np.repeat(scale, np.diff(made.indptr)).astype(np.float32)
-            if not issparse(self.vectors):
-                made = made.toarray()
-        else:
-            shares = self._near_shares[ranks] - self._farther_shares[chosen]
-            made = self._placed(asked, sources, near[:, None], shares.reshape(-1, 1))
-            if self._by_direction:
-                # Lengths go from that of the query to that of the farther vector.
-                reached = np.sqrt(np.minimum(near / np.maximum(farther, _TINY), 1.0))
-                lengths = norms[0] + reached * (norms[1] - norms[0])
-                made *= lengths[:, None].astype(np.float32)
-            made = self._kept_within(made, norms[0])
+            _, made = self._crossed_vectors(rows, ranks)
+            return made if issparse(self.vectors) else made.toarray(), self.labels[sources]
+        asked = np.repeat(rows, len(ranks))
+        near, farther = self.near[chosen].ravel(), self._farther[chosen].ravel()
+        shares = self._near_shares[ranks] - self._farther_shares[chosen]
+        made = self._placed(asked, sources, near[:, None], shares.reshape(-1, 1))
+        if self._by_direction:
+            # Lengths go from that of the query to that of the farther vector.
+            reached = np.sqrt(np.minimum(near / np.maximum(farther, _TINY), 1.0))
+            lengths = self._asked_norms[asked]
+            lengths = lengths + reached * (self._norms[sources] - lengths)
+            made *= lengths[:, None].astype(np.float32)
+        made = self._kept_within(made, self._asked_norms[asked])
         return made, self.labels[sources]
 
     def _kept_within(self, made: Floats, norms: Doubles) -> Floats:
@@ -328,19 +361,13 @@ class Population:
 
         They lie towards vectors of the sample, but differ where near vectors do: a query and its
         nearest agree most where vectors vary most. Codes of designs keep nothing else. Made towards
-        a vector of the sample and no more, pictures were promised .10 to .13 too little. No
-        codeword is at the vectors that they lie towards, but others are around a query: not moved
-        there, codebooks were promised .03 to .07 too little.
+        a vector of the sample and no more, pictures were promised .10 to .13 too little.
         ``shares`` are the logarithms of how much nearer their ranks are, shape (b, 1).
         """
         centre = self._compared[1][asked]
 
-        def from_queries(vectors: Floats, queries: Floats, around: Floats) -> Any:
-            apart = vectors[sources]
-            if self.codewords is not None:
-                apart += np.float32(_COMMON) * (around[asked] - apart)
-            apart -= queries[asked]
-            return apart
+        def from_queries(vectors: Floats, queries: Floats) -> Any:
+            return vectors[sources] - queries[asked]
 
         apart = from_queries(*self._compared)
         bands, slopes = self._slopes
@@ -361,7 +388,7 @@ class Population:
     @cached_property
     def _directions(self) -> Floats:
         """Principal directions of some vectors, (c, dim)."""
-        vectors, *_ = self._compared
+        vectors, _ = self._compared
         some = vectors[spaced(len(vectors), _FOR_DIRECTIONS)]
         some = some - some.mean(axis=0)
         values, combined = np.linalg.eigh(some @ some.T)
@@ -370,9 +397,9 @@ class Population:
 
     @cached_property
     def _inside(self) -> _Compared:
-        """Vectors, queries and means in principal directions, for which products are at hand."""
-        vectors, queries, around = (some @ self._directions.T for some in self._compared)
-        return vectors, queries, around
+        """Vectors and queries in principal directions, for which products are at hand."""
+        vectors, queries = (some @ self._directions.T for some in self._compared)
+        return vectors, queries
 
     @cached_property
     def _slopes(self) -> tuple[Integers, Doubles]:
@@ -381,7 +408,7 @@ class Population:
         The mean squared difference of a query and its k-th nearest, in bands of directions and in
         the rest, is taken to be a power of the share that k is.
         """
-        vectors, queries, _ = self._inside
+        vectors, queries = self._inside
         apart = vectors[self._nearest] - queries[:, None]
         count = apart.shape[2]
         starts = [start for start in _BANDS if start < count]
@@ -396,14 +423,10 @@ class Population:
 
     @cached_property
     def _compared(self) -> _Compared:
-        """Vectors, queries and the mean of the nearest vectors of each query.
-
-        They are of norm 1 if they are compared by their directions.
-        """
-        vectors, queries = self.vectors, self.queries
+        """Vectors and queries, of norm 1 if they are compared by their directions."""
         if self._by_direction:
-            vectors, queries = unit(vectors), unit(queries)
-        return vectors, queries, vectors[self._nearest[:, :_REPLACED]].mean(axis=1)
+            return unit(self.vectors), unit(self.queries)
+        return self.vectors, self.queries
 
     def _weigh(self, order: Integers, rising: Doubles) -> None:
         """Share the collection among near ranks, which replace five vectors, and other vectors.

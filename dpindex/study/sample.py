@@ -166,29 +166,36 @@ class Sample:
         """Return whether the codewords of a spec are centroids, and no vectors of the sample."""
         return spec.codebook in self._centroid_books
 
-    def tests_of(self, spec: Spec, queries: int) -> tuple[Population, Population]:
-        """Return a quarter of the vectors that a spec is tried on, and all of them.
+    def tests_of(self, spec: Spec, queries: int) -> tuple[Spec, Population, Population]:
+        """Return a spec like it, a quarter of the vectors that it is tried on, and the others.
 
-        Both stand for as many vectors as the second has, as the same queries see them: the first
-        predicts, and the second counts.
+        Both stand for as many vectors as there are others, as the same queries see them: the
+        quarter predicts, and the others count. If codewords are vectors, they are those of the
+        quarter.
         """
         whole = self.population_of(spec, queries)
         rows = np.arange(whole.vectors.shape[0])
-        others = self._asking(np.flatnonzero(rows % _PARTS), whole.vectors)
-        asked = others[spaced(len(others), queries)]
+        part = rows[::_PARTS]
+        others = np.flatnonzero(rows % _PARTS)
+        asking = self._asking(others, whole.vectors)
+        asked = asking[spaced(len(asking), queries)]
+        codewords = None
+        if whole.codewords is not None:
+            spec = _with_vectors(spec, whole.vectors[part])
+            codewords = whole.labels[part]
 
         def population(chosen: Integers) -> Population:
             return Population(
                 whole.vectors[chosen],
-                len(rows),
+                len(others),
                 whole.vectors[asked],
                 asked_labels=whole.labels[asked],
                 groups=whole.labels[chosen],
                 metric=self._metric,
-                codewords=whole.codewords,
+                codewords=codewords,
             )
 
-        return population(rows[::_PARTS]), population(rows)
+        return spec, population(part), population(others)
 
     def population_of(
         self, spec: Spec, queries: int, common: bool = False, denoised: bool = False
@@ -215,22 +222,12 @@ class Sample:
         self._population.cache_clear()
 
     def attacked(self, spec: Spec) -> tuple[Spec, Vectors]:
-        """Return a spec like it, and vectors that its public part was not made of.
-
-        A codebook of more codewords than there are in half of the sample is made smaller, and the
-        sets of nearest codewords with it, so that reports are as often true.
-        """
+        """Return a spec like it, and vectors that its public part was not made of."""
         unseen = "all" if spec.public is None else self._unseen(spec)
         played = self.vectors[self._rows(self.played, unseen)]
         if not spec.symbols or self.has_centroids(spec):
             return spec, played
-        rows = self.fitted
-        size = min(spec.symbols, rows.shape[0])
-        subset = spec.subset
-        if subset is not None:
-            subset = max(1, round(subset * size / spec.symbols))
-        book = Codebook(rows[spaced(rows.shape[0], size)])
-        return replace(spec, codebook=book, subset=subset, k=None), played
+        return _with_vectors(spec, self.fitted), played
 
     def _unseen(self, spec: Spec) -> str:
         """Return a part of the sample of which no public part of a spec was made."""
@@ -310,6 +307,20 @@ class Sample:
             others=others,
             coarse=common,
         )
+
+
+def _with_vectors(spec: Spec, vectors: Any) -> Spec:
+    """Return a spec like it whose codewords are some vectors.
+
+    A codebook of more codewords than vectors is made smaller, and the sets of nearest codewords
+    with it, so that reports are as often true.
+    """
+    size = min(spec.codewords.size, vectors.shape[0])
+    subset = spec.subset
+    if subset is not None:
+        subset = max(1, round(subset * size / spec.codewords.size))
+    book = Codebook(vectors[spaced(vectors.shape[0], size)])
+    return replace(spec, codebook=book, subset=subset, k=None)
 
 
 def is_compared(spec: Spec) -> bool:

@@ -95,7 +95,7 @@ def test_zero_vectors_ask_nothing():
     rows[::2] = 0
     sample = Sample(rows, 5000)
     spec = attribute_spec("raw-staircase", 8, epsilon=5.0)
-    for population in (sample.population_of(spec, 100), *sample.tests_of(spec, 100)):
+    for population in (sample.population_of(spec, 100), *sample.tests_of(spec, 100)[1:]):
         assert len(population.queries) == 100
         assert population.queries.any(axis=1).all()
     zeros = np.zeros((500, 8))
@@ -218,7 +218,7 @@ def test_predictions_for_sparse_vectors(tmp_path):
     truth = ground_truth(base, queries, NEIGHBOURS)
     for query in ("private", "exact"):
         found = truth.recall(index.search(queries, k=10, query=query).ids, 10, 10).mean()
-        assert abs(made.best.found(query).recall - found) < 0.15
+        assert abs(made.best.found(query).recall - found) < 0.1
 
 
 def test_queries_have_no_siblings_among_the_sampled():
@@ -654,6 +654,16 @@ def test_near_vectors_of_sparse_ones_have_whole_attributes():
     wanted = 1 - population.near[rows].ravel()
     assert np.abs(cosines - wanted).max() < 0.1
     assert abs(cosines.mean() - wanted.mean()) < 0.01
+
+
+def test_near_vectors_of_words_lie_and_tie_as_those_of_a_collection_do():
+    """They were made towards nearer ones, so none had a distance, and half of spacings are zero."""
+    population = Population(wide(1000, 1).astype(np.float32), 3000, 300)
+    truth = ground_truth(wide(3000, 2), population.queries, NEIGHBOURS)
+    assert (np.diff(population.near[:, :10]) == 0).mean() > 0.1
+    for rank in (0, 4, 9):
+        actual = 1 - truth.scores[:, rank].mean()
+        assert population.near[:, rank].mean() == pytest.approx(actual, abs=0.04)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])

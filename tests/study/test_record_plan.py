@@ -149,6 +149,22 @@ def test_predictions_for_sentence_embeddings(data_dir):
         assert abs(outcome.best.found(query).precision - found) < 0.07
 
 
+@pytest.mark.slow
+def test_a_codebook_of_vectors_without_clusters_is_promised_no_more_than_it_finds():
+    """Vectors are encoded by few codewords that their neighbours are: .19 was promised for .09."""
+    rng = default_rng(0)
+    made = rng.normal(size=(14_500, 64)).astype(np.float32)
+    public, base, queries = np.split(made, [2000, 14_000])
+    terms = {"n": len(base), "methods": ["record-codebook"], "candidates": 120}
+    outcome = plan(**terms, epsilon=10.0, public=public, query="exact")
+    index = filled_index(outcome.best.spec, base)
+    truth = ground_truth(base, queries, 50)
+    ids = index.search(queries, k=120, query="exact").ids
+    promised = outcome.best.exact
+    assert promised.precision < truth.precision(ids, 10, 50).mean() + 0.03
+    assert promised.recall_within(120) < truth.recall(ids, 120, 10).mean() + 0.03
+
+
 def variants(vectors, seed):
     """Five near duplicates of each vector, one after the other, and the number of its group."""
     noise = default_rng(seed).normal(scale=0.05, size=(5, *vectors.shape))
