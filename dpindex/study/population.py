@@ -69,6 +69,8 @@ _ALIKE = 10
 _DIRECTIONS = 128
 _BANDS = (0, 4, 8, 16, 32, 64)
 _FOR_DIRECTIONS = 500
+# Queries for which vectors are made as near as those of the sample.
+_TESTED = 300
 # Blocks of dense near vectors that are kept: all by which specs are first compared, 8 MB each.
 _KEPT = 4
 _TINY = 1e-30
@@ -120,6 +122,8 @@ class Population:
         Distances of the near ranks.
     weight : float64 array, shape (q, m + s)
         Vectors of the collection that each vector and each near rank stands for.
+    is_crossed : bool
+        Whether near vectors have each attribute of a query or of a farther vector.
     lists : dict
         Nearest codewords, by the digest of their codebook and what they are near to.
 
@@ -162,7 +166,7 @@ class Population:
                 self.asked_labels = asked_labels
         self._norms = row_norms(self.vectors)
         self._on_sphere = bool(np.ptp(self._norms) <= _SAME_NORM)
-        self._is_crossed = issparse(self.vectors) or len(np.unique(self.vectors)) <= _FEW_VALUES
+        self.is_crossed = issparse(self.vectors) or len(np.unique(self.vectors)) <= _FEW_VALUES
         self._by_direction = metric == "cosine" or self._on_sphere
         self._asked_norms = row_norms(self.queries)
         unseen = self.asked_labels[:, None] == self.labels
@@ -202,7 +206,7 @@ class Population:
             self.near = self._near_distances(rising)
             last = min(_SOURCES, rising.shape[1]) - 1
             places = self._farther_places(last)
-            if self._is_crossed:
+            if self.is_crossed:
                 # Towards no vector that is nearer: of attributes of two vectors none would be made.
                 least = (rising[:, None, :last] < self.near[:, :, None]).sum(axis=2)
             else:
@@ -215,7 +219,7 @@ class Population:
         self._coins = self._stream.words(self.near.size, np.uint32).reshape(self.near.shape)
         self._sources = np.take_along_axis(order, places, axis=1)
         self._farther = np.take_along_axis(rising, places, axis=1)
-        if self._is_crossed and self.near.size:
+        if self.is_crossed and self.near.size:
             self._cross(rising[:, [_REPLACED]])
 
     def _cross(self, last: Doubles) -> None:
@@ -324,21 +328,60 @@ class Population:
         """
         chosen = np.ix_(rows, ranks)
         sources = self._sources[chosen].ravel()
-        if self._is_crossed:
+        if self.is_crossed:
             _, made = self._crossed_vectors(rows, ranks)
             return made if issparse(self.vectors) else made.toarray(), self.labels[sources]
         asked = np.repeat(rows, len(ranks))
         near, farther = self.near[chosen].ravel(), self._farther[chosen].ravel()
         shares = self._near_shares[ranks] - self._farther_shares[chosen]
-        made = self._placed(asked, sources, near[:, None], shares.reshape(-1, 1))
+        made = self._between(asked, sources, near, farther, shares.reshape(-1, 1))
+        return made, self.labels[sources]
+
+    def _between(
+        self,
+        asked: Integers,
+        sources: Integers,
+        near: Doubles,
+        farther: Doubles,
+        shares: Doubles,
+    ) -> Any:
+        """Return dense vectors that lie so near to queries, towards vectors that lie farther.
+
+        ``shares`` are the logarithms of how much nearer their ranks are, shape (b, 1).
+        """
+        made = self._placed(asked, sources, near[:, None], shares)
+        norms = self._asked_norms[asked]
         if self._by_direction:
             # Lengths go from that of the query to that of the farther vector.
             reached = np.sqrt(np.minimum(near / np.maximum(farther, _TINY), 1.0))
-            lengths = self._asked_norms[asked]
-            lengths = lengths + reached * (self._norms[sources] - lengths)
+            lengths = norms + reached * (self._norms[sources] - norms)
             made *= lengths[:, None].astype(np.float32)
-        made = self._kept_within(made, self._asked_norms[asked])
-        return made, self.labels[sources]
+        return self._kept_within(made, norms)
+
+    def nearer(self, rows: Integers) -> Doubles:
+        """Return logarithms of the distances of near ranks of some queries, one below another.
+
+        They are over those of the vectors that near ones are made towards.
+        """
+        near, farther = (np.maximum(part[rows], self._floor) for part in (self.near, self._farther))
+        return np.log(near / farther).reshape(-1, 1)
+
+    def tested(self) -> tuple[Any, Any, Any, float]:
+        """Return queries, vectors near to them, and vectors that are made as near, (n, dim) each.
+
+        Last is the mean logarithm of their distances over those that they are made towards.
+        """
+        rows = spaced(len(self.distances), _TESTED)
+        real, sources = np.split(self._nearest[rows].T, 2)
+        near, farther = (
+            np.maximum(self.distances[rows, some].ravel(), self._floor) for some in (real, sources)
+        )
+        shares = scipy.special.digamma(1.0 + np.arange(_ALIKE))
+        apart = np.repeat(shares[:_REPLACED] - shares[_REPLACED:], len(rows))[:, None]
+        asked = np.tile(rows, _REPLACED)
+        made = self._between(asked, sources.ravel(), near, farther, apart)
+        nearer = float(np.log(near / farther).mean())
+        return self.queries[asked], self.vectors[real.ravel()], made, nearer
 
     def _kept_within(self, made: Floats, norms: Doubles) -> Floats:
         """Return dense vectors with values within those of the sample, and norms if all have one.
@@ -362,20 +405,15 @@ class Population:
         They lie towards vectors of the sample, but differ where near vectors do: a query and its
         nearest agree most where vectors vary most. Codes of designs keep nothing else. Made towards
         a vector of the sample and no more, pictures were promised .10 to .13 too little.
-        ``shares`` are the logarithms of how much nearer their ranks are, shape (b, 1).
         """
         centre = self._compared[1][asked]
 
         def from_queries(vectors: Floats, queries: Floats) -> Any:
             return vectors[sources] - queries[asked]
 
-        apart = from_queries(*self._compared)
-        bands, slopes = self._slopes
-        factors = np.exp(shares * slopes / 2).astype(np.float32)
-        rest = factors[:, -1:]
-        inside = (factors[:, :-1] - rest).take(bands, axis=1) * from_queries(*self._inside)
-        apart *= rest
-        apart += inside @ self._directions
+        inside = from_queries(*self._inside)
+        factors = np.exp(shares * self._slopes / 2)
+        apart = self._bands.scaled(from_queries(*self._compared), inside, factors)
         across = 2.0 * near
         if self._by_direction:  # on an arc: half a squared distance is a cosine's
             across = near * (2.0 - near)
@@ -386,40 +424,29 @@ class Population:
         return centre + apart
 
     @cached_property
-    def _directions(self) -> Floats:
-        """Principal directions of some vectors, (c, dim)."""
+    def _bands(self) -> Bands:
         vectors, _ = self._compared
-        some = vectors[spaced(len(vectors), _FOR_DIRECTIONS)]
-        some = some - some.mean(axis=0)
-        values, combined = np.linalg.eigh(some @ some.T)
-        count = min(_DIRECTIONS, int((values > 1e-6 * values[-1]).sum()))
-        return unit((combined.T @ some)[::-1][:count])
+        return Bands(vectors)
 
     @cached_property
     def _inside(self) -> _Compared:
         """Vectors and queries in principal directions, for which products are at hand."""
-        vectors, queries = (some @ self._directions.T for some in self._compared)
+        vectors, queries = (some @ self._bands.directions.T for some in self._compared)
         return vectors, queries
 
     @cached_property
-    def _slopes(self) -> tuple[Integers, Doubles]:
-        """The band of each direction, (c,), and exponents of differences in each and in the rest.
+    def _slopes(self) -> Doubles:
+        """Exponents of differences in each band and in the rest.
 
-        The mean squared difference of a query and its k-th nearest, in bands of directions and in
-        the rest, is taken to be a power of the share that k is.
+        The mean squared difference of a query and its k-th nearest is taken to be a power of the
+        share that k is.
         """
         vectors, queries = self._inside
         apart = vectors[self._nearest] - queries[:, None]
-        count = apart.shape[2]
-        starts = [start for start in _BANDS if start < count]
-        squares = np.add.reduceat((apart.astype(np.float64) ** 2).mean(axis=0), starts, axis=1)
         whole = np.take_along_axis(self.distances, self._nearest, axis=1).mean(axis=0)
-        whole = 2.0 * whole[:, None]
-        rest = whole - squares.sum(axis=1, keepdims=True)
-        squares = np.maximum(np.hstack([squares, rest]), 1e-6 * whole + _TINY)
+        squares = self._bands.squares(apart, 2.0 * whole)
         shares = scipy.special.digamma(1.0 + np.arange(len(squares)))
-        bands = np.searchsorted(starts, np.arange(count), side="right") - 1
-        return bands, np.polyfit(shares, np.log(squares), 1)[0]
+        return np.asarray(np.polyfit(shares, np.log(squares), 1)[0])
 
     @cached_property
     def _compared(self) -> _Compared:
@@ -536,6 +563,54 @@ class Population:
             among[0] = reached[0] @ counts[0]
             shares[query] = np.minimum(among / possible[:, query], 1.0)
         return shares
+
+
+class Bands:
+    """Bands of principal directions of some vectors, and the rest: differences have parts in each.
+
+    Parameters
+    ----------
+    vectors : float array, shape (m, k)
+
+    Attributes
+    ----------
+    directions : float array, shape (c, k)
+    """
+
+    def __init__(self, vectors: Floats) -> None:
+        some = vectors[spaced(len(vectors), _FOR_DIRECTIONS)]
+        some = some - some.mean(axis=0)
+        values, combined = np.linalg.eigh(some @ some.T)
+        count = min(_DIRECTIONS, int((values > 1e-6 * values[-1]).sum()))
+        self.directions: Floats = unit((combined.T @ some)[::-1][:count])
+        self._starts = [start for start in _BANDS if start < count]
+        self._band_of = np.searchsorted(self._starts, np.arange(count), side="right") - 1
+
+    def squares(self, inside: Floats, whole: Doubles) -> Doubles:
+        """Return mean squares of the parts of differences, (…, bands + 1).
+
+        Parameters
+        ----------
+        inside : float array, shape (n, …, c)
+            Differences in these directions.
+        whole : float64 array, shape (…)
+            Mean squares of all of them.
+        """
+        mean_squares = (inside.astype(np.float64) ** 2).mean(axis=0)
+        squares = np.add.reduceat(mean_squares, self._starts, axis=-1)
+        whole = whole[..., None]
+        rest = whole - squares.sum(axis=-1, keepdims=True)
+        every = np.concatenate([squares, rest], axis=-1)
+        return np.asarray(np.maximum(every, 1e-6 * whole + _TINY))
+
+    def scaled(self, apart: Floats, inside: Floats, factors: Doubles) -> Any:
+        """Return differences with factors for their parts, shape (n, bands + 1)."""
+        factors = factors.astype(np.float32)
+        rest = factors[:, -1:]
+        apart *= rest
+        return (
+            apart + (factors[:, :-1] - rest).take(self._band_of, axis=1) * inside @ self.directions
+        )
 
 
 def _own_rates(spacings: Doubles) -> Doubles:

@@ -217,6 +217,27 @@ def test_what_is_promised_of_designs_is_found():
 
 
 @pytest.mark.slow
+def test_a_design_for_pictures_in_black_and_white_is_promised_what_it_finds():
+    """Vectors that are made between two have grey, of which a window makes white."""
+    rng = default_rng(0)
+    x, y = np.meshgrid(*2 * [np.arange(16) / 16])
+    waves = rng.uniform(-1.2, 1.2, (8, 2, 1, 1))
+    maps = np.cos(2 * np.pi * (waves[:, 0] * x + waves[:, 1] * y) + rng.uniform(0, 6, (8, 1, 1)))
+    pictures = 0.5 * rng.normal(size=(12_300, 8)) @ maps.reshape(8, -1) - 0.3
+    pictures = np.clip(0.5 + 3 * pictures, 0, 1).astype(np.float32)
+    public, queries, base = np.split(pictures[pictures.any(axis=1)], (2000, 2300))
+    sample = Sample(public, len(base))
+    made = design(sample.fitted, epsilon=0.7, code_length=16)
+    spec = Spec(DESIGNED, 256, design=made, **{**PLAIN, "epsilon": 0.7})
+    (row,) = predicted_rows(spec, sample.population_of(spec, 300), 6, [10], 1.0)
+    index = filled_index(spec, base)
+    truth = ground_truth(base, queries, 10)
+    for mode in ("private", "exact"):
+        found = truth.recall(index.search(queries, k=10, query=mode).ids, 10, 10).mean()
+        assert abs(row.found(mode).recall - found) < 0.04, mode
+
+
+@pytest.mark.slow
 def test_what_is_promised_of_a_softmax_codebook_is_found():
     """Each vector of the sample plays a record that its own codeword does not hide."""
     n = 8000
