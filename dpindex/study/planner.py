@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -288,8 +288,8 @@ class _Planner:
             rows.update({row.spec: row for row in again})
             return again
 
-        leaders = refined(self._denoisable([*rows.values()]), "auto", stage=0)
-        others = [row for row in self._near_best([*rows.values()]) if row not in leaders]
+        leaders = refined(self._denoisable(rows.values()), "auto", stage=0)
+        others = [row for row in self._near_best(rows.values()) if row not in leaders]
         leaders += refined(others, stage=0)
         near = self._near_best(leaders, _REFINEMENTS[0][0])[:_COMPARED]
         # Which width of square waves is better as they are, luck decides, and not which is better
@@ -425,7 +425,7 @@ class _Planner:
             refusals.append(f"no method is left at this epsilon: {unfit[0]}")
         return noises
 
-    def _near_best(self, rows: Sequence[Row], queries: int = _SCREENING_QUERIES) -> list[Row]:
+    def _near_best(self, rows: Collection[Row], queries: int = _SCREENING_QUERIES) -> list[Row]:
         """Return rows that may be the best in truth, best first.
 
         Of a query that finds all or nothing, by luck.
@@ -437,7 +437,7 @@ class _Planner:
         margin = _MARGIN * math.sqrt(chance * (1.0 - chance) / queries)
         return [row for row in finding if value(row) >= highest - margin]
 
-    def _denoisable(self, rows: Sequence[Row]) -> list[Row]:
+    def _denoisable(self, rows: Collection[Row]) -> list[Row]:
         """Return those rows that the best denoisers may help most, one of each projection.
 
         Methods that differ by their noise alone are helped nearly alike, so one is enough where
@@ -446,11 +446,10 @@ class _Planner:
         they find: of gray pictures .04 became .5, of 16 attributes .01 became .07.
         Designs find much as they are: those that are left in the end are denoised.
         """
-        finding = [row for row in rows if self._goal.value(row) > 0.0] or rows
         few = self._goal.dim <= _FEW
-        tried = finding
+        tried = [row for row in rows if self._goal.value(row) > 0.0] or rows
         if few:  # but for those that noise leaves nothing of
-            tried = [row for row in rows if _has_signal(row.spec, row.noise)]
+            tried = [row for row in rows if row.spec.format.signal_to_noise(row.noise) >= _MIN_SNR]
         with_scores = [row for row in tried if has_scores(row.spec) and not is_informed(row.spec)]
         if few:
             return _first_of_each(with_scores, lambda row: row.method)
@@ -593,7 +592,8 @@ class _Planner:
         """Return what attacks on codes of public vectors find, with the denoiser of the promise."""
         spec, vectors = self._sample.attacked(row.spec)
         known = self._learned.get((spec, row.denoiser or "auto", _fitted(spec, row.denoiser)))
-        trial = Trial(spec, vectors, metric=self._goal.metric, denoise=known or "auto")
+        trial = Trial(spec, vectors, metric=self._goal.metric, denoise=None if known else "auto")
+        trial.denoiser = known or trial.denoiser
         return AttackFigures.of(trial)
 
     def quick_best(self, epsilon: float) -> Row:
@@ -641,11 +641,6 @@ def _but_for_noise(spec: Spec) -> object:
     if spec.law.interchangeable:
         return type(spec.law), type(spec.projection), spec.code_length, spec.variant.repetitions
     return spec
-
-
-def _has_signal(spec: Spec, noise: float) -> bool:
-    """Return whether codes of a spec with such noise tell anything of a vector."""
-    return spec.format.signal_to_noise(noise) >= _MIN_SNR
 
 
 def has_scores(spec: Spec) -> bool:

@@ -113,14 +113,12 @@ def predicted_rows(
     size = prediction.codes.stored[0].nbytes
     denoisers: list[Denoiser | None] = [None]
     if denoise is not None and noise >= _NO_NOISE:
+        known: Denoisers = {} if learned is None or population.others is None else learned
         key = (spec, denoise, fitted or rounds)
-        if learned is not None and key in learned:
-            denoiser = learned[key]
-        else:
+        if key not in known:
             fit = partial(fit_denoiser, prediction.codes_to_learn_from, spec)
-            denoiser = fit_if_possible(fit, spec, denoise)
-            if learned is not None and population.others is not None:
-                learned[key] = denoiser
+            known[key] = fit_if_possible(fit, spec, denoise)
+        denoiser = known[key]
         if denoiser is not None:
             denoisers = [None, denoiser] if plain else [denoiser]
     every = population.queries.shape[0]
@@ -252,6 +250,10 @@ class Prediction:
         count = len(queries)
         near = near_items.reshape(count, -1, *near_items.shape[1:])
         if self._plain.by_symbol:
+            if queries.shape[1] < min(len(items), 1 << 15):
+                # Few different scores: their places in their order are sorted in less time.
+                places = [np.sort(row).searchsorted(row) for row in queries]
+                queries = np.array(places, dtype=np.int16)
             scores = queries[:, items]
             near_scores = np.take_along_axis(queries, near, axis=1)
         else:
