@@ -324,8 +324,7 @@ class _Planner:
         """Return rows of the specs of an epsilon that may be best, best first."""
         rows = self.screened(self.to_try.specs(epsilon))
         tried = {row.spec for row in rows}
-        near = self._near_best(rows)
-        longer = chain.from_iterable(self.to_try.longer(row.spec) for row in near)
+        longer = chain.from_iterable(self.to_try.longer(row.spec) for row in self._near_best(rows))
         rows += self._tried([spec for spec in longer if spec not in tried], [])
         return self._goal.ranked(rows)
 
@@ -494,9 +493,8 @@ class _Planner:
         """Return what is predicted of all queries."""
         spec = row.spec
         population = self.promised_of(row)
-        queries: int = population.queries.shape[0]
-        if _takes_long(spec, row.denoiser):
-            queries = min(queries, QUERIES)
+        most = QUERIES if _takes_long(spec, row.denoiser) else ALL_QUERIES
+        queries = min(population.queries.shape[0], most)
         (promised,) = predicted_rows(
             spec, population, COUNTED_ROUNDS, self._goal.ladder, row.noise, row.denoiser,
             queries=queries, plain=False, on_average=self._goal.on_average,
@@ -515,13 +513,6 @@ class _Planner:
     def promised_of(self, row: Row) -> Population:
         """Return the population, with all its queries, from which a row is promised."""
         return self._sample.population_of(row.spec, ALL_QUERIES, denoised=row.denoiser is not None)
-
-    def _population(self, spec: Spec, queries: int, kind: DenoiserKind | None) -> Population:
-        """Return what a spec is compared on."""
-        few, _ = _REFINEMENTS[0]
-        return self._sample.population_of(
-            spec, max(few, queries), common=True, denoised=kind is not None
-        )
 
     def _self_test(self, spec: Spec, queries: int) -> SelfTest:
         """Return how well a quarter of the population predicts the others, of codes as they are.
@@ -550,8 +541,10 @@ class _Planner:
     ) -> Row:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         goal = self._goal
+        asking = max(_REFINEMENTS[0][0], queries)
+        population = self._sample.population_of(spec, asking, True, denoised=kind is not None)
         rows = predicted_rows(
-            spec, self._population(spec, queries, kind), rounds, goal.ladder, noise, kind,
+            spec, population, rounds, goal.ladder, noise, kind,
             queries=queries, on_average=goal.on_average,
             fitted=_fitted(spec, kind, stage), learned=self._learned,
         )  # fmt: skip
