@@ -250,7 +250,7 @@ class Prediction:
         count = len(queries)
         near = near_items.reshape(count, -1, *near_items.shape[1:])
         if self._plain.by_symbol:
-            if queries.shape[1] < min(len(items), 1 << 15):
+            if len(items) > 16 * queries.shape[1]:
                 # Few different scores: their places in their order are sorted in less time.
                 places = [np.sort(row).searchsorted(row) for row in queries]
                 queries = np.array(places, dtype=np.int16)
