@@ -288,7 +288,11 @@ class _Planner:
             rows.update({row.spec: row for row in again})
             return again
 
-        leaders = refined(self._denoisable(rows.values()), "auto", stage=0)
+        # What is no better denoised was tried on other queries than those that it is compared with.
+        screened = dict(rows)
+        tried = refined(self._denoisable(rows.values()), "auto", stage=0)
+        leaders = [row for row in tried if row.denoiser]
+        rows = {**screened, **{row.spec: row for row in leaders}}
         others = [row for row in self._near_best(rows.values()) if row not in leaders]
         leaders += refined(others, stage=0)
         near = self._near_best(leaders, _REFINEMENTS[0][0])[:_COMPARED]
