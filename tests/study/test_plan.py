@@ -121,6 +121,20 @@ def test_what_ties_with_the_last_true_neighbour_is_true_too():
     assert (true[same] == population.weight[same]).all()
 
 
+def test_scores_of_few_symbols_find_by_their_places_what_they_find():
+    rng = default_rng(0)
+    population = Population(rng.normal(size=(600, 6)).astype(np.float32), 6000, 20)
+    scores = [
+        rng.integers(0, 30, size=(20, *rest)) for rest in ((3, 600), population.near[0].shape)
+    ]
+    rows = np.arange(20)
+    floats, places = (
+        population.found(rows, *(each.astype(kind) for each in scores), 10, (10, 100))
+        for kind in (np.float32, np.int16)
+    )
+    assert (floats == places).all()
+
+
 def test_neighbours_are_predicted_as_near_as_they_are(sample, base):
     population = Population(sample, N, 250)
     truth = ground_truth(base, collection(300, 3), NEIGHBOURS)
