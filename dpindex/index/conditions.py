@@ -191,8 +191,8 @@ class Among(Condition):
 
         column = columns[self.name]
         values = [scalar(value, column.type).as_py() for value in self.values]
-        if 0.0 in values:  # Arrow looks up zero and minus zero as two values
-            values += [-value for value in values if value == 0]
+        # Arrow looks up zero and minus zero as two values. False, which equals zero, has no minus.
+        values += [-value for value in values if isinstance(value, float) and value == 0]
         found = compute.is_in(column, arrow().array(values, column.type))
         return compute.if_else(column.is_valid(), found, arrow().scalar(None, arrow().bool_()))
 

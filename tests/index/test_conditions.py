@@ -107,6 +107,8 @@ CASES = [
     ("ok", [0, 3]),
     ("not ok", [1]),
     ("ok == False", [1]),
+    ("ok in [False]", [1]),
+    ("ok not in [True, False]", []),
 ]
 
 
@@ -136,6 +138,7 @@ F = {name: pc.field(name) for name in COLUMNS}
         (F["lang"].isin(["de", None]), [1, 2]),
         (~F["lang"].isin(["de", None]), [0, 3]),
         (F["n"].isin([None]), [2]),
+        (F["ok"].isin([False, None]), [1, 2]),
         (pc.is_in(F["lang"], value_set=pa.array(["de", None]), skip_nulls=True), [1]),
     ],
 )
