@@ -210,7 +210,7 @@ class Population:
             self.near = self._near_distances(rising)
             last = min(_SOURCES, rising.shape[1]) - 1
             places = self._farther_places(last)
-            if self.is_crossed:
+            if issparse(self.vectors):
                 # Towards no vector that is nearer: of attributes of two vectors none would be made.
                 least = (rising[:, None, :last] < self.near[:, :, None]).sum(axis=2)
             else:

@@ -110,4 +110,4 @@ def test_rows_of_a_table_of_few_values_tie_as_those_of_a_collection_do():
     answers = filled_index(spec, base, metric="l2").search(queries, k=100, query="exact").ids
     truth = ground_truth(base, queries, 50, metric="l2")
     assert abs(row.exact.recall_within(100) - truth.recall(answers, 100, 10).mean()) < 0.05
-    assert row.exact.precision > truth.precision(answers, 10, 50).mean() - 0.25
+    assert row.exact.precision > truth.precision(answers, 10, 50).mean() - 0.08
