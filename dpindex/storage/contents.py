@@ -43,9 +43,7 @@ from dpindex.storage.code_store import (
 from dpindex.storage.directory import RELEASED, IndexDirectory
 from dpindex.storage.history import History
 from dpindex.storage.ids import IdBlock, id_block, ids_to_bytes
-from dpindex.storage.journal import (
-    writing_beside,
-)
+from dpindex.storage.journal import writing_beside
 from dpindex.storage.manifest import (
     MANIFEST,
     MAX_MANIFEST_BYTES,

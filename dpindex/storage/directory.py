@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
 from dpindex.base.files import (
@@ -42,9 +41,6 @@ from dpindex.storage.manifest import (
     NUMBERED_FILE,
     Manifest,
 )
-
-if TYPE_CHECKING:  # most indexes have none
-    pass
 
 _OF_SAVES = re.compile(r"(save|part)-[0-9a-f]{32}|seal-[0-9a-f-]+")
 _SEAL = re.compile(r"seal-(?P<digest>[0-9a-f]{64})-(?P<token>[0-9a-f]*)")
