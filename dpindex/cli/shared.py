@@ -231,8 +231,9 @@ class PayloadOptions:
         file, _ = split_key(vectors)
         path = file if self.payload is None else str(self.payload)
         names = list(self.names) or None
-        both_exist = os.path.exists(path) and os.path.exists(file)
-        is_same = both_exist and os.path.samefile(path, file)
+        table, _ = split_key(path)
+        both_exist = os.path.exists(table) and os.path.exists(file)
+        is_same = both_exist and os.path.samefile(table, file)
         if is_same and (names is None or file.lower().endswith((".csv", ".tsv"))):
             raise InputError(
                 f"{path} holds the vectors, which a payload would publish in the clear; name other "

@@ -585,6 +585,7 @@ def test_payload_filter_and_show(run, prints, files):
     fails(
         run(f"build x.tsv b {STAIRCASE} --payload x.tsv --payload-columns a"), "holds the vectors"
     )
+    fails(run(f"build x.tsv b {STAIRCASE} --payload x.tsv:header=yes"), "holds the vectors")
 
 
 def test_a_folder_of_files_brings_its_payload(prints, files):
