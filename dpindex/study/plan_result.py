@@ -290,7 +290,7 @@ class Plan:
         """Return between which shares of a measure the recommended spec finds, nine times in ten.
 
         It is for the query mode of the plan, and comes from a self-test: a quarter of the sample
-        predicts what is counted in all of it, in the way in which the plan predicts a collection.
+        predicts what is counted in the rest, in the way in which the plan predicts a collection.
         """
         share = measure.of(self.best.found(self.query))
         if self.best.test is None:

@@ -102,7 +102,7 @@ _LEAST_ODDS = 0.02
 
 @dataclass(frozen=True)
 class SelfTest:
-    """How far a quarter of the sample is from what is counted in all of it.
+    """How far what a quarter of the sample predicts is from what is counted in the rest.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class Row:
     centroids : bool
         Codewords are centroids of the sample, as of ``fit_codebook``, not vectors of it.
     test : SelfTest, optional
-        How well a quarter of the sample predicts all of it; None of rows that are not recommended.
+        How well a quarter of the sample predicts the rest; None of rows that are not recommended.
 
     >>> from dpindex import attribute
     >>> spec = Spec("dp-oporp-staircase", dim=8, epsilon=1.0, adjacency=attribute(1.0))
