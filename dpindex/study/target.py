@@ -64,7 +64,7 @@ class FoundShares:
         return float(np.interp(math.log(candidates), numbers, shares))
 
     def corrected(self, missed: float) -> FoundShares:
-        """Return what is expected if log-odds of shares are so much too high.
+        """Return what is expected if log-odds of shares are too high by ``missed``.
 
         >>> found = FoundShares(0.5, {10: 0.2}).corrected(math.log(2.0))
         >>> round(found.precision, 3), round(found.recall, 3)
