@@ -99,7 +99,7 @@ def _table_bits(epsilon: float, delta: float, code_length: int) -> int:
 
 
 def discrete_gaussian_table(sigma: float, bits: int) -> CellTable:
-    """``P(c) ∝ e^{−c²/2σ²}`` on the integers, each mass within two units of 2^-bits."""
+    """``P(c) ∝ e^{−c²/2σ²}`` on the integers, rounded to 2^-bits; what is left lies at 0."""
     work = bits + 64
     with mpmath.workprec(work):
         fall = int(mpmath.ldexp(mpmath.exp(-1 / (2 * mpmath.mpf(sigma) ** 2)), work))
@@ -162,7 +162,8 @@ class TwoDigitGaussian:
 def table_distance(law: Law) -> Fraction:
     """Bound on the distance of one coordinate's noise from a rounded normal, in total variation.
 
-    Half the sum of what masses are off, two units at most, and the tails cut off, below one unit.
+    Half the sum of what masses are off: those of a rounded law by a unit; those of a discrete law
+    by half a unit, and that at 0, which has the rest, by as much as all others together.
     """
     source = law.drawn_from
     if isinstance(source, CellTable):
