@@ -697,6 +697,15 @@ def test_near_vectors_of_few_values_have_no_others(metric):
     assert abs(apart.mean() / wanted - 1) < 0.1
 
 
+def test_near_vectors_of_counts_have_no_values_between():
+    """Of counts, too, which have many values, few of them common: .79 was promised, .10 found."""
+    rows = default_rng(0).poisson(0.2, (800, 80)).astype(np.float32)
+    rows[0, :7] = np.arange(10, 17)
+    population = Population(rows, 8000, 40)
+    made, _ = population.near_vectors(np.arange(20), np.arange(population.near.shape[1]))
+    assert {*np.unique(made)} <= {*np.unique(rows)}
+
+
 @pytest.mark.parametrize("data", ["answers", "square roots of shares"])
 def test_near_vectors_of_one_norm_stay_within_bounds(data):
     """Plans for answers to questions, or roots of shares, said that a row was outside of bounds."""
