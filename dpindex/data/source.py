@@ -62,9 +62,9 @@ class Location:
     size: int = 0
     resources: ExitStack = field(default_factory=ExitStack, repr=False, compare=False)
 
-    def error(self, sentence: str) -> InputError:
+    def error(self, sentence: str, *, field: str = "") -> InputError:
         """The error that names the file; foreign names in its sentence are escaped."""
-        return InputError(escaped(f"{self.name}: {sentence}"))
+        return InputError(escaped(f"{self.name}: {sentence}"), field=field)
 
     def check_names(self, names: Iterable[str]) -> None:
         """Refuse names of columns, arrays or datasets that cannot be printed."""

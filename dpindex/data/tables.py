@@ -46,9 +46,10 @@ def read_tables(files: Sequence[AnyPath], texts: Collection[str] = ()) -> Table:
         location, read = locate(path, _TABLES, "table")
         if location.key is not None and read not in _OF_TEXT.values():
             # Passed over it would publish all columns, where someone meant one.
-            refusal = location.error("leave out what follows ':' and name columns apart.")
-            refusal.field = "column" if texts else "payload_columns"
-            raise refusal
+            raise location.error(
+                "leave out what follows ':' and name columns apart.",
+                field="column" if texts else "payload_columns",
+            )
         with location.reading(), location.resources:
             part = read(location)
             location.check_names(part.column_names)

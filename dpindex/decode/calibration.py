@@ -1,4 +1,4 @@
-"""What is learned of a collection from its codes, and what pairs of codes observe."""
+"""A calibration: what is learned of a collection from its codes, and what pairs of them show."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_SHARED = 0.05
 """Hits that may share a larger error are left without a similarity: their mean would be off."""
 
 SPLINES = 19
-"""Of which the logarithm of a density is made."""
+"""Splines whose sum is the logarithm of a density."""
 
 LOG_ENERGIES = np.linspace(-5.0, 5.0, 121)
 """Logarithms of squared norms, over their middle, at which their chances are kept."""

@@ -73,7 +73,7 @@ _AT_ONCE = 256
 
 
 class TablePosterior(Posterior):
-    """Cosines by table, of which nothing is learned when they are estimated."""
+    """Cosines that are read from tables; estimates change nothing that was learned."""
 
     def __init__(self, spec: Spec, calibration: SimilarityCalibration) -> None:
         super().__init__(spec, calibration)

@@ -650,7 +650,7 @@ class _Reader:
 
 _MATCH = 0
 _SKIP = 1
-"""Whether ``is_in`` takes a null among its values for that of a column, as Arrow numbers it."""
+"""Arrow's numbers for how ``is_in`` treats nulls: a null among the values finds nulls, or none."""
 
 
 def _called(function: str, arguments: list[ast.expr], options: Any) -> ast.expr | None:

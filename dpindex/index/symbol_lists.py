@@ -144,7 +144,8 @@ class SymbolLists(SearchBackend):
 
     def _rows_of(self, symbol: int) -> Rows:
         """The rows of a symbol in all runs, in the random order."""
-        pieces = [rows for run in self._runs if len(rows := run.of(symbol))]
+        pieces = [run.of(symbol) for run in self._runs]
+        pieces = [piece for piece in pieces if len(piece)]
         if len(pieces) == 1:
             return pieces[0]
         joined = np.concatenate(pieces)

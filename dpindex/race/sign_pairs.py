@@ -190,4 +190,4 @@ def by_surrogate(signs: SignPairs) -> Doubles:
 
 
 SOLVERS = {"moments": by_moments, "surrogate": by_surrogate}
-"""What finds the coefficients of a regression."""
+"""Functions that return the coefficients of a regression, by the names of the method."""

@@ -389,7 +389,11 @@ def promising_subsets(size: int, epsilon: float, reranked: bool) -> tuple[int, .
     powers = [1 << i for i in range(7) if 1 << i <= most]
     inside = {w: w * odds / (w * odds + 1) for w in powers}
     promising = tuple(w for w, chance in inside.items() if 0.2 <= chance <= 0.9)
-    return promising or (powers[0 if odds > 1 else -1],)
+    if promising:
+        return promising
+    if odds > 1:
+        return (powers[0],)
+    return (powers[-1],)
 
 
 def _methods_to_try(names: Sequence[str] | None) -> list[Method]:

@@ -614,13 +614,13 @@ class Bands:
         return np.asarray(np.maximum(every, 1e-6 * whole + _TINY))
 
     def scaled(self, apart: Floats, inside: Floats, factors: Doubles) -> Any:
-        """Return differences with factors for their parts, shape (n, bands + 1)."""
+        """Return differences, which are overwritten, with factors of shape (n, bands + 1)."""
         factors = factors.astype(np.float32)
         rest = factors[:, -1:]
+        inside = (factors[:, :-1] - rest).take(self._band_of, axis=1) * inside
         apart *= rest
-        return (
-            apart + (factors[:, :-1] - rest).take(self._band_of, axis=1) * inside @ self.directions
-        )
+        apart += inside @ self.directions
+        return apart
 
 
 def _has_few_values(vectors: Floats) -> bool:

@@ -130,7 +130,7 @@ class CellTable:
         return draws
 
     def settle_ties(self, keys: AnyArray, cells: AnyArray, stream: BitSource) -> None:
-        """Where 64 bits equal a boundary's first 64, read the rest: about once in 2⁶⁴ draws."""
+        """Read all bits of draws whose first 64 equal those of a boundary: about one in 2⁶⁴."""
         low_bits = self.bits - _KEY_BITS
         low_bytes = -(-low_bits // 8)
         equal = self.keys[cells - 1] == keys
