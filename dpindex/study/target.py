@@ -90,8 +90,8 @@ class FoundShares:
         return math.ceil(round(number / unit, 6)) * unit
 
 
-# Vectors of a sample of whose test half counts: of made vectors, with clusters and without, half to
-# two thirds of what is missed at 4000 is missed by promises, too.
+# Vectors of a sample of whose test half counts: of 16 codebooks of made vectors, with clusters and
+# without, and of sentences, half to two thirds of what is missed at 4000 misses in promises, too.
 _HALF_COUNTS = 3000
 # Of a normal law, for a range that holds nine of ten; and how much predictions vary from one noise
 # and sample to the next, beside what the number of queries says.
