@@ -37,6 +37,8 @@ def crowding(sample: Codes, law: SymbolLaw) -> float:
     """
     symbols = sample.stored.ravel()
     count = len(symbols)
+    # Uniform symbols would meet in m(m − 1)/K ordered pairs: this is 1 for them, and larger the
+    # more unevenly codewords are used.
     meetings = _pairs_on_one(symbols, law.size)
     collisions = law.size * meetings / (count * (count - 1))
     least = max(collisions, 1.0)
@@ -77,6 +79,8 @@ def _expected(law: CodebookResponse) -> tuple[float, float]:
     while len(shares) < _MAX_HALVES and pairs < _ENOUGH_PAIRS:
         order = stream.permutation(len(words))
         for half in (order[::2], order[1::2]):
+            # One half of the codewords plays the codebook and the other the collection: a vector is
+            # never compared with itself, as no private vector is a codeword.
             other_half = np.setdiff1d(order, half)
             compared = other_half[spaced(len(other_half), _COMPARED)]
             share, met = _met(words[half], words[compared], subset)

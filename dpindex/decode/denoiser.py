@@ -112,6 +112,7 @@ class Denoiser:
         channel = Channel(spec)
         channel.check(codes)
         mean = self.linear.mean
+        # The vectors are the same, so what was learned of them holds; only the noise is another.
         filter_ = self.linear.under(channel.noise_at(mean))
         centred = codes.to_float() - mean
         return np.asarray(mean + centred @ filter_)
@@ -177,6 +178,7 @@ class Denoiser:
         basis = self.basis
         if basis is None:
             return None
+        # Both lie within the span of the basis, so nothing of them is lost.
         return self.linear.synthesis.T @ basis, self.linear.mean @ basis
 
     def coordinates(self, codes: Codes, *, to_rank: bool = False) -> Singles:
@@ -221,8 +223,11 @@ class Denoiser:
             return replace(self, sizes=np.zeros(3))
         known = measured / claimed
         information *= known
+        # One step of Newton's method from a factor of 1, whose logarithm is 0.
         mean = growth.sum(dtype=np.float64) / information.sum()
         total = growth.sum(axis=1, dtype=np.float64)
+        # Totals vary by chance by as much as they inform; what is beyond that is how vectors
+        # differ.
         beyond_chance = (total - mean * information) ** 2 - information
         variance = beyond_chance.sum() / np.sum(information**2)
         return replace(self, sizes=np.array([mean, max(variance, 0.0), known]))
@@ -241,6 +246,8 @@ class Denoiser:
         """
         if self._linear_along_basis is not None:
             weights, mean = self._linear_along_basis
+            # A linear estimate has no component that could err by more than another: its error is 0
+            # here, and ranks are those of unit vectors.
             inner, _ = self.linear.inner(y)
             return inner @ weights + mean, np.zeros(len(y))
         estimate, share, grown = self._last_iteration(y)

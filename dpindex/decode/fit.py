@@ -231,6 +231,7 @@ class TrainingCodes:
                 f"{self.k} need at least {needed}."
             )
         most_rows = min(_MAX_ROWS, _MAX_NUMBERS // self.k)
+        # Evenly spread rows are as good as random ones, as rows come in no order that noise knows.
         step = -(-len(stored) // most_rows)
         stored = stored[::step]
         most_held = max(256, _HELD_NUMBERS // self.k)
@@ -311,6 +312,7 @@ def _filter(rows: TrainingCodes, prior: str) -> MixtureFilter:
     if prior == "gaussian":
         mixture = Mixture.gaussian(signal)
     else:
+        # Only coordinates along the basis are kept of all rows: R numbers each in place of k.
         blocks = [(z - rows.mean) @ analysis for z in rows.blocks()]
         inner = np.concatenate(blocks)
         if prior == "scales":
@@ -377,8 +379,11 @@ def calibrated_bins(
     claim = total(claimed) / np.maximum(count, 1) * average / overall
     prior = _BIN_PRIOR * (level / average) ** 2
     difference = y - prediction
+    # Codes are independent of predictions that were made without them, so this is unbiased before
+    # it is shrunk towards 0.
     offset = total(difference) / (count + prior)
     squares = total(difference**2 - noise)
+    # The noise variance is taken off each square: what is left is the predictions' own error.
     square = (squares + prior * claim) / (count + prior)
     variance = np.maximum(square - offset**2, 1e-3 * claim)
     variance[count == 0] = average

@@ -50,6 +50,8 @@ class CalibrationBins:
 
     def place(self, prediction: Singles, claimed: Singles) -> Indices:
         """The bin of each element."""
+        # In place and in single precision throughout: this runs once for each coordinate of each
+        # code.
         log_claimed = np.maximum(claimed, np.float32(1e-30))
         np.log(log_claimed, out=log_claimed)
         low, high = self.ranges.T.tolist()

@@ -44,6 +44,7 @@ def jump_limit(decoded: Floats, spec: Spec) -> float:
     energy = float(squares.mean()) - noise
     limits: list[float] = np.quantile(sizes, 1 - _SHARES).tolist()
     for limit, share in zip(limits, _SHARES.tolist(), strict=True):
+        # Chances and energies of the noise are known; what is observed beyond them are the vectors.
         beyond = _within(spec, np.inf, 0) - _within(spec, limit, 0)
         noise_beyond = noise - _within(spec, limit, 2)
         observed = float(squares[sizes > limit].sum()) / squares.size

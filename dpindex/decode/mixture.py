@@ -104,6 +104,7 @@ def signal_directions(moment: Doubles, rows: int, max_count: int) -> tuple[Singl
     """
     aspect = len(moment) / rows
     eigenvalues, vectors = _detected(moment, aspect)
+    # Eigenvalues ascend: the last ones are the leading ones.
     first = max(len(eigenvalues) - max_count, 0)
     kept = _reliable(eigenvalues, aspect) > _MIN_SIGNAL
     kept[:first] = False
@@ -381,6 +382,8 @@ class _Common:
             centred = rows[likely, :full] - mean[c, :full]
             weighted = centred * share[likely, c, None]
             scatter = weighted.T @ centred
+            # Rows that a component hardly explains are left out of the product, which takes most of
+            # the time; what they would add is below a thousandth each.
             observed = (scatter + _PRIOR_ROWS * self.covariance) / rows_of[c]
             signals.append(_shrunk(observed, rows_of[c]))
         return Mixture.of_signals(

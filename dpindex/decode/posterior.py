@@ -213,6 +213,7 @@ def _histograms(pairs: Observations, law: ObservationLaw) -> tuple[Doubles, Doub
     """
     z = pairs.z
     shares = np.arange(1, _SCALE_GROUPS) / _SCALE_GROUPS
+    # One table of chances serves all observations of nearly one noise: sixteen integrals, not n.
     levels = np.unique(np.quantile(pairs.noise, shares))
     group = np.searchsorted(levels, pairs.noise).astype(np.int8)
     counts: list[Doubles] = []
@@ -352,6 +353,7 @@ def posterior_cosines(
     flat = Observations(*(part.ravel() for part in seen))
     for block in row_blocks(seen.z.size, _AT_ONCE):
         mean[block], error[block] = _posterior(flat.at(block), law, known)
+    # Beyond what any cosine could be observed as, the unbiased estimate goes on in a line.
     low, high = law.ends
     beyond = flat.z - np.clip(flat.z, low, high)
     plain = law.inverse(flat.z) + beyond * 2 / (high - low)

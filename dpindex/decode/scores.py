@@ -93,6 +93,7 @@ class ScoreTable:
         step = likelihood.cell / 2
         points = 2 * widest / step
         step *= max(1, math.ceil(points / _MAX_POINTS))
+        # An odd number of points, with a distance of 0 in the middle.
         self._half = math.ceil(widest / step)
         self._per_unit = 1 / step
         smallest = (step / 2) ** 2
@@ -143,6 +144,7 @@ def _convolved(rows: Doubles, kernel: Doubles) -> Doubles:
     """Convolution of each row with the kernel, where they overlap wholly."""
     # What a circular convolution wraps around lies outside of that.
     size = 1 << (rows.shape[1] - 1).bit_length()
+    # By Fourier transforms: thousands of points against as many edges would take their product.
     of_rows = np.fft.rfft(rows, size)
     of_kernel = np.fft.rfft(kernel, size)
     circular = np.fft.irfft(of_rows * of_kernel, size)

@@ -107,9 +107,11 @@ def pair_curve(law: SymbolLaw) -> PairCurve:
     records = _reports(law, roles, left, stream)
     queries = words[roles[right]]
     seen = np.einsum("ij,ij->i", words[records], queries)
+    # What is seen is the reported codeword's cosine, and what is true that of the record itself.
     own = words[roles[left]]
     truth = np.einsum("ij,ij->i", own, queries)
     order = np.argsort(seen, kind="stable")
+    # Fewer bins rather than emptier ones: a bin's deviation is an error that hits state.
     filled = max(1, len(order) // _PAIRS_OF_BIN)
     bins = np.array_split(order, min(_BINS, filled))
     return curve_of_bins(
@@ -129,6 +131,7 @@ def _pairs(words: Singles, stream: PublicStream) -> tuple[Places, Places, Double
     cosines = words @ words.T
     np.fill_diagonal(cosines, -np.inf)
     reach = min(_NEAR, count - 1)
+    # A row's near pairs stand for themselves, and its random ones for all others.
     nearest_first = np.argpartition(-cosines, reach - 1, axis=1)
     near = nearest_first[:, :reach]
     permutations = [stream.permutation(count) for _ in range(_NEAR)]
@@ -155,6 +158,8 @@ def _reports(
         sums = np.cumsum(chances, axis=1)
         for row, ends in enumerate(sums, places.start):
             drawn = chosen == row
+            # By inversion, with the sum of chances in place of 1: rounding never points beyond the
+            # last.
             below = coins[drawn] * ends[-1]
             reported[drawn] = np.searchsorted(ends, below, side="right")
     return reported
@@ -175,6 +180,7 @@ def curve_of_bins(
         variance = float(shares @ (truth[pairs] - mean) ** 2)
         rows.append((seen_mean, mean, math.sqrt(variance)))
     seen_means, means, deviations = np.array(rows).T
+    # What looks nearer is not stated to be farther: estimates keep the order that codes rank by.
     return PairCurve(seen_means, np.maximum.accumulate(means), deviations)
 
 
@@ -233,6 +239,7 @@ class SymbolPosterior(Posterior):
         uncovered = self.calibration.uncovered
         if isinstance(queries, PrivateQueries):
             uncovered = 1.0
+        # The larger error of the two that an uncovered vector may have; it counts by its chance.
         half_way = (1 - estimate) / 2
         elsewhere = np.maximum(np.abs(estimate - at_random), half_way)
         of_uncovered = math.sqrt(uncovered) * elsewhere

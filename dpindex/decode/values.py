@@ -46,6 +46,7 @@ class ValueTable:
         self._first = np.float32(ends[0])
         self._per_unit = np.float32(1 / width)
         distance = ends[:, None] - self.values
+        # The likelihood is a step function, so its integral is known exactly at the ends of cells.
         below = likelihood.base * distance
         for edge, jump in zip(likelihood.edges, likelihood.jumps, strict=True):
             below += jump * np.maximum(distance - edge, 0)
@@ -95,6 +96,9 @@ class ValueTable:
         total = prior.sum(axis=1) + counts.sum(axis=1)
         chances = prior / prior.sum(axis=1)[:, None]
         for _ in range(_FIT_ROUNDS):
+            # Expectation–maximisation of mixture weights: each round raises the likelihood, and
+            # none can leave the simplex. Prior counts keep values possible that no code has shown
+            # yet.
             expected = chances @ self._chance.T
             found = (counts / expected) @ self._chance
             chances = (found * chances + prior) / total[:, None]
