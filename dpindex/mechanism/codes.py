@@ -120,6 +120,7 @@ class CodeFormat(ABC):
         """Return stored codes as a ``pyarrow.Array`` of their bytes, little-endian."""
         import pyarrow as pa
 
+        # Another machine may have other byte order; stored codes are little-endian on all.
         little = stored.astype(stored.dtype.newbyteorder("<"))
         rows = np.ascontiguousarray(little)
         kind = pa.binary(rows.itemsize * rows.shape[1])
@@ -141,6 +142,7 @@ class CodeFormat(ABC):
         format_ = cls(fingerprint=fingerprint, **facts)
         k = format_.code_length
         has_length = type(k) is int and k >= 1
+        # Written again they must be the same: so no fact is read in two ways, as True for 1.
         if len(fingerprint) != 16 or not has_length or format_.to_dict() != data:
             raise ValueError("these facts are not what to_dict writes")
         return format_
@@ -343,6 +345,7 @@ class SignFormat(CodeFormat):
     def fault(self, stored: Integers) -> str | None:
         if stored.dtype != np.uint8 or stored.shape[1:] != (self.width,):
             return "are not packed signs"
+        # Else codes that say the same could differ in bytes, and their senders be told apart.
         used = self.code_length % 8
         if used and (stored[:, -1:] >> used).any():
             return "have stray bits beyond their length"

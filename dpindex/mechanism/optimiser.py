@@ -140,6 +140,8 @@ def design(
     if signs and k < attributes:
         bins = _clusters(known.covariance, k, np.random.default_rng(seed))
         recovered = _recovered_by_signs(w, known, epsilon, unit)
+        # The search weighs noise that is added; signs see it otherwise, so plain bins may be
+        # better.
         by_bins = _recovered_by_signs(bins, known, epsilon, unit)
         if by_bins > _GAIN_OF_BINS * recovered:
             w = bins
@@ -399,6 +401,7 @@ def _optimised(
         return float(np.sum(solved(w, wc, wd) * wd, dtype=np.float64))
 
     start = _clusters(c, k, rng)
+    # Equal rows would stay equal for ever: their gradients are the same.
     start += 0.01 * rng.normal(size=start.shape)
     last = _within_ball(start.astype(np.float32), gaussian)
     last_c, last_d = products(last)
@@ -419,6 +422,8 @@ def _optimised(
         steepest = float(np.abs(slope).max())
         slope /= max(steepest, 1e-30)
         while True:
+            # A step up the gradient, then back to columns of norm 1: the nearest point that privacy
+            # allows.
             new = _within_ball(ahead + np.float32(step) * slope, gaussian)
             new_c, new_d = products(new)
             reached = recovered(new, new_c, new_d)

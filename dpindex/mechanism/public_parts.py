@@ -239,6 +239,7 @@ class Codebook(PublicPart):
         if not MIN_SIZE <= len(rows) <= MAX_SIZE:
             raise InputError(f"a codebook has {MIN_SIZE} to {MAX_SIZE} codewords, not {len(rows)}.")
         with np.errstate(over="ignore"):
+            # A copy, so that whoever gave them cannot change the codewords after their digest.
             given: Singles = np.array(rows, dtype=np.float32)
         finite = np.isfinite(given).all(axis=1)
         if not finite.all():
@@ -458,6 +459,8 @@ class Design(PublicPart):
             raise DamagedError("these bytes are not a design that dpindex makes.") from None
         made._data = bytes(data)
         made.digest = hashlib.sha256(data).hexdigest()
+        # The one fact of a design that privacy rests on, computed from the integers that run and
+        # not read from the file: the rest of it only makes estimates better or worse.
         weight = column_weight(made.entries, made.norm)
         most = 1 << ENTRY_BITS * made.norm
         if weight > most:

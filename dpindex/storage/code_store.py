@@ -128,6 +128,8 @@ class CodeStore:
             blocks.append(ids)
             count += len(codes)
         arrays: list[Integers] = []
+        # Neighbours that are small are joined, so that a search has few arrays; large ones stay
+        # mapped.
         for is_small, run in groupby(parts, lambda part: part.nbytes < MAPPED_BYTES):
             if is_small:
                 run = iter([format_.concatenate(list(run))])
@@ -209,6 +211,8 @@ class CodeStore:
 
     def without(self, rows: Rows) -> CodeStore:
         """Return a new store without some rows."""
+        # A new array without them, and not marks: what was removed must not stay in memory or on
+        # disk.
         kept = np.ones(len(self.ids), dtype=np.bool_)
         kept[rows] = False
         kept_rows = np.flatnonzero(kept)

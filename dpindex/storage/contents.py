@@ -349,6 +349,7 @@ def write_index(
         history = contents.history
         if last is not None and history is not None and history is not last.history:
             staging.put(RELEASED, history.to_bytes())
+        # Last: a manifest names files, so all that it names is durable before it.
         staging.put(MANIFEST, manifest.text)
         if last is None:
             directory.appear(staging, history or History())
@@ -438,8 +439,10 @@ def replace_learned(url: str, kind: str, data: bytes) -> None:
     writer.add_single(kind, data)
     if writer.manifest is before:
         return  # it is what is there
+    # Replaced only while it is what was read: of two writers the second learns that it lost.
     if not bucket.replace(MANIFEST, text, writer.manifest.text):
         raise InputError(f"{url} was changed meanwhile; run it again.")
+    # Only now, as the manifest before named these.
     left = set(before.paths) - set(writer.manifest.paths)
     bucket.remove(sorted(left))
 

@@ -447,11 +447,13 @@ class ReleaseRun(Generic[Published]):
         with journal.held():
             target.refuse_taken(journal)
             if not journal.begun:
+                # Before the vectors are read: ids that are known cost no time.
                 self._refuse_known(ids)
             shards, history, clipped = self._check(journal, shards)
             found = self._begin(journal, shards, ids)
             if ledger is not None:
                 history = history.with_ledger(ledger)
+            # The ledger was told: should anything fail from here on, epsilon counts as spent.
             drawn = self.draw(journal, shards, found, history)
             digest = target.digest(journal, drawn)
             # From here on nothing is drawn under this token. The journal tells whoever goes on;

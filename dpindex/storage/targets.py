@@ -223,6 +223,8 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         segments = self._segments(journal, drawn)
         writer = IndexWriter(journal.put, segments)
         writer.add_public()
+        # Learned before anything is published, so that an index never appears without what it
+        # states. The calibration is of codes as they are ranked, denoised where they are.
         denoiser, not_denoised = self._add_denoiser(writer, journal, drawn)
         self._add_calibration(writer, journal, drawn, denoiser)
         journal.put(MANIFEST, writer.manifest.text)
@@ -389,6 +391,7 @@ class BucketIndex(IndexTarget):
                 raise InputError(f"{self._bucket.location}/{path} is not of this build; remove it.")
 
         with ThreadPoolExecutor(_UPLOADS) as pool:
+            # All files before the manifest: until that is there, the prefix is no index.
             list(pool.map(upload, manifest.files))
         if not self._bucket.create(MANIFEST, manifest.text):
             raise InputError(

@@ -199,6 +199,7 @@ def geometric_table(
         slack += -(-missing // (half - tail))
     if tail * by_level[0] * ratio_up > by_level[levels] * half << _RATIO_BITS:
         raise ValueError(f"masses of {_BITS} bits are too coarse for a drop of {float(drop):g}")
+    # Symmetric about −½: the magnitudes of −1 and 0 are both the first cell of a side.
     masses = [tail, *reversed(side), *side, tail]
     return CellTable(
         masses,
@@ -234,6 +235,7 @@ class TwoDigitLaplace:
     def sample(self, count: int, stream: BitSource) -> Longs:
         """``count`` independent draws, int64, with a uniform offset inside each cell."""
         high: AnyArray = self.high.sample(count, stream).astype(np.int64)
+        # Signs come from the high digit alone, and ~z = −1 − z mirrors magnitudes.
         magnitude = np.where(high < 0, ~high, high)
         magnitude <<= self.digit + self.cell_bits
         magnitude += self.low.sample(count, stream)

@@ -283,6 +283,7 @@ def uniform_share(size: int, epsilon: float, likely: int = 1) -> int:
     0.032468
     """
     most = -(-ONE // likely)
+    # Rounded up for what is most likely, and down for what is least: the bound holds in integers.
     most_uniform = -(-ONE // size)
     least_uniform = ONE // size
     # γ with ((2^64 − γ)·most + γ·⌈2^64/K⌉) ≤ e^ε·γ·⌊2^64/K⌋, over 2^160.
@@ -337,6 +338,8 @@ class SymbolLaw(Law):
         return f"{self.drawn_by}; {self.uniform / ONE:.1%} of the codes are uniform"
 
     def perturb(self, x: Floats, stream: BitSource) -> Longs:
+        # All three are drawn for every row, so that neither time nor words used tell which was
+        # taken.
         coins = stream.words(len(x), np.uint64)
         drawn = self.draw(x, stream)
         uniform = draw_uniform(self.size, len(x), stream)

@@ -139,6 +139,7 @@ def by_size(rows: Floats) -> Indices:
     sizes = np.abs(rows.astype(np.float32)).view(np.uint32)
     keys = (~sizes).astype(np.uint64)
     keys <<= np.uint64(32)
+    # The place in the low half breaks ties by index, so ranks do not depend on the machine's sort.
     keys |= np.arange(rows.shape[1], dtype=np.uint64)
     keys.sort(axis=1)
     return (keys & np.uint64(0xFFFF_FFFF)).astype(np.intp)
