@@ -922,10 +922,9 @@ LARGEST_SUMS = (
     "[dp-signoporp-geometric,adjacency=attribute(beta=0.02),bounds=(-2.0, 2.0)-dense]",
 )
 CAP_CODES = ("test_codes_are_those_of_the_oracle[record-cap-dense]",)
-SHARES = ("test_tables_hold_the_exact_shares",)
 CAP_RATIO = ("test_a_cap_is_counted_and_its_ratio_is_within_epsilon",)
 SYMBOL_CHANCES = ("test_codes_are_those_of_the_oracle[record-codebook-dense]",)
-BUCKETS = ("test_every_bucket_against_the_inverse",)
+BUCKETS = ("test_words_on_either_side_of_every_boundary_draw_the_cell_that_it_ends",)
 MOVES_IN_WINDOW = ("test_no_change_of_an_attribute_moves_integers_by_more_than_the_law_was_told",)
 WINDOWED_CODES = ("test_codes_are_those_of_the_oracle[codebook-softmax,window=0.7-dense]",)
 MOVES_NO_MORE = ("test_released_integers_move_by_no_more_than_the_law_was_told",)
@@ -940,7 +939,7 @@ WIDE_BALL = (
     "test_every_boundary_of_every_table[row-rp-g-opt]",
 )
 TAIL = (
-    "test_a_second_decoder_draws_the_same",
+    "test_any_number_of_draws",
     "test_codes_are_those_of_the_oracle[dp-oporp-staircase-dense]",
 )
 
@@ -1096,12 +1095,13 @@ MECHANISM = [
            ("test_the_ball_reaches_every_pair_on_the_grid",),
            everywhere(grid, "neighbour_distance", lambda _: lambda r, bits, *a: 2.0**bits),
            BALL),
-    Mutant("chain", "one sign of the map doubled", ("test_known_answer",),
+    Mutant("chain", "one sign of the map doubled", ORACLE,
            then(Oporp, lambda map_: map_.signs.__setitem__((slice(None), 0), 2)), STAIRCASE),
-    Mutant("chain", "sparse rows use other bins", ("test_dense_sparse_and_definition_agree",),
+    Mutant("chain", "sparse rows use other bins",
+           ("test_rows_are_projected_exactly_in_any_layout",),
            after(Oporp, "apply_sparse", lambda out, *_: np.roll(out, 1, axis=1)), STAIRCASE),
     Mutant("chain", "the sensitivity is that of one repetition",
-           ("test_low_the_sensitivity_counts_every_repetition",),
+           ("test_sensitivities_by_brute_force",),
            then(Oporp, lambda map_: setattr(map_, "sensitivity", Sensitivity.of_signs(1))),
            THREEFOLD),
     Mutant("chain", "the sensitivity is that of the second largest row",
@@ -1131,7 +1131,7 @@ MECHANISM = [
            outcomes(numbers(lambda t, bare: np.where(
                issparse(t.x) & (t.exact == 0), 0, t.outcomes)))),
     Mutant("chain", "tasks after the first get half the noise",
-           ("test_each_task_draws_from_its_own_stream",),
+           LARGE,
            outcomes(numbers(lambda t, bare: (t.outcomes + t.law.perturb(t.exact, t.stream)) // 2
                             if t.number else t.outcomes))),
     Mutant("chain", "no noise for a single vector", NO_STRETCH,
@@ -1175,9 +1175,10 @@ MECHANISM = [
     Mutant("record", "chances of two levels are rounded up", CAP_RATIO,
            everywhere(laws, "two_level_chance",
                       lambda f: lambda *a: f(*a) + 1), CAP),
-    Mutant("record", "cap drawn one level higher than counted", SHARES, tables_of_cap(thin_cap),
+    Mutant("record", "cap drawn one level higher than counted", CAP_CODES, tables_of_cap(thin_cap),
            CAP),
-    Mutant("record", "shares of a cap have sixteen bits", SHARES, tables_of_cap(short_shares), CAP),
+    Mutant("record", "shares of a cap have sixteen bits", CAP_CODES,
+           tables_of_cap(short_shares), CAP),
     Mutant("record", "cap drawn without ranks", CAP_CODES,
            everywhere(sign_caps, "by_size", lambda _: lambda rows: np.tile(
                np.arange(rows.shape[1]), (len(rows), 1))), CAP),

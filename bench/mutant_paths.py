@@ -708,7 +708,6 @@ PATHS_CAP = ("test_what_ships_passes[record-cap]",)
 PATHS_BOOK = ("test_what_ships_passes[record-codebook]",)
 PATHS_SKETCH = ("test_what_ships_passes[sketch0]",)
 BESIDE_IDS = ("test_codes_lie_beside_their_ids",)
-KEEPS = ("test_index_keeps_and_searches_with_those_codes",)
 SHUFFLE = PATHS_CAP
 DEVICE = (device, "privatize")
 OWN_RANGE = ("test_every_column_is_scaled_by_its_own_range_in_double_precision",)
@@ -716,8 +715,8 @@ PERSON = ("test_one_vector_a_person_depends_on_that_person_alone",)
 
 RELEASES = [
     # The index
-    Mutant("index", "epsilon doubled in add", KEEPS, during(PrivateIndex, "add", louder())),
-    Mutant("index", "add averages two releases", KEEPS, during(PrivateIndex, "add", averaged())),
+    Mutant("index", "epsilon doubled in add", PATHS, during(PrivateIndex, "add", louder())),
+    Mutant("index", "add averages two releases", PATHS, during(PrivateIndex, "add", averaged())),
     Mutant("index", "a replacement at twice epsilon", PATHS,
            during(PrivateIndex, "add", louder(), replaces)),
     Mutant("index", "a replacement of one vector at twice epsilon", PATHS,
@@ -753,16 +752,16 @@ RELEASES = [
     Mutant("build", "ranges widen to the data", ("test_low_ranges_learn_nothing_from_the_data",),
            instead(Ranges, "scaling", widened)),
     # Private queries
-    Mutant("queries", "private queries without noise", KEEPS, during(QueryMaker, "__call__", BARE)),
-    Mutant("queries", "the mean of ten private queries", KEEPS,
+    Mutant("queries", "private queries without noise", PATHS, during(QueryMaker, "__call__", BARE)),
+    Mutant("queries", "the mean of ten private queries", PATHS,
            during(QueryMaker, "__call__", averaged(10))),
-    Mutant("queries", "queries under the spec of the collection", KEEPS,
+    Mutant("queries", "queries under the spec of the collection", LARGE,
            then(QueryMaker, lambda maker: setattr(maker, "query_spec", maker.spec))),
     Mutant("queries", "a private query spends four times its budget",
            ("test_wrong_settings_are_refused", *PATHS),
            instead(Settings, "query_spec", lambda p: property(lambda s: p.fget(s) if
                    s.query_epsilon is None else s.spec.with_epsilon(4 * s.query_epsilon)))),
-    Mutant("queries", "queries of a budget of their own get the collection's law", KEEPS,
+    Mutant("queries", "queries of a budget of their own get the collection's law", LARGE,
            instead(Parameters, "with_epsilon", law_of_the_collection)),
     Mutant("queries", "a single private query asked exactly", PATHS,
            instead(QueryMaker, "__call__", asked_exactly(lambda q: np.ndim(q) == 1))),

@@ -27,8 +27,8 @@ MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4e9:
     os.environ["TMPDIR"] = str(MEMORY)
     tempfile.tempdir = None  # it is looked up once
-# Run by test_langchain.py, with plugins of pytest that the other tests do without.
-collect_ignore = ["integrations/langchain_standard.py"]
+# Programs of test_langchain.py and test_mutations.py; the latter imports the whole campaign.
+collect_ignore = ["integrations/langchain_standard.py", "audit/seen_weaknesses.py"]
 # A background job starts with Ctrl-C ignored, and so would every test that sends it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

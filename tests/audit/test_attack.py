@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from helpers.refusals import refuses
 from helpers.releases import codes_of
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, record_spec
 from numpy.random import default_rng
 from scipy import stats
-from typer.testing import CliRunner
 
 from dpindex import (
     Codebook,
@@ -25,7 +24,6 @@ from dpindex import (
     Repeated,
     Spec,
     l2,
-    record,
 )
 from dpindex.audit import attack
 from dpindex.audit.attack import (
@@ -34,23 +32,22 @@ from dpindex.audit.attack import (
     gaussian_epsilon,
 )
 from dpindex.audit.pairs import worst_pairs
-from dpindex.cli import app
 
 SURE = 1 - 1e-6
 BOOK = Codebook(default_rng(1).normal(size=(60, 24)))
-STAIRCASE = attribute_spec("dp-oporp-staircase", dim=48, k=16, epsilon=1.0)
+STAIRCASE = attribute_spec("dp-oporp-staircase", 48, k=16, epsilon=1.0)
 HONEST = {
     "staircase": STAIRCASE,
-    "laplace": attribute_spec("dp-oporp-laplace", dim=48, k=16, epsilon=1.0),
-    "square wave": attribute_spec("raw-square-wave", dim=16, epsilon=1.0, bounds=(0, 1)),
-    "response": attribute_spec("dp-signoporp-rr", dim=48, k=16, epsilon=1.0),
-    "geometric": attribute_spec("dp-signoporp-geometric", dim=48, k=16, epsilon=1.0),
-    "smooth": attribute_spec("dp-signoporp-rr-smooth", dim=48, k=16, epsilon=1.0),
-    "gaussian": attribute_spec("dp-oporp", dim=48, k=16, epsilon=1.0, delta=1e-6),
+    "laplace": attribute_spec("dp-oporp-laplace", 48, k=16, epsilon=1.0),
+    "square wave": attribute_spec("raw-square-wave", 16, epsilon=1.0, bounds=(0, 1)),
+    "response": attribute_spec("dp-signoporp-rr", 48, k=16, epsilon=1.0),
+    "geometric": attribute_spec("dp-signoporp-geometric", 48, k=16, epsilon=1.0),
+    "smooth": attribute_spec("dp-signoporp-rr-smooth", 48, k=16, epsilon=1.0),
+    "gaussian": attribute_spec("dp-oporp", 48, k=16, epsilon=1.0, delta=1e-6),
 }
 RECORD = {
-    "cap": Spec("record-cap", dim=24, k=64, epsilon=1.0, adjacency=record()),
-    "codebook": Spec("record-codebook", 24, epsilon=1.0, adjacency=record(), codebook=BOOK),
+    "cap": record_spec("record-cap", 24, k=64, epsilon=1.0),
+    "codebook": record_spec("record-codebook", 24, epsilon=1.0, codebook=BOOK),
 }
 
 
@@ -97,21 +94,21 @@ def test_claimed_one_is_seen_as_nearly_one(name):
 
 @pytest.mark.parametrize("epsilon", [0.1, 4.0])
 def test_other_budgets(epsilon):
-    spec = attribute_spec("dp-oporp-staircase", dim=24, k=8, epsilon=epsilon)
+    spec = attribute_spec("dp-oporp-staircase", 24, k=8, epsilon=epsilon)
     # Found 0.091 ± 0.001 and 3.95 ± 0.01: 13 standard deviations above what is asked.
     report = attack(spec, trials=250_000, confidence=SURE)
     assert 0.8 * epsilon <= report.lower_bound <= epsilon, str(report)
 
 
 def test_repetitions_are_read_together():
-    spec = attribute_spec("dp-signoporp-rr", dim=24, k=16, epsilon=1.0, variant=Repeated(4))
+    spec = attribute_spec("dp-signoporp-rr", 24, k=16, epsilon=1.0, variant=Repeated(4))
     report = attack(spec, trials=60_000, confidence=SURE)
     assert 0.7 <= report.lower_bound <= 1.0, str(report)
 
 
 @pytest.mark.parametrize("entries", ["gaussian", "rademacher", "uniform", "very-sparse"])
 def test_every_kind_of_map_can_be_attacked(entries):
-    spec = attribute_spec("dp-rp-l", dim=24, k=8, epsilon=1.0, variant=Dense(entries))
+    spec = attribute_spec("dp-rp-l", 24, k=8, epsilon=1.0, variant=Dense(entries))
     for pair in worst_pairs(spec):
         assert (np.abs(pair.rows[1] - pair.rows[0]) <= 1).all()
     report = attack(spec, trials=4000, confidence=SURE)
@@ -119,7 +116,7 @@ def test_every_kind_of_map_can_be_attacked(entries):
 
 
 def test_idp_is_shown_not_to_be_dp_and_not_called_violated():
-    spec = attribute_spec("idp-signoporp-rr", dim=48, k=16, epsilon=1.0)
+    spec = attribute_spec("idp-signoporp-rr", 48, k=16, epsilon=1.0)
     report = attack(spec, trials=4000, confidence=SURE)
     assert report.lower_bound > 3.0
     assert not report.violated
@@ -127,10 +124,10 @@ def test_idp_is_shown_not_to_be_dp_and_not_called_violated():
 
 
 def test_what_has_no_attack_is_refused():
-    whole = Spec("row-oporp-g", dim=8, k=4, epsilon=1.0, delta=1e-6, adjacency=l2(2.0))
+    whole = Spec("row-oporp-g", 8, k=4, epsilon=1.0, delta=1e-6, adjacency=l2(2.0))
     long = attribute_spec(
         "dp-signrp-rr",
-        dim=8,
+        8,
         k=4,
         epsilon=1.0,
         delta=1e-6,
@@ -209,19 +206,15 @@ def test_bad_input_is_refused(changes, message):
 
 def test_baselines_have_no_claim():
     with refuses("promises nothing"):
-        attack(attribute_spec("none-oporp", dim=4))
+        attack(attribute_spec("none-oporp", 4))
 
 
 @pytest.mark.slow
-def test_command_line(tmp_path):
-    path = tmp_path / "spec.json"
-    path.write_text(STAIRCASE.to_json())
-    words = ["audit", str(path), "--trials", "2000", "--confidence", str(SURE)]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
-    assert "not refuted" in done.output
-    words[3] = "4000"
-    report = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+def test_command_line(prints, tmp_path):
+    (tmp_path / "spec.json").write_text(STAIRCASE.to_json())
+    line = f"audit spec.json --confidence {SURE} --trials"
+    assert "not refuted" in prints(f"{line} 2000")
+    report = json.loads(prints(f"{line} 4000 --json"))
     assert report["violated"] is False
     found = {finding["name"]: finding["lower_bound"] for finding in report["findings"]}
     assert 0.5 <= found["across zero, one attribute alone"] <= 1.0, str(report)

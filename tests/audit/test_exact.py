@@ -10,15 +10,14 @@ import mpmath
 import numpy as np
 import pytest
 from helpers.refusals import refuses
-from helpers.specs import attribute_spec, example
+from helpers.specs import attribute_spec, example, record_spec
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
 from scipy.special import bdtrc, ndtr
 from self_test.second_reading import READERS, refuted, replay_check
-from typer.testing import CliRunner
 
-from dpindex import Codebook, Dense, Repeated, Spec, attribute, l2, methods, record
+from dpindex import Codebook, Dense, Repeated, Spec, attribute, l2, methods
 from dpindex.audit import default_specs, not_covered, verify
 from dpindex.audit.exact import verify_each
 from dpindex.audit.exact_arithmetic import (
@@ -32,7 +31,6 @@ from dpindex.audit.exact_arithmetic import (
 from dpindex.audit.input_checks import code_checks, grid_checks, norm_at_most, read_map
 from dpindex.audit.law_verifiers import VERIFIERS, binomial_tail, change_chance, law_verifier
 from dpindex.audit.record_verifiers import cap_size
-from dpindex.cli import app
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace, geometric_table
 from dpindex.mechanism.noise.gaussian import gaussian_table
 from dpindex.mechanism.noise.signs import FlipsByLevel, response_threshold
@@ -41,7 +39,7 @@ from dpindex.mechanism.projections import Sensitivity
 
 pytestmark = pytest.mark.usefixtures("one_stream_check")
 SPECS = [spec for spec in default_specs() if isinstance(spec, Spec)]
-DENSE_LAPLACE = attribute_spec("dp-rp-l", dim=48, k=32, epsilon=0.1)  # in two digits
+DENSE_LAPLACE = attribute_spec("dp-rp-l", 48, k=32, epsilon=0.1)  # in two digits
 PRIVATE = list(dict.fromkeys(spec.method for spec in SPECS))
 FIRST_OF_LAW = {spec.method_row.calibration: spec.method for spec in reversed(SPECS)}.values()
 """Methods that are proved at every budget: others draw from the laws of these."""
@@ -125,7 +123,7 @@ def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises():
 @pytest.mark.parametrize(("size", "subset"), [(2, 1), (3, 2), (700, 350), (65536, 3)])
 def test_codebooks_of_any_size_are_verified(size, subset):
     book = Codebook(default_rng(0).normal(size=(size, 3)))
-    spec = Spec("record-codebook", 3, epsilon=2.0, adjacency=record(), codebook=book,
+    spec = record_spec("record-codebook", 3, epsilon=2.0, codebook=book,
                 subset=subset)  # fmt: skip
     assert refuted(spec) == ()
 
@@ -149,7 +147,7 @@ def test_caps_are_counted_as_by_hand():
 @pytest.mark.slow
 def test_long_caps_are_verified():
     """Counts are whole numbers of any length: twice as many coordinates would prove no more."""
-    assert refuted(Spec("record-cap", 24, k=512, epsilon=12.0, adjacency=record())) == ()
+    assert refuted(record_spec("record-cap", 24, k=512, epsilon=12.0)) == ()
 
 
 def test_what_is_not_covered_is_listed_with_its_reason():
@@ -157,7 +155,7 @@ def test_what_is_not_covered_is_listed_with_its_reason():
     assert list(missing) == ["row-rp-g-direct", "row-rp-g-composition"]
     promising = {row.name for row in methods() if row.definition != "none"}
     assert promising == {*PRIVATE, *missing}
-    spec = Spec("row-rp-g-direct", dim=4, k=2, epsilon=1.0, delta=1e-6, adjacency=l2(1.0))
+    spec = Spec("row-rp-g-direct", 4, k=2, epsilon=1.0, delta=1e-6, adjacency=l2(1.0))
     with refuses("not covered by the exact verifier: its delta is also"):
         verify(spec)
 
@@ -183,7 +181,7 @@ def test_binomial_tails_are_exact():
 def test_signs_that_can_change_are_counted(norm):
     spec = attribute_spec(
         "dp-signrp-rr",
-        dim=200,
+        200,
         k=256,
         epsilon=2.0,
         delta=1e-6,
@@ -219,14 +217,15 @@ def test_steps_of_a_law_in_two_digits_agree_with_all_pairs():
 
 def test_the_gaussian_reduction_agrees_with_the_hockey_stick_of_the_table():
     """Where one coordinate moves both can be computed: the reduction is above, by little."""
-    spec = attribute_spec("dp-oporp", dim=12, k=1, epsilon=1.0, delta=1e-6)
+    spec = attribute_spec("dp-oporp", 12, k=1, epsilon=1.0, delta=1e-6)
     table = spec.law.source
     one = code_checks(spec)[1]
     exact = hockey_stick(table, one.cells(table.cell_bits), Fraction(1))
     # The same as if two coordinates moved by 1/√2 each.
     two = replace(one, moves=Sensitivity(2, 2, 1))
     check = law_verifier(spec, two).check()
-    assert (check.name, check.passed) == ("law: Gaussian on the whole code", True)
+    assert check.name == "law: Gaussian on the whole code"
+    assert check.passed
     bound = float(check.found.split()[2])
     assert 0.97 * bound <= float(exact) <= bound <= 1e-6
 
@@ -307,7 +306,7 @@ def test_other_specs_pass(changes):
 def test_shares_of_repetitions_add_up_to_no_more(epsilon, times):
     spec = attribute_spec(
         "dp-signoporp-rr",
-        dim=8,
+        8,
         k=times,
         epsilon=epsilon,
         variant=Repeated(times),
@@ -328,7 +327,8 @@ def test_a_change_is_no_wider_than_the_bounds(row, monkeypatch):
     known = {"bounds": (-0.1, 0.1)}
     spec = example(row, **known)
     same = example(row, **known, adjacency=attribute(0.2))
-    assert (spec.grid, spec.change) == (same.grid, same.change)
+    assert spec.grid == same.grid
+    assert spec.change == same.change
     assert str(spec.guarantee.adjacency) == "attribute(beta=1)"
     rows, reach = grid_checks(spec, read_map(spec))
     assert all(check.passed for check in rows)
@@ -343,22 +343,20 @@ def test_a_change_is_no_wider_than_the_bounds(row, monkeypatch):
 def test_square_wave_with_bounds_next_to_a_tie(low):
     """float32 rounds these bounds one grid step outside the interval."""
     width = attribute(1.0000001)
-    spec = Spec("raw-square-wave", dim=2, epsilon=1.0, bounds=(low, low + 1), adjacency=width)
+    spec = Spec("raw-square-wave", 2, epsilon=1.0, bounds=(low, low + 1), adjacency=width)
     assert verify(spec).failed == ()
 
 
 def test_a_promise_of_nothing_is_not_verified():
     with refuses("promises nothing"):
-        verify(attribute_spec("none-oporp", dim=4))
+        verify(attribute_spec("none-oporp", 4))
 
 
-def test_command_line(tmp_path):
-    spec = attribute_spec("dp-signoporp-geometric", dim=12, k=4, epsilon=1.0)
-    path = tmp_path / "spec.json"
-    path.write_text(spec.to_json())
-    done = CliRunner().invoke(app, ["audit", "--exact", str(path)])
-    assert done.exit_code == 0, done.output
-    assert "sequential" not in done.output
-    assert "law: ratio of neighbouring levels" in done.output
-    done = CliRunner().invoke(app, ["audit", "--exact", "--json", str(path)])
-    assert json.loads(done.output)["passed"] is True
+def test_command_line(run, tmp_path):
+    spec = attribute_spec("dp-signoporp-geometric", 12, k=4, epsilon=1.0)
+    (tmp_path / "spec.json").write_text(spec.to_json())
+    code, out, err = run("audit --exact spec.json")
+    assert code == 0, err
+    assert "sequential" not in out
+    assert "law: ratio of neighbouring levels" in out
+    assert json.loads(run("audit --exact --json spec.json")[1])["passed"] is True

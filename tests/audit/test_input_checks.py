@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.commands import fails
 from helpers.refusals import refuses
 from self_test.second_reading import refuted
-from typer.testing import CliRunner
 
 from dpindex.audit import attack, default_specs, read_claim, verify
-from dpindex.base.errors import InputError
-from dpindex.cli import app
 from dpindex.race import SRP, PairedSRP, PStable, RaceSketch, SketchSpec
 
 pytestmark = pytest.mark.usefixtures("one_stream_check")
@@ -46,7 +44,7 @@ def test_many_rows_leave_each_count_little():
     assert verify(spec).failed == ()
 
 
-def test_on_the_command_line(tmp_path):
+def test_on_the_command_line(run, tmp_path):
     path = tmp_path / "s.race"
     merged = tmp_path / "m.race"
     x = np.random.default_rng(0).normal(size=(50, 3))
@@ -55,18 +53,12 @@ def test_on_the_command_line(tmp_path):
     assert read_claim(path) == (PURE, None)
     with refuses("no attack on a sketch"):
         attack(PURE)
-    shown = CliRunner().invoke(app, ["audit", str(path), "--exact"])
-    assert shown.exit_code == 0, shown.output
-    assert "RACE, 20 × 16 counts: epsilon = 1 (pure DP) under records(add-remove): holds" in (
-        shown.output
-    )
-    assert (
-        '"passed": true'
-        in CliRunner().invoke(app, ["audit", str(path), "--exact", "--json"]).output
-    )
-    attacked = CliRunner().invoke(app, ["audit", str(path)])
-    assert isinstance(attacked.exception, InputError)
-    assert "--exact" in str(attacked.exception)
+    code, out, err = run("audit s.race --exact")
+    assert code == 0, err
+    claim = "RACE, 20 × 16 counts: epsilon = 1 (pure DP) under records(add-remove): holds"
+    assert claim in out
+    assert '"passed": true' in run("audit s.race --exact --json")[1]
+    fails(run("audit s.race"), "--exact")
     a.merge(b).save(merged)
     with refuses("verify each of them"):
         read_claim(merged)

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from helpers.specs import record_spec
 
-from dpindex import Spec, record
 from dpindex.base.errors import BusyError
 from dpindex.data import one_per_person
 from dpindex.data.ranges import Ranges
@@ -34,7 +34,7 @@ def test_a_private_store_asks_privately(monkeypatch):
     """Each question of a private store of texts is privatized; of an exact one, none is."""
     langchain = pytest.importorskip("dpindex.integrations.langchain")
     embeddings = pytest.importorskip("langchain_core.embeddings")
-    spec = Spec("record-cap", dim=6, k=64, epsilon=8.0, adjacency=record())
+    spec = record_spec("record-cap", 6, k=64, epsilon=8.0)
     privatized = []
     original = Privatizer.privatize
 

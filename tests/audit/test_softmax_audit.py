@@ -1,16 +1,15 @@
-"""The exact verifier of the softmax codebook, on the law that ships and on weakened ones."""
+"""The exact verifier of the softmax codebook, on the law that ships and on weakened ones.
 
-from fractions import Fraction
+``bench/mutants.py`` plants others: tables, shares, weights and samplers.
+"""
 
 import numpy as np
 import pytest
-from self_test.second_reading import REPLAY, refuted
 
 import dpindex as dpi
 from dpindex import Codebook, Guarantee, Spec, attribute, l2
 from dpindex.audit.attack import attack
 from dpindex.audit.exact import verify
-from dpindex.mechanism.noise.symbols import SoftmaxResponse, falling_weights
 from dpindex.mechanism.projections.dense import codeword_scores
 
 pytestmark = pytest.mark.usefixtures("one_stream_check")
@@ -50,20 +49,8 @@ def test_what_ships_is_proved(epsilon, adjacency, record):
     assert len(named) == (record is not None)
 
 
-def scaled(made):
-    made.law.table = falling_weights(Fraction(2) * Fraction(105, 100) / 4096)
-
-
 def rising(made):
     made.law.table[7] = made.law.table[6] + np.uint64(1)
-
-
-def thin(made):
-    made.law.uniform = int(made.law.uniform * 0.95)
-
-
-def heavy(made):
-    made.projection.single[5, 3] = 2.0
 
 
 def opposite(made):
@@ -83,10 +70,7 @@ def vast_offsets(made):
 @pytest.mark.parametrize(
     ("weaken", "check"),
     [
-        (scaled, "law: 4096 steps"),
         (rising, "law: 4096 steps"),
-        (thin, "whatever the record"),
-        (heavy, "projection"),
         (opposite, "steps of the table"),
         (half_offsets, "scores"),
         (vast_offsets, "scores"),
@@ -97,28 +81,6 @@ def test_weaker_integers_are_refused(weaken, check):
     assert made.law.size == made.projection.k  # it is calibrated before it is weakened
     weaken(made)
     assert any(check in name for name in verify(made).failed)
-
-
-def test_a_ball_is_proved_by_the_distance_of_the_weights_that_are_used():
-    made = spec(adjacency=l2(0.5))
-    assert verify(made).passed
-    made.projection.single[:, 3] *= 3.0
-    assert any("steps of the table" in name for name in verify(made).failed)
-
-
-def without_offsets(self, x, stream):
-    return SoftmaxResponse.drawn(self, x - self.offsets, stream)
-
-
-def sharper(self, x, stream):
-    return SoftmaxResponse.drawn(self, np.rint(x * x.dtype.type(1.05)), stream)
-
-
-@pytest.mark.parametrize("draw", [without_offsets, sharper])
-def test_samplers_that_draw_otherwise_are_caught(draw, monkeypatch):
-    monkeypatch.setattr(SoftmaxResponse, "drawn", SoftmaxResponse.perturb, raising=False)
-    monkeypatch.setattr(SoftmaxResponse, "perturb", draw)
-    assert REPLAY in refuted(spec())
 
 
 def test_a_promise_beside_the_proved_ones_is_refused(monkeypatch):
@@ -134,11 +96,3 @@ def test_an_attack_finds_no_more_than_epsilon():
     report = attack(spec(epsilon=1.0), trials=20_000)
     assert not report.violated
     assert report.lower_bound > 0.2
-
-
-@pytest.mark.usefixtures("known_noise")
-def test_an_attack_finds_scores_that_are_three_times_as_large():
-    made = spec(epsilon=1.0)
-    made.law.table = falling_weights(Fraction(3) / 4096)
-    report = attack(made, trials=20_000)
-    assert report.violated

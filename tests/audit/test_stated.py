@@ -28,13 +28,13 @@ import pytest
 from helpers.made_datasets import true_cosines, unit
 from helpers.refusals import refuses
 from helpers.releases import filled_index
-from helpers.specs import attribute_spec, example
+from helpers.specs import attribute_spec, example, record_spec
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
 import dpindex as dpi
-from dpindex import Codebook, Ledger, PrivateIndex, Privatizer, Spec, attribute, design, record
+from dpindex import Codebook, Ledger, PrivateIndex, Privatizer, Spec, attribute, design
 from dpindex.base.display import LowerBound, UpperBound
 from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.method_table import TABLE
@@ -131,7 +131,7 @@ def test_what_labels_can_be_inferred_does_not_rest_on_the_public_ones():
     public = rng.normal(size=(300, 8))
     names = np.array(["cat", "dog"])
     labels = Labels(names[(np.arange(400) % 10 > 0) * 1], names[(np.arange(300) % 10 == 0) * 1])
-    spec = Spec("record-cap", 8, epsilon=0.5, adjacency=record())
+    spec = record_spec("record-cap", 8, epsilon=0.5)
     for figure in attack_panel(base, [spec], public, labels):
         if figure.setting == "own code":
             assert figure.bound >= 0.9
@@ -352,7 +352,7 @@ def test_a_total_of_two_promises_counts_every_release_or_says_that_it_does_not(
 ):
     """Records and attributes in one ledger, against sums that are written out here."""
     own = Spec("dp-oporp-staircase", 6, 3, 1.5, adjacency=attribute(0.5))
-    whole = Spec("record-codebook", 6, codebook=BOOK, epsilon=3.0, adjacency=record())
+    whole = record_spec("record-codebook", 6, codebook=BOOK, epsilon=3.0)
     costs = {BOTH: (2.0, 8.0), own: (1.5, None), whole: (None, 3.0)}
     for size in (1, 2):
         for past in combinations_with_replacement(costs, size):
@@ -428,9 +428,8 @@ def test_bits_of_codes_are_no_fewer_than_they_carry():
     vectors = default_rng(1).normal(size=(300, 8))
     for epsilon in (1.0, 3.0, 6.0):
         for subset in (1, 4, 12):
-            spec = Spec(
+            spec = record_spec(
                 "record-codebook", 8, epsilon=epsilon, codebook=book, subset=subset,
-                adjacency=record(),
             )  # fmt: skip
             known = decoder_of(spec).likelihoods(Privatizer(spec), vectors)
             symbols = spec.format.codes(np.arange(64, dtype=np.uint8)[:, None])

@@ -22,8 +22,10 @@ from dpindex.decode.fit import fit_denoiser
 
 @pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.int8(2), np.uint64(2), Fraction(2)])
 def test_numbers_of_every_kind_are_taken_by_value(value):
-    assert (finite_number(value, "x"), type(finite_number(value, "x"))) == (2.0, float)
-    assert (whole_number(value, "x", 2, 2), type(whole_number(value, "x", 2, 2))) == (2, int)
+    assert finite_number(value, "x") == 2.0
+    assert type(finite_number(value, "x")) is float
+    assert whole_number(value, "x", 2, 2) == 2
+    assert type(whole_number(value, "x", 2, 2)) is int
 
 
 def test_minus_zero_is_zero():

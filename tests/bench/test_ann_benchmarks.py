@@ -10,9 +10,8 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from helpers.specs import record_spec
 from numpy.random import default_rng
-
-import dpindex as dpi
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench" / "ann_benchmarks"
 CONFIG = (FOLDER / "config.yml").read_text(encoding="utf-8")
@@ -131,7 +130,7 @@ def test_epsilon_is_spent_once_for_each_vector(module):
     x, _ = data(50)
     algorithm = module.DPIndex("angular", "record-cap", 8.0, {"record": True})
     algorithm.fit(x)
-    assert algorithm.spec == dpi.Spec("record-cap", 24, epsilon=8.0, adjacency=dpi.record())
+    assert algorithm.spec == record_spec("record-cap", 24, epsilon=8.0)
     assert len(algorithm.index) == len(algorithm.index.codes) == 50
 
 

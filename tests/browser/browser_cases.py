@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from helpers.specs import record_spec
 from helpers.streams import Scripted
 
-from dpindex import Codebook, Privatizer, Spec, record
+from dpindex import Codebook, Privatizer
 from dpindex.mechanism.noise.base import uniform_share
 
 ONE = 1 << 64
@@ -32,11 +33,10 @@ def base64_of(array):
 def spec_of(codewords, epsilon, subset=None):
     """Return a spec of ``record-codebook`` with this codebook."""
     book = Codebook(codewords)
-    return Spec(
+    return record_spec(
         "record-codebook",
         book.dim,
         epsilon=epsilon,
-        adjacency=record(),
         codebook=book,
         subset=subset,
     )

@@ -165,7 +165,8 @@ def test_sparse_duplicates_are_summed(tmp_path):
     parts = (np.ones(3), np.array([2, 0, 2]), np.array([0, 3, 3]))
     scipy.sparse.save_npz(tmp_path / "x.npz", scipy.sparse.csr_matrix(parts, shape=(2, 3)))
     chunk = open_vectors(tmp_path / "x.npz").read()
-    assert (chunk.indices.tolist(), chunk.data.tolist()) == ([0, 2], [1.0, 2.0])
+    assert chunk.indices.tolist() == [0, 2]
+    assert chunk.data.tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from helpers.made_datasets import true_cosines, unit
 from helpers.releases import codes_of
+from helpers.specs import record_spec
 from numpy.random import default_rng
 
-from dpindex import Codebook, PrivateIndex, Privatizer, Spec, record
+from dpindex import Codebook, PrivateIndex, Privatizer
 from dpindex.decode.crowding import crowding
 
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -24,8 +25,8 @@ def topics(rows, seed, first=0, last=40):
 
 def spec(epsilon, subset, words):
     book = Codebook(words)
-    return Spec(
-        "record-codebook", DIM, epsilon=epsilon, adjacency=record(), codebook=book,
+    return record_spec(
+        "record-codebook", DIM, epsilon=epsilon, codebook=book,
         subset=subset,
     )  # fmt: skip
 

@@ -36,7 +36,7 @@ def made(spec, x, seed):
 
 def spec_of(method, epsilon=3.0, dim=DIM, **more):
     bounds = {"adjacency": attribute(1.0), "bounds": (0.0, 1.0)}
-    return Spec(method=method, dim=dim, epsilon=epsilon, seed=5, **{**bounds, **more})
+    return Spec(method, dim, epsilon=epsilon, seed=5, **{**bounds, **more})
 
 
 def error(a, b):
@@ -354,7 +354,7 @@ class TestFit:
 
     def test_signs(self):
         x = low_rank(6000, dim=48) - 0.5
-        spec = attribute_spec(method="dp-signoporp-rr", dim=48, k=48, epsilon=2.0)
+        spec = attribute_spec("dp-signoporp-rr", 48, k=48, epsilon=2.0)
         codes = made(spec, x, 9)
         denoiser = fit_denoiser(codes, spec)
         truth = np.sign(projected(spec, x))
@@ -366,7 +366,7 @@ class TestFit:
 
     def test_wide_laws(self):
         x = low_rank(3000)
-        spec = attribute_spec(method="dp-rp-l", dim=DIM, k=16, epsilon=60.0, bounds=(0, 1))
+        spec = attribute_spec("dp-rp-l", DIM, k=16, epsilon=60.0, bounds=(0, 1))
         codes = made(spec, x, 10)
         truth = projected(spec, x) * spec.step
         assert error(fit_denoiser(codes, spec)(codes), truth) < error(codes.to_float(), truth)
@@ -512,7 +512,7 @@ class TestDeclines:
             fit_denoiser(made(spec, low_rank(1000) * spec.bounds[1], 1), spec)
 
     def test_no_noise(self):
-        spec = attribute_spec(method="none-oporp", dim=DIM, k=8, bounds=(0, 1))
+        spec = attribute_spec("none-oporp", DIM, k=8, bounds=(0, 1))
         with refuses("nothing to denoise"):
             fit_denoiser(made(spec, low_rank(1000), 1), spec)
 
@@ -587,7 +587,9 @@ class TestBytes:
         data = denoiser_to_bytes(denoiser)
         again = denoiser_from_bytes(data, denoiser.spec)
         assert np.array_equal(again(codes), denoiser(codes))
-        assert (again.kind, again.error, again.rows) == (kind, denoiser.error, denoiser.rows)
+        assert again.kind == kind
+        assert again.error == denoiser.error
+        assert again.rows == denoiser.rows
         assert denoiser_to_bytes(again) == data
 
     def test_scales_round_trip(self, sized):

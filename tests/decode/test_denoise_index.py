@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 
 def spec_of(method="raw-staircase", epsilon=3.0, **more):
     terms = {"adjacency": attribute(1.0), "bounds": (0, 1), "seed": 5, **more}
-    return Spec(method=method, dim=DIM, epsilon=epsilon, **terms)
+    return Spec(method, DIM, epsilon=epsilon, **terms)
 
 
 def filled(spec=None, **options):
@@ -80,8 +80,8 @@ def test_ranks_by_what_is_uncertain_too(index_type, monkeypatch):
     """Where sizes are told apart: found and scored as by hand."""
     monkeypatch.setattr(fitting, "MIN_Z_OF_PRIORS", {"scales": -1e9, "mixture": 1e9})
     spec = attribute_spec(
-        method="raw-square-wave",
-        dim=96,
+        "raw-square-wave",
+        96,
         epsilon=4.0,
         bounds=(0, 1),
         seed=5,

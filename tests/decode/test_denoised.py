@@ -25,7 +25,7 @@ def _rows(count, seed):
 
 def _index(epsilon, rows, **facts):
     index = PrivateIndex(
-        attribute_spec("raw-staircase", dim=DIM, epsilon=epsilon, bounds=(0.0, 1.0)),
+        attribute_spec("raw-staircase", DIM, epsilon=epsilon, bounds=(0.0, 1.0)),
         **facts,
     )
     index.add(_rows(rows, 1))

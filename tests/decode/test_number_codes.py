@@ -52,8 +52,8 @@ def _sides(method, epsilon, dim, k, rho):
     delta = 1e-6 if method in ("dp-oporp", "raw-gaussian") else 0.0
     bounds = (0.0, 1.0) if images else (-2.0, 2.0)
     spec = attribute_spec(
-        method=method,
-        dim=dim,
+        method,
+        dim,
         k=k,
         epsilon=epsilon,
         delta=delta,

@@ -113,8 +113,10 @@ def test_power_and_shares_are_those_of_the_public_vectors_alone():
     assert one.of_linear < two.of_linear
     public_vectors.cache_clear()
     again = public_vectors(spec_of(0.5))
-    assert (again.power, again.of_public) == (one.power, one.of_public)
-    assert (again.apart, again.asked_apart) == (one.apart, one.asked_apart)
+    assert again.power == one.power
+    assert again.of_public == one.of_public
+    assert again.apart == one.apart
+    assert again.asked_apart == one.asked_apart
 
 
 def test_few_public_vectors_will_do():

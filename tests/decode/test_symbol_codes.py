@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from helpers.made_datasets import unit
+from helpers.specs import record_spec
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dpindex import Codebook, Privatizer, Spec, record
+from dpindex import Codebook, Privatizer
 from dpindex.decode.base import ExactQueries, PrivateQueries
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.symbols import pair_curve
@@ -29,7 +30,7 @@ def _public(count, seed):
 def test_estimates_are_calibrated(epsilon, private):
     """Of other vectors of the same kind: no bias worth mention, and errors as large as said."""
     book = Codebook(_public(600, 1))
-    spec = Spec("record-codebook", DIM, epsilon=epsilon, adjacency=record(), codebook=book)
+    spec = record_spec("record-codebook", DIM, epsilon=epsilon, codebook=book)
     x = _public(1500, 2)
     q = _public(300, 3)
     privatizer = Privatizer(spec)

@@ -96,7 +96,9 @@ def test_codes_and_specs_are_read(name, number):
     again = codes_from_bytes(codes.to_bytes())
     assert again.format == codes.format
     assert again.stored.tolist() == codes.stored.tolist()
-    assert (len(codes), codes.k, codes.fingerprint) == (10, spec.code_length, spec.fingerprint)
+    assert len(codes) == 10
+    assert codes.k == spec.code_length
+    assert codes.fingerprint == spec.fingerprint
     # A device of today makes codes that a searcher of then could compare with these.
     ours = Privatizer(make.SPECS[name]).privatize(make.vectors()[:10])
     assert ours.fingerprint == codes.fingerprint

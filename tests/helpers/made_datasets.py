@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import default_rng
 
 DIM = 12
 
 
 def vectors(rows: int, dim: int = DIM) -> np.ndarray[Any, np.dtype[np.float32]]:
-    return np.random.default_rng(rows).uniform(-1, 1, (rows, dim)).astype(np.float32)
+    return default_rng(rows).uniform(-1, 1, (rows, dim)).astype(np.float32)
 
 
 def uniform(rows: int, dim: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Vectors in [-1, 1]."""
-    return np.random.default_rng(seed).uniform(-1, 1, (rows, dim))
+    return default_rng(seed).uniform(-1, 1, (rows, dim))
 
 
 def unit(x: Any) -> Any:
@@ -31,13 +32,13 @@ def unit(x: Any) -> Any:
 
 def directions(rows: int, dim: int, seed: int) -> Any:
     """Uniform on the sphere."""
-    return unit(np.random.default_rng(seed).normal(size=(rows, dim)))
+    return unit(default_rng(seed).normal(size=(rows, dim)))
 
 
 def topics(rows: int, dim: int, seed: int, count: int, spread: float = 0.5) -> Any:
     """Directions about so many centres, which are the same for every seed."""
-    centres = np.random.default_rng(0).normal(size=(count, dim))
-    rng = np.random.default_rng(seed)
+    centres = default_rng(0).normal(size=(count, dim))
+    rng = default_rng(seed)
     return unit(centres[rng.integers(count, size=rows)] + spread * rng.normal(size=(rows, dim)))
 
 
@@ -48,16 +49,16 @@ def true_cosines(hits: Any, base: Any, queries: Any) -> Any:
 
 def low_rank(rows: int, seed: int = 0, dim: int = 24) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Vectors in [0, 1] that lie near a plane of three directions."""
-    rng = np.random.default_rng(seed)
-    shape = np.random.default_rng(99).normal(size=(3, dim))
+    rng = default_rng(seed)
+    shape = default_rng(99).normal(size=(3, dim))
     x = 0.5 + 0.09 * rng.normal(size=(rows, 3)) @ shape
     return np.clip(x + 0.01 * rng.normal(size=x.shape), 0, 1)
 
 
 def photographs(rows: int, seed: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Vectors in [0, 1] of one kind and of very different contrast."""
-    rng = np.random.default_rng(seed)
-    shape = np.linalg.qr(np.random.default_rng(98).normal(size=(96, 96)))[0]
+    rng = default_rng(seed)
+    shape = np.linalg.qr(default_rng(98).normal(size=(96, 96)))[0]
     contrast = 0.6 * np.exp(0.5 * rng.normal(size=(rows, 1)))
     return np.clip(0.5 + contrast * (rng.normal(size=(rows, 96)) / np.arange(1, 97)) @ shape, 0, 1)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex import Codebook, Design, Spec, attribute
+from dpindex import Codebook, Design, Spec, attribute, record
 from dpindex.mechanism import families, optimiser
 from dpindex.mechanism.method import Family, Method
 from dpindex.mechanism.papers import methods as papers_methods
@@ -61,6 +61,11 @@ FAMILIES = {
 def attribute_spec(method: str, dim: int, *size: Any, **fields: Any) -> Spec:
     """A spec that hides a change of one attribute by 1; ``size`` is its code length and epsilon."""
     return Spec(method, dim, *size, adjacency=attribute(1.0), **fields)
+
+
+def record_spec(method: str, dim: int, **fields: Any) -> Spec:
+    """A spec that hides whole records."""
+    return Spec(method, dim, adjacency=record(), **fields)
 
 
 @cache

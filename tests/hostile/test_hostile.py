@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.refusals import refuses
-from helpers.releases import filled_index
+from helpers.releases import codes_of, filled_index
 from helpers.specs import attribute_spec, with_variant
 from independent.by_hand import write_index_by_hand
 
@@ -139,7 +139,7 @@ def test_a_norm_that_takes_too_long_is_refused():
 def test_an_index_is_read_before_its_projection_is_made(tmp_path):
     """What the manifest declares costs nothing while the codes do not bear it out."""
     other = replace(SPEC, dim=2**26)
-    codes = Privatizer(SPEC).privatize(np.zeros((2, 6)))
+    codes = codes_of(SPEC, np.zeros((2, 6)))
     index = _forged(tmp_path / "i", other, codes)
 
     def refuse():
@@ -168,7 +168,7 @@ def test_codes_with_a_copied_fingerprint(tmp_path, codes, words):
 
 
 def test_a_manifest_of_another_index(tmp_path):
-    codes = Privatizer(SPEC).privatize(np.zeros((2, 6)))
+    codes = codes_of(SPEC, np.zeros((2, 6)))
     first, second = (_forged(tmp_path / name, SPEC, codes, ids) for name, ids in NAMED)
     (first / "manifest.json").write_bytes((second / "manifest.json").read_bytes())
     with refuses("changed or damaged"):
@@ -204,7 +204,7 @@ def test_a_manifest_takes_memory_in_proportion(tmp_path):
 
 
 def test_a_declared_size_is_not_allocated(tmp_path):
-    index = _forged(tmp_path / "i", SPEC, Privatizer(SPEC).privatize(np.zeros((2, 6))))
+    index = _forged(tmp_path / "i", SPEC, codes_of(SPEC, np.zeros((2, 6))))
     data = json.loads((index / "manifest.json").read_text())
     del data["checksum"]
     data["files"]["segments/000000.codes"]["bytes"] = 1 << 32
@@ -306,7 +306,7 @@ def _write_hostile(folder):
         + b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 6)}".ljust(117)
         + b"\n"
     )
-    codes = Privatizer(SPEC).privatize(np.zeros((4, 6))).to_bytes()
+    codes = codes_of(SPEC, np.zeros((4, 6))).to_bytes()
     (folder / "short.codes").write_bytes(codes[:-1])
     (folder / "magic.codes").write_bytes(b"DPIX")
     index = filled_index(SPEC, np.zeros((4, 6)))

@@ -77,32 +77,6 @@ class Words:
         return self._random.getrandbits(bits)
 
 
-class Replayed(Words):
-    """Words that an encoder was dealt already; each request must be the one that it made."""
-
-    def __init__(self, dealt):
-        super().__init__(0)
-        self._left = list(reversed(dealt))
-
-    def take(self, bits, count, near=None):
-        if not count:
-            return []
-        found, words = self._left.pop() if self._left else (0, [])
-        if (found, len(words)) != (bits, count):
-            raise DisagreementError(
-                f"{count} words of {bits} bits should be read, not {len(words)} of {found}"
-            )
-        return words
-
-    def number(self, size, near):
-        return int.from_bytes(bytes(self.take(8, size)), "little")
-
-    @property
-    def spent(self):
-        """Whether every word that was dealt has a use."""
-        return not self._left
-
-
 # Floats, rounded correctly
 
 

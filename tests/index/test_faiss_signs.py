@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 from dpindex.index import faiss_signs
 from dpindex.index.faiss_signs import FaissSigns, rank_all, rounding_bound
@@ -11,7 +12,7 @@ MARK = bytes(16)
 
 
 def _signs(n, k, seed=0):
-    return np.random.default_rng(seed).integers(0, 2, (n, k)) * 2 - 1
+    return default_rng(seed).integers(0, 2, (n, k)) * 2 - 1
 
 
 def _bits(signs):
@@ -37,7 +38,7 @@ def _check_exact(store, signs, queries, count):
 @pytest.mark.parametrize("k", [1, 3, 8, 12, 31, 64, 100, 257, 512, 1000, 2048])
 @pytest.mark.parametrize("n", [1, 5, 37, 3000])
 def test_exact_queries_rank_as_numpy_does(k, n):
-    rng = np.random.default_rng(k * n)
+    rng = default_rng(k * n)
     signs = _signs(n, k)
     queries = rng.integers(-5000, 5001, (7, k)) * rng.integers(0, 2, (7, 1)).clip(0)
     queries[3] = 0  # every code ties: row numbers decide
@@ -48,7 +49,7 @@ def test_exact_queries_rank_as_numpy_does(k, n):
 
 def test_a_large_index_ranks_as_numpy_does():
     signs = _signs(40_000, 96)
-    queries = np.random.default_rng(1).integers(-4096, 4096, (20, 96))
+    queries = default_rng(1).integers(-4096, 4096, (20, 96))
     store = _bits(signs)
     for count in (1, 10, 500):
         _check_exact(store, signs, queries, count)
@@ -57,7 +58,7 @@ def test_a_large_index_ranks_as_numpy_does():
 def test_crowds_of_equal_codes_come_in_row_order():
     signs = np.repeat(_signs(6, 40), 2000, axis=0)
     signs[[17, 4000, 11_999]] = _signs(3, 40, seed=9)
-    queries = np.random.default_rng(2).integers(-100, 100, (5, 40))
+    queries = default_rng(2).integers(-100, 100, (5, 40))
     store = _bits(signs)
     for count in (1, 12, 2500):
         _check_exact(store, signs, queries, count)
@@ -66,7 +67,7 @@ def test_crowds_of_equal_codes_come_in_row_order():
 @pytest.mark.parametrize("size", [1e-9, 1.0, 2.0**40])
 def test_the_size_of_a_query_does_not_matter(size):
     signs = _signs(4000, 64)
-    queries = np.random.default_rng(3).integers(-1000, 1000, (4, 64)) * size
+    queries = default_rng(3).integers(-1000, 1000, (4, 64)) * size
     _, rows = _bits(signs).search(queries, 10)
     np.testing.assert_array_equal(rows, _ranking(queries @ signs.T, 10)[1])
 
@@ -76,7 +77,7 @@ def test_answers_stay_exact_when_no_candidate_can_be_certified(
 ):
     signs = _signs(5000, 64)
     store = _bits(signs)
-    queries = np.random.default_rng(4).integers(-1000, 1000, (6, 64))
+    queries = default_rng(4).integers(-1000, 1000, (6, 64))
     monkeypatch.setattr(faiss_signs, "rounding_bound", lambda asked: np.full(len(asked), 1e9))
     calls = _counted(monkeypatch)
     _check_exact(store, signs, queries, 10)
@@ -100,7 +101,7 @@ def test_the_certificate_is_seldom_refused(monkeypatch):
     signs = _signs(20_000, 256)
     store = _bits(signs)
     calls = _counted(monkeypatch)
-    queries = np.random.default_rng(5).normal(0, 1000, (64, 256)).round()
+    queries = default_rng(5).normal(0, 1000, (64, 256)).round()
     _check_exact(store, signs, queries, 10)
     assert sum(calls) <= 16
 
@@ -108,7 +109,7 @@ def test_the_certificate_is_seldom_refused(monkeypatch):
 @pytest.mark.parametrize("k", [4, 64, 512, 2048])
 def test_the_rounding_bound_holds(k):
     """What the certificate rests on: no coarse score is off by more than the bound."""
-    rng = np.random.default_rng(k)
+    rng = default_rng(k)
     signs = _signs(3000, k)
     store = _bits(signs)
     queries = np.concatenate([rng.normal(size=(20, k)), rng.normal(size=(20, k)) ** 5])

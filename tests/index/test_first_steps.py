@@ -42,7 +42,7 @@ def test_an_address_that_names_no_database_is_named_once(address):
 )
 def test_a_beta_wider_than_the_bounds_is_warned_of(beta, bounds, warned):
     spec = dpi.Spec(
-        "dp-oporp-staircase", dim=8, k=8, epsilon=8.0, bounds=bounds, adjacency=dpi.attribute(beta)
+        "dp-oporp-staircase", 8, k=8, epsilon=8.0, bounds=bounds, adjacency=dpi.attribute(beta)
     )
     said = " ".join(quality_warnings(spec))
     assert ("is wider than the range of an attribute" in said) is warned

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 from helpers.releases import filled_index
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, record_spec
 
 import dpindex as dpi
 from dpindex.index import private_index
@@ -17,11 +17,10 @@ RNG = np.random.default_rng(0)
 SPECS = {
     "numbers": attribute_spec("none-oporp", DIM, k=DIM, bounds=(-1, 1)),
     "bits": attribute_spec("none-signrp", DIM, k=64, bounds=(-1, 1)),
-    "symbols": dpi.Spec(
+    "symbols": record_spec(
         "record-codebook",
         DIM,
         epsilon=60.0,
-        adjacency=dpi.record(),
         codebook=dpi.Codebook(RNG.normal(size=(40, DIM))),
     ),
 }

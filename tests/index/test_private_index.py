@@ -9,8 +9,9 @@ import pytest
 from helpers.made_datasets import uniform
 from helpers.processes import python
 from helpers.refusals import interrupted_at, refuses
-from helpers.releases import filled_index
+from helpers.releases import codes_of, filled_index
 from helpers.specs import attribute_spec, designed, needed
+from numpy.random import default_rng
 from scipy import sparse
 
 import dpindex as dpi
@@ -21,9 +22,7 @@ from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.ranking import Ranking
 from dpindex.mechanism.codes import NumberFormat, SignFormat, codes_from_bytes
-from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.code_store import CodeStore
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -51,7 +50,7 @@ def _spec(method=FLOAT, **changes):
 
 def _vectors(n=60, seed=0):
     """Well apart from each other, so that little noise never changes the nearest one."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     return (rng.random((n, DIM)) < 0.4) * rng.uniform(0.5, 1.0, (n, DIM))
 
 
@@ -157,8 +156,8 @@ FAULTS = [
     (lambda i: i.add(_vectors(2), ids=["a", "b"]), "whole numbers"),
     (lambda i: i.add(_vectors(2), ids=[1.0, 2.0]), "whole numbers or of strings"),
     (lambda i: i.add_codes(_vectors(2)), "takes dpindex codes"),
-    (lambda i: i.add_codes(Privatizer(_spec(BITS)).privatize(_vectors(2))), "another spec"),
-    (lambda i: i.add_codes(Privatizer(_spec(seed=1)).privatize(_vectors(2))), "another spec"),
+    (lambda i: i.add_codes(codes_of(_spec(BITS), _vectors(2))), "another spec"),
+    (lambda i: i.add_codes(codes_of(_spec(seed=1), _vectors(2))), "another spec"),
     (lambda i: i.add_codes(_foreign(SignFormat(24, i.spec.fingerprint))), "24 signs"),
     (
         lambda i: i.add_codes(_foreign(NumberFormat(9, i.spec.fingerprint, 1.0, 0.0))),
@@ -179,7 +178,7 @@ FAULTS = [
     (lambda i: i.search(_vectors(2), k=2.0), "at least 1"),
     (lambda i: i.search(_vectors(2), query="none"), "'exact' or 'private'"),
     (lambda i: i.search(i.codes, query="none"), "'exact' or 'private'"),
-    (lambda i: i.search(Privatizer(_spec(seed=3)).privatize(_vectors(1))), "another spec"),
+    (lambda i: i.search(codes_of(_spec(seed=3), _vectors(1))), "another spec"),
     (lambda i: i.range_search(_vectors(1), float("nan")), "finite"),
     (lambda i: i.range_search(_vectors(1), "a"), "finite"),
 ]
@@ -224,14 +223,13 @@ def test_codes_search_like_the_queries_they_were(method):
     index = _filled(method, query_epsilon=1.0)
     assert index.query_spec.epsilon == 1.0
     for spec in (index.spec, index.query_spec):
-        codes = Privatizer(spec).privatize(_vectors(5))
+        codes = codes_of(spec, _vectors(5))
         hits = index.search(codes, k=4)
         assert np.isfinite(hits.scores).all()
         np.testing.assert_array_equal(index.search(codes, k=4).scores, hits.scores)
     # The noisier query's estimates know that they are worse.
     tight, loose = (
-        index.search(Privatizer(spec).privatize(_vectors(200)), k=60)
-        for spec in (index.spec, index.query_spec)
+        index.search(codes_of(spec, _vectors(200)), k=60) for spec in (index.spec, index.query_spec)
     )
     assert np.nanmean(loose.unbiased_stderr) > 1.1 * np.nanmean(tight.unbiased_stderr)
 
@@ -491,7 +489,7 @@ def test_range_search_takes_the_memory_of_a_block(method, rows, megabytes):
     Of numbers a few rows do: it is their posteriors that would take hundreds.
     """
     index = PrivateIndex(attribute_spec(method, 8, k=8))
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     index.add(rng.uniform(-1, 1, (rows, 8)))
     index.range_search(np.ones(8), 1.5)  # learns the posterior, within 200 MB, once
     tracemalloc.start()
@@ -502,20 +500,6 @@ def test_range_search_takes_the_memory_of_a_block(method, rows, megabytes):
         tracemalloc.stop()
     assert [len(hits.ids) for hits in found] == [0] * 16
     assert peak < megabytes << 20
-
-
-def test_codes_of_any_width_are_kept():
-    """Integers are widened when they have to be, and no sooner."""
-    format_ = NumberFormat(2, bytes(16), 1.0, 0.0)
-    store = CodeStore.of_segments(format_)
-    wanted = []
-    for number, value in enumerate([3, 300, -4, 70_000, 5, 2**31 - 1] * 3):
-        rows = np.full((number + 1, 2), value, dtype=np.int32)
-        store = store.grown(format_.codes(rows), store.ids.check(None, number + 1))
-        wanted += rows.tolist()
-        assert store.codes.stored.dtype == (np.int8 if number == 0 else store.codes.stored.dtype)
-        assert store.codes.stored.tolist() == wanted
-    assert [len(codes) for codes in store.blocks(start=1, rows=100)] == [100, 70]
 
 
 @pytest.fixture
@@ -542,7 +526,7 @@ def test_an_index_of_mapped_segments_is_the_one_in_memory(method, names, tmp_pat
         plain.save(tmp_path / "i", allow_unprotected=True)
     mapped = PrivateIndex.open(tmp_path / "i")
     assert len(files_of_codes(tmp_path / "i")) == 3
-    more = Privatizer(plain.spec, allow_unprotected=True).privatize(_vectors(7, seed=8))
+    more = codes_of(plain.spec, _vectors(7, seed=8))
     new = [f"n{row}" for row in range(7)] if names else None
     gone = plain.ids[[0, 31, 32, 93 - 4]].tolist()
     changes = [
@@ -658,7 +642,7 @@ def test_a_large_index_opens_and_searches_in_little_memory(tmp_path):
     the sample that distributions of cosines are learned from takes 32.
     """
     spec = attribute_spec("dp-signoporp-rr", 768, k=512, epsilon=3.0)
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     for name, rows in (("small", 70_000), ("large", 1_000_000)):
         index = PrivateIndex(spec)
         index.add_codes(spec.format.codes(rng.integers(0, 256, (rows, 64), dtype=np.uint8)))

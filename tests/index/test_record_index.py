@@ -5,8 +5,10 @@ import pytest
 from helpers.commands import fails
 from helpers.processes import python
 from helpers.refusals import refuses
+from helpers.releases import codes_of
+from helpers.specs import record_spec
 
-from dpindex import Codebook, PrivateIndex, Privatizer, Spec, codes_from_bytes, record
+from dpindex import Codebook, PrivateIndex, Privatizer, codes_from_bytes
 from dpindex.mechanism.codes import SymbolFormat
 
 DIM = 24
@@ -24,7 +26,7 @@ PUBLIC = Codebook(_rows(80, 1))
 
 def _spec(method, epsilon=16.0):
     book = PUBLIC if method == "record-codebook" else None
-    return Spec(method, DIM, epsilon=epsilon, adjacency=record(), codebook=book)
+    return record_spec(method, DIM, epsilon=epsilon, codebook=book)
 
 
 METHODS = pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
@@ -47,12 +49,12 @@ def test_commands_know_a_codebook_by_its_vectors(run, prints, tmp_path):
 
 def test_codes_of_other_codebooks_are_refused():
     index = PrivateIndex(_spec("record-codebook"))
-    codes = Privatizer(index.spec).privatize(_rows(5, 2))
+    codes = codes_of(index.spec, _rows(5, 2))
     index.add_codes(codes_from_bytes(codes.to_bytes()))
-    other = Spec("record-codebook", DIM, epsilon=16.0, adjacency=record(),
+    other = record_spec("record-codebook", DIM, epsilon=16.0,
                  codebook=Codebook(_rows(81, 1)))  # fmt: skip
     with refuses():
-        index.add_codes(Privatizer(other).privatize(_rows(5, 2)))
+        index.add_codes(codes_of(other, _rows(5, 2)))
     # With a fingerprint that was copied, and symbols beyond the codebook.
     forged = SymbolFormat(1, index.spec.fingerprint, 1000)
     with refuses("one of 1000 symbols"):

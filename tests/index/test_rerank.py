@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from helpers.refusals import refuses
 from helpers.releases import filled_index
-from helpers.specs import attribute_spec, codebook
+from helpers.specs import attribute_spec, codebook, record_spec
+from numpy.random import default_rng
 from scipy import sparse
 
 import dpindex as dpi
@@ -23,7 +24,7 @@ N = 600
 NQ = 9
 DIM = 24
 K = 5
-RNG = np.random.default_rng(0)
+RNG = default_rng(0)
 X = RNG.uniform(-1, 1, (N, DIM))
 X[17] = 0.0
 Q = X[:NQ] + RNG.normal(size=(NQ, DIM)) / 10
@@ -34,9 +35,7 @@ METRICS = ("cosine", "ip", "l2")
 SPECS = {
     "numbers": attribute_spec("dp-oporp-staircase", DIM, k=24, epsilon=8.0),
     "signs": attribute_spec("dp-signrp-rr", DIM, k=64, epsilon=8.0),
-    "symbols": dpi.Spec(
-        "record-codebook", DIM, epsilon=8.0, adjacency=dpi.record(), codebook=codebook(DIM)
-    ),
+    "symbols": record_spec("record-codebook", DIM, epsilon=8.0, codebook=codebook(DIM)),
 }
 CASES = [("numbers", metric) for metric in METRICS] + [("signs", "cosine"), ("symbols", "cosine")]
 
@@ -112,7 +111,7 @@ def test_files_of_vectors(file, files):
 def test_every_kind_of_originals(metric, files, monkeypatch):
     monkeypatch.setattr(originals, "READ_NUMBERS", 37 * DIM)  # many blocks
     index = _index(metric=metric)
-    shuffled = np.random.default_rng(1).permutation(N)
+    shuffled = default_rng(1).permutation(N)
     with open_dataset(files / "x.npy", rows_per_part=70) as dataset:
         kinds = [
             X,
@@ -210,7 +209,7 @@ def test_range_search(metric):
 
 def test_filters_denoisers_and_payload():
     pytest.importorskip("pyarrow")
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     low_rank = rng.normal(size=(N, 4)) @ rng.normal(size=(4, DIM)) / 10
     index = filled_index(SPECS["numbers"], low_rank.clip(-1, 1), payload={"year": np.arange(N)})
     index.fit_denoiser("linear")
@@ -225,7 +224,7 @@ def test_filters_denoisers_and_payload():
 def test_sparse_queries_stay_sparse():
     """One query is dense at a time, whatever their number: 40 of them would take 1.3 GB."""
     columns = 1 << 22
-    places = np.random.default_rng(0).choice(columns, (100, 40), replace=False)
+    places = default_rng(0).choice(columns, (100, 40), replace=False)
     rows = np.repeat(np.arange(100), 40)
     vectors = sparse.csr_matrix((np.ones(4000), (rows, places.ravel())), shape=(100, columns))
     queries = vectors[:40]

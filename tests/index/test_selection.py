@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers.releases import filled_index
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, record_spec
 from helpers.streams import seed_noise
 
 import dpindex as dpi
@@ -18,9 +18,7 @@ X /= np.linalg.norm(X, axis=1)[:, None]
 Q = X[::40]
 NUMBERS = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=20.0)
 SIGNS = attribute_spec("dp-signoporp-geometric", DIM, k=12, epsilon=20.0, norm=1.0)
-SYMBOLS = dpi.Spec(
-    "record-codebook", DIM, epsilon=4.0, adjacency=dpi.record(), codebook=dpi.Codebook(X[:64] * 0.9)
-)
+SYMBOLS = record_spec("record-codebook", DIM, epsilon=4.0, codebook=dpi.Codebook(X[:64] * 0.9))
 CASES = {
     "flat": (NUMBERS, {}),
     "ip": (NUMBERS, {"metric": "ip"}),

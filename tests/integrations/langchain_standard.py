@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from helpers.specs import record_spec
 from langchain_tests.integration_tests import VectorStoreIntegrationTests
 
-import dpindex as dpi
 from dpindex.integrations.langchain import PrivateVectorStore
 
 
@@ -15,5 +15,5 @@ class TestPrivate(VectorStoreIntegrationTests):
     @pytest.fixture
     def vectorstore(self):
         embedding = self.get_embeddings()
-        spec = dpi.Spec("record-cap", dim=6, k=64, epsilon=8.0, adjacency=dpi.record())
+        spec = record_spec("record-cap", 6, k=64, epsilon=8.0)
         return PrivateVectorStore(embedding, spec, allow_rerelease=True)

@@ -8,7 +8,7 @@ from helpers.lite import LITE, PLACES, address
 from helpers.made_datasets import uniform
 from helpers.refusals import refuses
 from helpers.releases import filled_index
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, record_spec
 from helpers.toy_database import MADE, Toy
 
 import dpindex as dpi
@@ -66,7 +66,7 @@ def test_a_new_database_is_a_file_and_a_row(toy):
 
 
 BOOK = dpi.Codebook(np.random.default_rng(1).normal(size=(40, 16)))
-SYMBOLS = dpi.Spec("record-codebook", 16, epsilon=6.0, codebook=BOOK, adjacency=dpi.record())
+SYMBOLS = record_spec("record-codebook", 16, epsilon=6.0, codebook=BOOK)
 SIGNS = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=4.0)
 VECTORS = uniform(60, 16)
 

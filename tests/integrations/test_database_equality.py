@@ -5,7 +5,7 @@ import pytest
 from helpers.lite import LITE, PLACES, address
 from helpers.refusals import refuses
 from helpers.releases import filled_index
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, record_spec
 
 import dpindex as dpi
 
@@ -26,7 +26,7 @@ def plain(vectors, metric, **options):
     bound = float(np.abs(wide).max()) or 1.0
     spec = dpi.Spec(
         "none-oporp",
-        dim=wide.shape[1],
+        wide.shape[1],
         k=wide.shape[1],
         bounds=(-bound, bound),
         adjacency=dpi.attribute(bound),
@@ -73,9 +73,7 @@ def test_ties_of_bits_and_symbols_are_those_of_the_index(place):
     codebook = dpi.Codebook(RNG.normal(size=(4, 16)))
     specs = {
         "bits": attribute_spec("dp-signrp-rr", 16, k=8, epsilon=60.0, norm=1.0),
-        "symbols": dpi.Spec(
-            "record-codebook", 16, epsilon=60.0, adjacency=dpi.record(), codebook=codebook
-        ),
+        "symbols": record_spec("record-codebook", 16, epsilon=60.0, codebook=codebook),
     }
     for name, spec in specs.items():
         index = filled_index(spec, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))

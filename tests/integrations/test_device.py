@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers.processes import python
 from helpers.refusals import refuses
-from helpers.specs import attribute_spec, designed, example
+from helpers.specs import attribute_spec, designed, example, record_spec
 
 import dpindex as dpi
 from dpindex.device import privatize
@@ -54,7 +54,7 @@ def test_codewords_are_read_from_their_file(tmp_path):
     words = np.eye(12, dtype=np.float32)
     np.save(tmp_path / "words.npy", words)
     book = dpi.Codebook.read(tmp_path / "words.npy")
-    spec = dpi.Spec("record-codebook", 12, epsilon=8.0, adjacency=dpi.record(), codebook=book)
+    spec = record_spec("record-codebook", 12, epsilon=8.0, codebook=book)
     (tmp_path / "spec.json").write_text(spec.to_json())
     sent = privatize(
         words[3], tmp_path / "spec.json", max_epsilon=8.0, public=tmp_path / "words.npy"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.processes import python
 from helpers.refusals import refuses
+from helpers.specs import record_spec
 
 import dpindex as dpi
 
@@ -23,7 +24,7 @@ from dpindex.integrations.langchain import PrivateVectorStore
 DIM = 16
 EMBEDDING = DeterministicFakeEmbedding(size=DIM)
 TEXTS = [f"text {i}" for i in range(40)]
-PRIVATE = dpi.Spec("record-cap", dim=DIM, k=64, epsilon=8.0, adjacency=dpi.record())
+PRIVATE = record_spec("record-cap", DIM, k=64, epsilon=8.0)
 
 
 def made(**options):
@@ -203,7 +204,8 @@ def test_the_example_finds_after_it_was_closed(tmp_path, monkeypatch, capsys):
         langchain_notes.main()
     assert capsys.readouterr().out.startswith("1.00 Bob plays chess.\n")
     (total,) = dpi.Ledger(notes / "ledger").totals()
-    assert (total.ids, total.releases) == (3, 1)
+    assert total.ids == 3
+    assert total.releases == 1
     published = b"".join(p.read_bytes() for p in (notes / "index").rglob("*") if p.is_file())
     assert b"chess" not in published
 

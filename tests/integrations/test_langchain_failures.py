@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 from helpers.refusals import refuses
+from helpers.specs import record_spec
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ from dpindex.integrations.langchain import PrivateVectorStore
 
 DIM = 16
 EMBEDDING = DeterministicFakeEmbedding(size=DIM)
-PRIVATE = dpi.Spec("record-cap", dim=DIM, k=64, epsilon=8.0, adjacency=dpi.record())
+PRIVATE = record_spec("record-cap", DIM, k=64, epsilon=8.0)
 
 
 class Application:

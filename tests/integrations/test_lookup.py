@@ -8,7 +8,7 @@ from helpers.lite import LITE, PLACES, address
 from helpers.postgres_server import new_database, programs
 from helpers.refusals import refuses
 from helpers.releases import filled_index
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, record_spec
 
 import dpindex as dpi
 from dpindex.index.lookup import Lookup
@@ -34,7 +34,7 @@ CANDIDATES = [300, "5%"]
 @pytest.fixture(scope="module", params=["guided", "plain"])
 def index(request):
     book = dpi.fit_codebook(PUBLIC, 30) if request.param == "guided" else dpi.Codebook(PUBLIC[:50])
-    spec = dpi.Spec("record-codebook", 12, epsilon=8.0, adjacency=dpi.record(), codebook=book)
+    spec = record_spec("record-codebook", 12, epsilon=8.0, codebook=book)
     return filled_index(spec, X, query_epsilon=6.0, payload=PAYLOAD)
 
 

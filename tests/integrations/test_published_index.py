@@ -9,7 +9,8 @@ from helpers.documents import section
 from helpers.lite import LITE, PLACES, address
 from helpers.processes import typed
 from helpers.refusals import refuses
-from helpers.specs import attribute_spec
+from helpers.releases import codes_of
+from helpers.specs import attribute_spec, record_spec
 from helpers.streams import Seeded
 
 import dpindex as dpi
@@ -33,7 +34,7 @@ TEXT_IDS = [f'it\'s "{i}"' for i in range(N)]
 
 SIGNS = attribute_spec("dp-signrp-rr", DIM, k=124, epsilon=60.0, norm=1.0)
 NUMBERS = attribute_spec("dp-oporp-staircase", DIM, k=32, epsilon=20.0, norm=1.0)
-SYMBOLS = dpi.Spec("record-codebook", DIM, epsilon=8.0, adjacency=dpi.record(),
+SYMBOLS = record_spec("record-codebook", DIM, epsilon=8.0,
                    codebook=dpi.Codebook(RNG.normal(size=(50, DIM))))  # fmt: skip
 CASES = {
     "signs": (SIGNS, "cosine", False),
@@ -97,7 +98,7 @@ def _same(here, there, ties):
 @pytest.mark.parametrize("name", CASES)
 def test_hits_are_those_of_the_index(name, made):
     index, served = made(name)
-    codes = dpi.Privatizer(index.query_spec).privatize(Q)
+    codes = codes_of(index.query_spec, Q)
     few = index.ids[3:7].tolist()
     own = MILVUS if "Milvus" in type(served.database).__name__ else SQL
     pairs = [(None, None), *zip(FILTERS, own, strict=True), (few, few), (few, set(few))]
@@ -121,7 +122,7 @@ def test_hits_are_those_of_the_index(name, made):
 @pytest.mark.parametrize("name", ["signs", "symbols"])
 def test_similarities_of_ties_are_those_of_their_codes(name, made):
     index, served = made(name)
-    for asked in (Q, dpi.Privatizer(index.query_spec).privatize(Q)):
+    for asked in (Q, codes_of(index.query_spec, Q)):
         found = served.search(asked, 10, query="exact")
         all_ = index.search(asked, N)
         for one, whole in ((found[i], all_[i]) for i in range(len(found))):
@@ -212,12 +213,12 @@ def test_k_and_codes_are_checked(made):
     for k, said in ((0, "at least 1"), (most + 1, f"at most {most}")):
         with refuses(said):
             served.search(Q[:1], k, query="exact")
-    codes = dpi.Privatizer(SIGNS).privatize(X[:2])
+    codes = codes_of(SIGNS, X[:2])
     with refuses("another spec"):
         served.search(codes)
     with refuses("another spec"):
         served.add_codes(codes, [901, 902])
-    own = dpi.Privatizer(NUMBERS).privatize(X[:2])
+    own = codes_of(NUMBERS, X[:2])
     for ids, said in (([1, 901], "are in the index"), ([901, 901], "each another"),
                       (["a", "b"], "whole numbers"), ([901], "each another")):  # fmt: skip
         with refuses(said):

@@ -10,6 +10,7 @@ import pytest
 from helpers.made_datasets import uniform
 from helpers.refusals import refuses
 from helpers.specs import needed
+from numpy.random import default_rng
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -54,7 +55,7 @@ def test_every_method_transforms(row):
     if row.calibration.rounded:
         arguments["bounds"] = (0.0, 1.0)
     k = None if row.family.keeps_all or row.family.lengths else 8
-    x = np.random.default_rng(0).uniform(0.5, 1, (20, 12)).astype(np.float32)
+    x = default_rng(0).uniform(0.5, 1, (20, 12)).astype(np.float32)
     model = clone(PrivateProjection(**arguments, k=k, allow_unprotected=not row.private))
     weak = row.calibration.definition == "iDP"
     with pytest.warns(QualityWarning, match="iDP") if weak else nullcontext():
@@ -68,7 +69,7 @@ def test_every_method_transforms(row):
 
 
 def test_a_classifier_learns_from_private_codes():
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     y = rng.integers(0, 2, 2000)
     x = np.clip(rng.normal(0, 0.2, (2000, 24)) + np.where(y, 0.5, -0.5)[:, None], -1, 1)
     model = make_pipeline(
@@ -82,7 +83,7 @@ def test_a_classifier_learns_from_private_codes():
 
 def test_a_classifier_learns_from_a_table_at_the_defaults():
     """Eight columns of which one tells the classes apart: one bin of all eight would hide it."""
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     y = rng.integers(0, 2, 8000)
     x = rng.uniform(-1, 1, (8000, 8))
     x[:, 3] = np.where(y, 0.9, -0.9)
@@ -105,7 +106,7 @@ def test_a_search_has_every_parameter():
 
 
 def test_rows_are_clipped_by_default_where_a_method_has_bounds():
-    x = np.random.default_rng(4).normal(size=(20, 8))
+    x = default_rng(4).normal(size=(20, 8))
     assert PrivateProjection(adjacency=ONE).fit(x).spec_.clip
     whole = PrivateProjection("record-cap", adjacency=dpi.record()).fit(x)
     assert not whole.spec_.clip
@@ -138,7 +139,7 @@ def test_refusals():
 
 def test_low_a_codebook_of_the_rows_is_refused():
     """As a build refuses it; unless the holder says that the rows are public after all."""
-    rows = np.random.default_rng(0).normal(size=(200, 8))
+    rows = default_rng(0).normal(size=(200, 8))
     terms = {
         "method": "record-codebook", "epsilon": 4.0, "adjacency": dpi.record(),
         "codebook": dpi.Codebook(rows[:50]),

@@ -11,12 +11,11 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
-from helpers.specs import attribute_spec, needed
+from helpers.specs import needed
 from independent.rigorous import gaussian_delta
 from numpy.random import default_rng
 
 from dpindex import Spec, l2, methods
-from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.mechanism.papers.gaussian import kenthapadi_sigma
 
@@ -146,75 +145,6 @@ def test_the_ball_reaches_every_pair_on_the_grid():
         apart = spec.grid.round(base + step).astype(float) - spec.grid.round(base).astype(float)
         worst = np.linalg.norm(apart, axis=1).max()
         assert 0.98 * promised <= worst <= promised
-
-
-SIGNS = [
-    row
-    for row in methods()
-    if row.codes == "signs" and row.definition == "DP" and "attribute" in row.adjacencies
-]
-SIGN_SHAPES = [
-    pytest.param(row.name, variant, id=f"{row.name}-{variant.entries}-{variant.repetitions}")
-    for row in SIGNS
-    if row.kind.startswith("pure")
-    for variant in row.family.variant.forms
-]
-
-
-@pytest.mark.parametrize(("name", "variant"), SIGN_SHAPES)
-def test_sign_methods_share_epsilon_over_the_signs_that_move(name, variant):
-    """log-ratio of every sign between neighbours, summed over coordinates: at most ε, and for some
-    pair close to it."""
-    given = {**needed(find_method(name), DIM), "k": 6}
-    if "design" in given:
-        given["k"] = None
-    spec = Spec(**{**given, "dim": DIM, "epsilon": EPSILON, "seed": 2, "variant": variant})
-    law = spec.law
-    matrix = spec.projection.apply(np.eye(DIM))
-    beta = 1 << spec.grid.bits
-
-    def chance(x):
-        size = np.ceil(np.abs(x) / (law.weights * beta))
-        level = np.clip(size, 1, len(law.thresholds)).astype(int)
-        flip = np.array(law.thresholds, dtype=np.float64)[level - 1] / 2.0**64
-        return np.where(x == 0, 0.5, np.where(x > 0, 1 - flip, flip))
-
-    rng = default_rng(3)
-    worst = 0.0
-    for start in [np.zeros((1, DIM)), *rng.integers(-beta, beta + 1, (200, 1, DIM))]:
-        x = spec.projection.apply(start.astype(float))
-        y = spec.projection.apply(start + np.concatenate([_unit_changes(spec)]))
-        p = chance(x)
-        q = chance(y)
-        loss = np.maximum(np.abs(np.log(p / q)), np.abs(np.log((1 - p) / (1 - q))))
-        worst = max(worst, float(loss.sum(axis=1).max()))
-    assert worst <= EPSILON * (1 + 1e-9)
-    assert np.count_nonzero(matrix, axis=1).max() == spec.projection.sensitivity.count
-    assert worst >= 0.3 * EPSILON
-
-
-@pytest.mark.parametrize("name", [r.name for r in methods() if r.definition == "iDP"])
-def test_individual_methods_share_over_the_signs_that_move(name):
-    """iDP: the signs that share ε (or σ's √N) are no fewer than one attribute ever moves."""
-    delta = DELTA if name.endswith("-g") else 0.0
-    spec = attribute_spec(name, DIM, k=6, epsilon=EPSILON, delta=delta, seed=2)
-    law = spec.law
-    moved = spec.projection.apply(_unit_changes(spec)) != 0
-    assert law.changes == np.count_nonzero(moved, axis=1).max()
-
-
-def test_no_method_escapes():
-    """Every method with a guarantee has its sensitivity recomputed by brute force: here, or where
-    the law itself is compared over all pairs of values or all changes of a projection."""
-    here = {row.name for row in [*ATTRIBUTE, *BALL]} | {
-        row.name for row in SIGNS if row.kind.startswith("pure")
-    }
-    here |= {row.name for row in methods() if row.definition == "iDP"}
-    square_waves = {"raw-square-wave", "raw-square-wave-narrow"}  # test_square_wave
-    symbols = {"record-cap", "record-codebook", "codebook-softmax"}
-    # test_cap, test_codebook_response, test_softmax
-    promised = {row.name for row in methods() if row.definition != "none"}
-    assert here | square_waves | symbols == promised
 
 
 @pytest.mark.slow

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from helpers.refusals import refuses
 from helpers.releases import codes_of
-from helpers.specs import folded
+from helpers.specs import folded, record_spec
 from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
-from dpindex import Codebook, Spec, codes_from_bytes, record
+from dpindex import Codebook, codes_from_bytes
 from dpindex.audit.exact_arithmetic import loss_within
 from dpindex.mechanism.codes import Codes, SymbolFormat, check_format
 from dpindex.mechanism.noise.base import uniform_share
@@ -53,7 +53,7 @@ def test_nearest_are_the_largest_and_ties_go_to_the_smaller_symbol(subset, level
 
 
 def test_zero_vectors_and_any_others_are_encoded():
-    spec = Spec("record-codebook", 4, epsilon=60.0, adjacency=record(), codebook=_book(9), subset=1)
+    spec = record_spec("record-codebook", 4, epsilon=60.0, codebook=_book(9), subset=1)
     x = np.array([[0, 0, 0, 0], [5e-324, 0, 0, 0], [1e308] * 4, [-1e-300, 0, 0, 0]])
     found = codes_of(spec, x).stored[:, 0]
     words = _book(9).vectors
@@ -70,7 +70,7 @@ def test_the_default_subset():
     book = _book(1000)
     found = {}
     for epsilon in (0.1, 4.0, 6.0, 12.0):
-        spec = Spec("record-codebook", 4, epsilon=epsilon, adjacency=record(), codebook=book)
+        spec = record_spec("record-codebook", 4, epsilon=epsilon, codebook=book)
         assert isinstance(spec.law, CodebookResponse)
         found[epsilon] = spec.law.subset
     assert found == {0.1: 500, 4.0: 55, 6.0: 13, 12.0: 1}
@@ -107,7 +107,9 @@ def test_all_symbols_fit():
     codes = _codes([0, 65535], full)
     assert codes.stored.dtype == np.uint16
     assert codes_from_bytes(codes.to_bytes()).stored.ravel().tolist() == [0, 65535]
-    assert (full.width, full.max_row_bytes, codes.k) == (1, 2, 1)
+    assert full.width == 1
+    assert full.max_row_bytes == 2
+    assert codes.k == 1
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from dpindex import (
 from dpindex.mechanism.papers.dense import Gaussian, Uniform
 from dpindex.mechanism.papers.sparse import VerySparse
 from dpindex.mechanism.parameters import Parameters
-from dpindex.mechanism.projections import Identity
 
 DIM = 24
 EVERY = [pytest.param(family, id=name) for name, family in FAMILIES.items()]
@@ -96,7 +95,8 @@ def test_rows_are_projected_exactly_in_any_layout(family, changes):
     projection = made(family, **changes)
     dim = changes["dim"]
     k = changes["k"]
-    assert (projection.dim, projection.k) == (dim, k)
+    assert projection.dim == dim
+    assert projection.k == k
     matrix = projection.apply(np.eye(dim))
     assert (matrix == np.rint(matrix)).all()
     for dtype, most in ((np.float32, 2**24), (np.float64, 2**44)):
@@ -131,17 +131,6 @@ def test_sensitivities_by_brute_force(family, changes):
     assert_array_equal(projection.largest, moved.max(axis=0).clip(1))
     # Sums inside a fast transform may pass those of a coordinate, never the other way.
     assert projection.max_column_l1 >= moved.sum(axis=0).max()
-
-
-@folded(("family", "changes"), RANDOM)
-def test_a_map_is_a_function_of_its_seed(family, changes):
-    one, same, other = (made(family, **changes, seed=seed) for seed in (3, 3, 4))
-    matrices = [projection.apply(np.eye(changes["dim"])) for projection in (one, same, other)]
-    assert_array_equal(matrices[0], matrices[1])
-    if not isinstance(one, Identity) and changes["dim"] > 1:
-        assert (matrices[0] != matrices[2]).any()
-    assert one.scale == other.scale
-    assert one.rms == other.rms
 
 
 @folded(("family", "changes"), RANDOM)

@@ -34,7 +34,5 @@ def test_neighbours_differ_by_at_most_e_to_the_epsilon(name, epsilon):
 @pytest.mark.parametrize("epsilon", [0.96, 1.04])
 def test_low_a_law_knows_every_digit_of_epsilon(method, epsilon):
     """Masses of two budgets differ that are the same to one digit."""
-    rounded, stated = (
-        attribute_spec(method, dim=2, epsilon=budget).law for budget in (1.0, epsilon)
-    )
+    rounded, stated = (attribute_spec(method, 2, epsilon=budget).law for budget in (1.0, epsilon))
     assert rounded.drawn_from.masses != stated.drawn_from.masses

@@ -224,7 +224,7 @@ def test_neighbours_at_a_bound_stay_neighbours(high, share, dtype, data):
 @pytest.mark.parametrize("scale", [0.01, 1.0, 255.0])
 def test_low_the_grid_of_a_spec_is_that_of_scaled_attributes(scale):
     """One beta, in units of the data, is 2^bits steps but for the slack, whatever the scale."""
-    spec = attribute_spec("dp-oporp-staircase", dim=4, k=4, epsilon=1.0, scale=scale)
+    spec = attribute_spec("dp-oporp-staircase", 4, k=4, epsilon=1.0, scale=scale)
     beta = spec.guarantee.adjacency.size
     low, high = spec.grid.round(np.array([0.0, beta]))
     assert 0 <= (1 << spec.grid.bits) - (high - low) <= 1

@@ -110,9 +110,11 @@ def test_a_law_knows_its_grid_and_its_format(name):
     assert isinstance(law, SignLaw) == (name in SIGNS)
     form = law.code_format(7, MARK, 0.25)
     assert type(form) is spec.method_row.calibration.format
-    assert (form.code_length, form.fingerprint) == (1 if name in SYMBOLS else 7, MARK)
+    assert form.code_length == (1 if name in SYMBOLS else 7)
+    assert form.fingerprint == MARK
     if isinstance(law, NumberLaw):
-        assert (form.scale, form.offset) == (law.scale * 0.25, law.offset)
+        assert form.scale == law.scale * 0.25
+        assert form.offset == law.offset
 
 
 def _grid_points(spec, count, seed=0):

@@ -115,7 +115,7 @@ def test_composed_releases_are_never_below_the_least_and_at_most_a_millionth_abo
     epsilon, delta, times
 ):
     """So many Gaussian releases are one, of that much less noise (Dong, Roth & Su 2022)."""
-    spec = attribute_spec("dp-oporp", dim=8, k=4, epsilon=epsilon, delta=delta)
+    spec = attribute_spec("dp-oporp", 8, k=4, epsilon=epsilon, delta=delta)
     found = compose([spec] * times, delta=delta).epsilon
     with mpmath.workdps(60):
         sigma = optimal_sigma(epsilon, delta) / mpmath.sqrt(times)
@@ -137,7 +137,7 @@ def test_tables_are_so_fine_that_nothing_shows_up_to_40(epsilon, own, times, del
     """Each release has a table for its own epsilon and delta, and all promise other ones."""
     spec = attribute_spec(
         "dp-oporp",
-        dim=1024,
+        1024,
         k=1024,
         epsilon=epsilon,
         delta=own,

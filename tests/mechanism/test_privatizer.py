@@ -58,7 +58,7 @@ class TestFinding8:
 
     @pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
     def test_a_spec_that_protects_nothing_is_refused(self, method):
-        spec = attribute_spec(method, dim=8)
+        spec = attribute_spec(method, 8)
         with refuses(r"protects nothing; .*allow_unprotected"):
             Privatizer(spec)
         assert len(Privatizer(spec, allow_unprotected=True).privatize(np.zeros(8))) == 1
@@ -80,7 +80,7 @@ class TestFinding8:
             Privatizer(spec, allow_unprotected=True, max_epsilon=most)
 
     def test_as_much_as_the_device_accepts_passes(self):
-        spec = attribute_spec("dp-oporp-staircase", dim=8, epsilon=2.0)
+        spec = attribute_spec("dp-oporp-staircase", 8, epsilon=2.0)
         assert len(Privatizer(spec, max_epsilon=2.0).privatize(np.zeros(8))) == 1
         for wrong in (float("nan"), "2"):
             with refuses("max_epsilon"):

@@ -98,12 +98,6 @@ def test_memory_maps_and_read_only_arrays(tmp_path):
     )
 
 
-def test_one_vector_and_lists():
-    privatizer = plain()
-    assert len(privatizer.privatize(uniform(1, 24)[0])) == 1
-    assert len(privatizer.privatize(uniform(3, 24).tolist())) == 3
-
-
 def test_duplicate_and_unsorted_sparse_entries_are_one_attribute():
     """Added before they are checked and rounded; the input stays as it is.
 
@@ -267,7 +261,7 @@ def test_a_mask_is_not_lost():
     from dpindex.race import PStable, RaceSketch, SketchSpec
 
     hidden = np.ma.masked_array(np.zeros((2, 24)), mask=True)
-    spec = attribute_spec(method="dp-oporp-staircase", dim=24, epsilon=1.0)
+    spec = attribute_spec("dp-oporp-staircase", 24, epsilon=1.0)
     with refuses("have a mask, which would be lost"):
         Privatizer(spec, allow_unprotected=True).privatize(hidden)
     with refuses("have a mask, which would be lost"):
@@ -279,6 +273,6 @@ def test_malformed_sparse_matrices_are_refused():
     rows = sparse.csr_matrix(np.eye(3, 6))
     rows.indices[1] = 6
     for method in ("dp-oporp-staircase", "dp-rp-l", "dp-sjlt-laplace"):
-        spec = attribute_spec(method, dim=6, k=2, epsilon=1.0)
+        spec = attribute_spec(method, 6, k=2, epsilon=1.0)
         with refuses("malformed"):
             Privatizer(spec, allow_unprotected=True).privatize(rows)

@@ -156,16 +156,6 @@ def test_the_uniform_share_keeps_records_apart_by_no_more(size, epsilon):
         assert ideal <= share <= ideal * (1 + mpmath.mpf(10) ** -12) + 2
 
 
-def test_any_two_records_are_as_close_as_the_second_promise_says():
-    made = spec(epsilon=30.0, adjacency=attribute(0.5), record_epsilon=3.0)
-    rows = [words_of(made, x) for x in np.sign(default_rng(8).normal(size=(40, DIM)))]
-    most, least = ([pick(column) for column in zip(*rows, strict=True)] for pick in (max, min))
-    largest = max(Fraction(a, b) for a, b in zip(most, least, strict=True))
-    with mpmath.workdps(60):
-        loss = mpmath.log(mpmath.mpf(largest.numerator) / largest.denominator)
-        assert 2.9 < loss <= 3
-
-
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_scores_are_exact_in_any_layout(kind):
     for adjacency in (attribute(0.5), l2(0.5)):

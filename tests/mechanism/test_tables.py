@@ -1,14 +1,14 @@
-"""The table sampler against an independent inverse of the distribution function in integers."""
+"""The table sampler against a second reading of its words, which counts boundaries of cells."""
 
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.specs import attribute_spec, folded
 from helpers.streams import Seeded
+from self_test.words import Aimed, Recorder, Replay, table_draws
 
 from dpindex.mechanism.noise.additive import CellTable
-
-TOPS = np.arange(1 << 16, dtype=np.uint32)
 
 
 def _masses(weights, bits=64):
@@ -19,77 +19,40 @@ def _masses(weights, bits=64):
     return masses
 
 
-def _cell(masses, key):
-    """The cell in which the integer ``key`` of [0, Σ masses) falls."""
-    for cell, mass in enumerate(masses):
-        key -= mass
-        if key < 0:
-            return cell
-    raise AssertionError("key beyond the total mass")
-
-
-class Repeating:
-    """Answers requests for 32-bit words with given ones, and for 64-bit words with one value."""
-
-    def __init__(self, first, fresh, low=0):
-        self.first = first
-        self.fresh = fresh
-        self.low = low
-        self.at = 0
-
-    def words(self, count, dtype):
-        if dtype is np.uint32:
-            self.at += count
-            return self.first[self.at - count : self.at].copy()
-        value = self.fresh if dtype is np.uint64 else self.low
-        return np.full(count, value, dtype=dtype)
-
-
 TABLES = {
-    "one cell": ([1 << 64], 64),
-    "halves": ([1 << 63, 1 << 63], 64),
-    "odd": (_masses([1, 3, 5, 7, 11, 0.5]), 64),
-    "small masses": ([1, 2, 3, (1 << 64) - 9, 2, 1], 64),
-    "zero inside": ([1 << 62, 0, 1 << 62, 0, 1 << 63], 64),
-    "many in a bucket": (_masses([1e-6] * 40 + [1.0] + [1e-7] * 40), 64),
-    "128 bits": (_masses([1, 1e-3, 1e-12, 1e-25, 1e-3], 128), 128),
-    "ties": ([1 << 100, 1, 5, 3, (1 << 128) - (1 << 101) - 9, 1 << 100], 128),
-    "192 bits": (_masses([1e-40, 1e-20, 1, 1e-20, 1e-40], 192), 192),
+    "halves": [1 << 63, 1 << 63],
+    "odd": _masses([1, 3, 5, 7, 11, 0.5]),
+    "small masses": [1, 2, 3, (1 << 64) - 9, 2, 1],
+    "zero inside": [1 << 62, 0, 1 << 62, 0, 1 << 63],
+    "many in a bucket": _masses([1e-6] * 40 + [1.0] + [1e-7] * 40),
+    "128 bits": _masses([1, 1e-3, 1e-12, 1e-25, 1e-3], 128),
+    "ties": [1 << 100, 1, 5, 3, (1 << 128) - (1 << 101) - 9, 1 << 100],
+    "192 bits": _masses([1e-40, 1e-20, 1, 1e-20, 1e-40], 192),
 }
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("fresh", [0, (1 << 64) - 1, 0x0123456789ABCDEF])
-def test_every_bucket_against_the_inverse(name, fresh):
-    """All 2^16 top halves, with the refining bits at both ends and between: since a cell is
-    monotone in the key, a bucket that is right at both ends without refinement is right."""
-    masses, bits = TABLES[name]
-    table = CellTable(masses, -2, bits=bits)
-    drawn = table.sample(1 << 16, Repeating(TOPS << np.uint32(16), fresh, low=fresh & 0xFF))
-    keys = [(int(top) << 48 | fresh >> 16) << (bits - 64) for top in TOPS]
-    low = int.from_bytes(bytes([fresh & 0xFF]) * 32, "little") & ((1 << (bits - 64)) - 1)
-    expected = np.searchsorted(  # a first, coarse answer in floats, corrected below exactly
-        np.cumsum([m / (1 << bits) for m in masses])[:-1],
-        [key / (1 << bits) for key in keys],
-        side="right",
-    )
-    bounds = [sum(masses[:i]) for i in range(len(masses) + 1)]
-    for i, key in enumerate(keys):
-        if not bounds[expected[i]] <= key | low < bounds[expected[i] + 1]:
-            expected[i] = _cell(masses, key | low)
-    assert np.array_equal(drawn, expected - 2)
+@folded("name", TABLES)
+@folded("below", [0, 128, 256])
+def test_words_on_either_side_of_every_boundary_draw_the_cell_that_it_ends(name, below):
+    masses = TABLES[name]
+    table = CellTable(masses, -2, bits=sum(masses).bit_length() - 1)
+    aimed = Aimed(below)
+    expected = table_draws(table, 1 << 12, aimed)
+    words = Replay(aimed.reads)
+    assert np.array_equal(table.sample(1 << 12, words), expected)
+    assert words.spent
 
 
-@pytest.mark.parametrize("count", [0, 1, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 3 << 16])
-def test_any_number_of_draws(count):
-    masses = _masses([1, 2, 3])
-    words = Seeded(5).words(count, np.uint32)
-    drawn = CellTable(masses, 0).sample(count, Repeating(words, 0))
+@folded("count", [0, 1, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 3 << 16])
+@folded("method", ["raw-laplace", "raw-staircase"])
+def test_any_number_of_draws(method, count):
+    source = attribute_spec(method, 4, epsilon=1.0).law.source
+    stream = Recorder(Seeded(5))
+    drawn = source.sample(count, stream)
     assert drawn.dtype == np.int32
-    bounds = np.cumsum(masses[:-1], dtype=object)
-    tops = words >> np.uint32(16)
-    edges = [int(-(-b // (1 << 48))) for b in bounds]
-    assert np.array_equal(drawn, np.searchsorted(edges, tops, side="right"))
+    words = Replay(stream.reads)
+    assert np.array_equal(table_draws(source, count, words), drawn)
+    assert words.spent
 
 
 @pytest.mark.parametrize(
@@ -113,5 +76,7 @@ def test_a_symmetric_table_ends_with_its_last_mass(side):
     table = CellTable.symmetric(side, 64, 3)
     kept = side[:1] if len(side) == 1 else side[:3] if side[1] == 0 else side[:2]
     assert list(table.masses) == [*kept[::-1], (1 << 64) - 2 * sum(kept), *kept]
-    assert (table.first, table.bits, table.cell_bits) == (-len(kept), 64, 3)
+    assert table.first == -len(kept)
+    assert table.bits == 64
+    assert table.cell_bits == 3
     assert table.offset == 0.0

@@ -136,7 +136,8 @@ def test_gaussian_releases_equal_one_of_less_noise(method, times):
     expected = analytic_epsilon(mu, DELTA)
     assert expected <= found.epsilon <= expected * (1 + 1e-6)
     assert spent(mu, found.epsilon) <= DELTA
-    assert (found.delta, found.definition) == (DELTA, "DP")
+    assert found.delta == DELTA
+    assert found.definition == "DP"
     assert found.exact == (times == 1 and method != "dp-rp-g")  # the sum itself, where it is best
 
 
@@ -223,7 +224,7 @@ def test_finding_3_releases_of_one_size_in_the_data_add_up():
 
 def test_without_delta_it_is_the_plain_sum():
     assert compose([gaussian(), pure(2.0)]) == Guarantee(3.0, DELTA, "DP", UNIT)
-    weak = attribute_spec("dp-rp-g-analytic", dim=24, k=8, epsilon=1.0, delta=DELTA)
+    weak = attribute_spec("dp-rp-g-analytic", 24, k=8, epsilon=1.0, delta=DELTA)
     assert compose([weak, weak]).delta_over == "projection"
 
 
@@ -231,7 +232,7 @@ def test_without_delta_it_is_the_plain_sum():
     ("specs", "delta", "message"),
     [
         ([pure(1.0), pure(1.0, scale=255.0)], None, "count different changes"),
-        ([attribute_spec("idp-signrp-rr", dim=8, epsilon=1.0)], DELTA, "has iDP"),
+        ([attribute_spec("idp-signrp-rr", 8, epsilon=1.0)], DELTA, "has iDP"),
         ([gaussian(method="dp-rp-g-analytic")], DELTA, "over the projection"),
         ([gaussian()], 0.0, "must lie in"),
         ([gaussian(), pure(1.0)], 1e-11, "at least 1e-10"),

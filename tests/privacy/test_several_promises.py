@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers.refusals import refuses
+from helpers.specs import record_spec
 
 import dpindex as dpi
 from dpindex import Codebook, Guarantee, Privatizer, Spec, attribute, compose, l2
@@ -60,7 +61,9 @@ def test_both_are_said_wherever_a_promise_is():
 )
 def test_of_two_bounds_on_a_change_the_smaller_holds(change, epsilon):
     found = both().at(change)
-    assert (found.epsilon, found.adjacency, found.also) == (epsilon, change, ())
+    assert found.epsilon == epsilon
+    assert found.adjacency == change
+    assert found.also == ()
 
 
 def test_a_change_of_the_collection_is_neither():
@@ -87,7 +90,7 @@ def test_tight_totals_have_both():
     assert second.epsilon < 20.0
     assert first.delta == second.delta == 1e-6
     # Each is what releases with that promise alone have.
-    alone = Spec("record-cap", 4, k=64, epsilon=0.5, adjacency=dpi.record())
+    alone = record_spec("record-cap", 4, k=64, epsilon=0.5)
     assert second.epsilon == pytest.approx(compose([alone] * 40, delta=1e-6).epsilon)
     assert first.epsilon == pytest.approx(compose([spec(0.1, None)] * 40, delta=1e-6).epsilon)
 

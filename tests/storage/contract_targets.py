@@ -294,55 +294,6 @@ class TestUnfinished:
         check_whole(case)
 
 
-def test_f2_a_token_whose_codes_are_gone_is_spent(tmp_path):
-    """Killed after the rename; the index is moved; then a second release is booked as one."""
-    case = BuiltFolder(tmp_path)
-
-    def killed():
-        dpi_journal = "dpindex.storage.journal"
-        __import__(dpi_journal, fromlist=["Journal"]).Journal.end = lambda _: kill()
-        case.run()
-
-    assert in_child(killed) == 9
-    first = case.published()
-    with refuses("is a finished index"):
-        case.run()
-    assert not list(tmp_path.rglob("*.unpublished"))
-    assert in_child(killed) == 2
-    case.move_away()
-    with refuses("was released before"):
-        case.run()
-    case.run(allow_rerelease=True)
-    assert case.published() != first
-    assert case.releases() == [(ROWS, 2)]
-
-
-@pytest.mark.parametrize("ledger", [True, False])
-def test_f2_what_is_drawn_and_gone_is_not_drawn_again(tmp_path, ledger):
-    case = BuiltFolder(tmp_path) if ledger else UncountedFolder(tmp_path)
-
-    def killed():
-        from dpindex.storage.journal import Journal
-
-        Journal.end = lambda _: kill()
-        case.run()
-
-    assert in_child(killed) == 9
-    case.move_away()
-    with refuses("its codes are gone from"):
-        case.run()
-    assert case.published() is None
-    if ledger:
-        case.run(allow_rerelease=True)
-        assert case.published() is not None
-        assert case.releases() == [(ROWS, 2)]
-        check_nothing_left(case)
-
-
-def check_nothing_left(case):
-    assert not list(case.folder.rglob("*.unpublished"))
-
-
 def test_f2_the_ledger_remembers_what_its_journal_forgot(tmp_path):
     """Files of the private folder go back to when nothing was drawn; the folder itself stays."""
     case = BuiltFolder(tmp_path)

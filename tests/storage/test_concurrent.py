@@ -124,7 +124,8 @@ class TestDenoise:
         assert not (tmp_path / "ix").exists()
         fails(run(build.replace("x.npy", "other.npy")), "unfinished build of other input")
         code, out, err = run(build)
-        assert (code, err) == (0, "")
+        assert code == 0
+        assert err == ""
         assert "600 vectors (0 privatized now)" in out
         assert "Denoised: linear, learned from 600 codes" in out
         assert PrivateIndex.open(tmp_path / "ix").denoiser is not None
@@ -137,7 +138,8 @@ class TestDenoise:
         prints(build)
         stop("denoise ix")
         code, out, err = run("denoise ix --kind linear")
-        assert (code, err) == (0, "")
+        assert code == 0
+        assert err == ""
         assert out == "Denoised: linear, learned from 600 codes.\n"
         assert not list(tmp_path.glob("*.unpublished"))
         assert json.loads(prints("info ix --json"))["denoiser"]["kind"] == "linear"

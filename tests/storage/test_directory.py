@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers.refusals import refuses
+from helpers.releases import codes_of
 from helpers.specs import attribute_spec
 from independent.by_hand import write_index_by_hand
 
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import NumberFormat
-from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import rows_per_segment
 from dpindex.storage.contents import IndexFiles
@@ -26,7 +26,7 @@ SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=2.0)
 
 
 def _codes(n=4, spec=SPEC):
-    return Privatizer(spec).privatize(np.full((n, spec.dim), 0.5))
+    return codes_of(spec, np.full((n, spec.dim), 0.5))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.made_datasets import DIM, FolderView, bucket_at, vectors, watched, write_dataset
 from helpers.refusals import refuses
+from helpers.releases import codes_of
 from helpers.specs import attribute_spec, example
 
 import dpindex as dpi
@@ -114,12 +115,14 @@ def test_the_index_is_that_of_a_plain_build(data, tmp_path):
             terms=Terms(ledger),
             progress=lambda *call: calls.append(call),
         )
-    assert (outcome.rows, outcome.drawn) == (ROWS, ROWS)
+    assert outcome.rows == ROWS
+    assert outcome.drawn == ROWS
     assert list(outcome.published.manifest.segments) == SEGMENTS
     index = dpi.open(tmp_path / "index")
     assert sorted(index.ids) == sorted(f"n{row}" for row in range(ROWS))
     (total,) = ledger.totals()
-    assert (total.ids, total.releases) == (ROWS, 1)
+    assert total.ids == ROWS
+    assert total.releases == 1
     assert calls[0] == (0, ROWS, "checking")
     assert calls[-1] == (ROWS, ROWS, "privatizing")
     assert not (tmp_path / "index.unpublished").exists()
@@ -140,7 +143,7 @@ def test_codes_lie_beside_their_ids(data, tmp_path):
     build_index(opened(data), tmp_path / "index", BARE, options, engine=both_passes(backwards))
     index = dpi.open(tmp_path / "index")
     order = [int(name[1:]) for name in index.ids]
-    exact = dpi.Privatizer(BARE, allow_unprotected=True).privatize(vectors(ROWS)[order])
+    exact = codes_of(BARE, vectors(ROWS)[order])
     np.testing.assert_array_equal(index.codes.to_float(), exact.to_float())
 
 
@@ -186,7 +189,8 @@ def test_shards_travel_light(row, tmp_path):
         assert len(data) < 3000
         travelled = pickle.loads(data)
         assert travelled.segments == shard.segments
-        assert (travelled.first_row, travelled.part.rows) == (shard.first_row, shard.part.rows)
+        assert travelled.first_row == shard.first_row
+        assert travelled.part.rows == shard.part.rows
     before = len(pickle.dumps(attempt.draw))
     travelled_draw = pickle.loads(pickle.dumps(attempt.draw))
     assert list(travelled_draw(attempt.shards[0])) == ["000000"]
@@ -236,7 +240,7 @@ def test_attempts_at_the_same_time_publish_one(data, tmp_path):
 
 def test_of_two_draws_of_one_segment_the_second_is_nowhere(tmp_path):
     """A second code of a vector would cost its epsilon again."""
-    first, second = (dpi.Privatizer(SPEC).privatize(vectors(20)) for _ in range(2))
+    first, second = (codes_of(SPEC, vectors(20)) for _ in range(2))
     journal = Journal(tmp_path / "private", "no target")
     with journal.held():
         journal.begin({})
@@ -507,7 +511,7 @@ def test_a_worker_needs_the_memory_of_a_segment(tmp_path):
     data = replace(open_dataset(tmp_path / "x.parquet"), rows_at_a_time=2_000)
     attempt = begun(data, tmp_path / "index", spec)
     (shard,) = attempt.shards
-    dpi.Privatizer(spec).privatize(np.zeros((1, 128)))  # caches
+    codes_of(spec, np.zeros((1, 128)))  # caches
     assert isinstance(attempt.draw, CodeDraw)
     tracemalloc.start()
     drawn = replace(attempt.draw, threads=1)(shard)
@@ -689,7 +693,8 @@ def test_an_index_in_a_store(tmp_path, monkeypatch):
     options = IndexOptions("linear", private=tmp_path / "private")
     assert not build_index(opened(data), url, SPEC, options).published.not_denoised
     index = dpi.PrivateIndex.open(url)
-    assert (len(index), index.path) == (rows, None)
+    assert len(index) == rows
+    assert index.path is None
     assert index.denoiser is not None
     with refuses("an index is saved to a folder"):
         index.save(url)

@@ -5,19 +5,20 @@ import pytest
 from helpers.commands import fails
 from helpers.refusals import refuses
 from helpers.releases import filled_index, write_codes
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, record_spec
+from numpy.random import default_rng
 from scipy import sparse
 
-from dpindex import Codebook, PrivateIndex, Spec, attribute, design, record
+from dpindex import Codebook, PrivateIndex, Spec, attribute, design
 from dpindex.accounting.ledger import Ledger
 from dpindex.mechanism.codebooks import fit_codebook
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 
 DIM = 24
-BOTH = np.random.default_rng(0).normal(size=(600, DIM)).astype(np.float32)
+BOTH = default_rng(0).normal(size=(600, DIM)).astype(np.float32)
 PRIVATE = BOTH[:400]
 PUBLIC = BOTH[400:]
-SIZES = np.random.default_rng(1).uniform(1e-3, 1e3, (400, 1))
+SIZES = default_rng(1).uniform(1e-3, 1e3, (400, 1))
 
 
 def mixed(shared):
@@ -44,7 +45,7 @@ def test_one_vector_is_added_whatever_it_is():
     """Also one that is two codewords, which differ by less than rounding."""
     words = np.eye(DIM)
     words[1] = words[0] + 1e-5 * words[2]
-    spec = Spec("record-codebook", DIM, epsilon=8.0, adjacency=record(), codebook=Codebook(words))
+    spec = record_spec("record-codebook", DIM, epsilon=8.0, codebook=Codebook(words))
     index = PrivateIndex(spec)
     index.add(words[:1])
     with refuses("2 of the 24 "):
@@ -71,7 +72,7 @@ def test_directions_count(changed):
 
 
 def test_whole_numbers_at_the_edges_of_intervals():
-    rows = np.random.default_rng(2).integers(-4, 5, (300, DIM)).astype(np.float32)
+    rows = default_rng(2).integers(-4, 5, (300, DIM)).astype(np.float32)
     rows[:, 0] = 4
     with refuses(r"^300 of the 300 codewords"):
         check(rows, rows / 3)
@@ -81,14 +82,14 @@ def test_whole_numbers_at_the_edges_of_intervals():
 
 def test_near_ones_are_not_the_same():
     """A cosine of 1 − 5e-6 is another vector."""
-    noise = np.random.default_rng(3).normal(size=PRIVATE.shape).astype(np.float32)
+    noise = default_rng(3).normal(size=PRIVATE.shape).astype(np.float32)
     near = PRIVATE + 0.003 * noise
     check(mixed(200), near)
 
 
 def _spec():
     book = Codebook(PRIVATE[::4])
-    return Spec("record-codebook", DIM, epsilon=4.0, adjacency=record(), codebook=book)
+    return record_spec("record-codebook", DIM, epsilon=4.0, codebook=book)
 
 
 def test_an_index_adds_nothing_and_writes_nothing_down(tmp_path):
@@ -132,7 +133,7 @@ def test_command_line(run, prints, tmp_path):
 
 def made(kind, count, dim):
     """Vectors of one kind: in all directions, in some, in clusters, or repeated."""
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     if kind == "clusters":
         return rng.normal(size=(20, dim))[rng.integers(0, 20, count)] + rng.normal(
             size=(count, dim), scale=0.5
@@ -184,14 +185,14 @@ def test_low_centroids_are_found_in_any_order_and_in_shards():
 
 def test_low_centroids_of_the_first_of_very_many():
     """A codebook is made of 65536 vectors at most, and the check takes the same ones."""
-    rows = np.random.default_rng(2).normal(size=(66000, 8))
+    rows = default_rng(2).normal(size=(66000, 8))
     with refuses("codewords are means of the private vectors"):
         check(fit_codebook(rows, 4).stated, rows)
 
 
 def test_a_guide_of_a_part_of_the_vectors_is_refused():
     """Centroids hide that a fifth of their vectors are private; a guide keeps each of those."""
-    rows = np.random.default_rng(3).normal(size=(3000, 8)).astype(np.float32)
+    rows = default_rng(3).normal(size=(3000, 8)).astype(np.float32)
     book = fit_codebook(rows[500:], 16)
     check = LeakCheck(book, 1000)
     with refuses(r"guide .* private vectors too \(one is row \d+\)"):
@@ -200,8 +201,8 @@ def test_a_guide_of_a_part_of_the_vectors_is_refused():
     refuse_leaks(Codebook(book.stated), LeakCheck(book, 1000).evidence(0, rows[:500]))
 
 
-WHOLE = np.random.default_rng(5).integers(0, 256, (900, 3)) @ np.eye(3, 40, dtype=np.int64)
-LIKE = (WHOLE + np.random.default_rng(6).integers(0, 60, (900, 40))).astype(np.float32)
+WHOLE = default_rng(5).integers(0, 256, (900, 3)) @ np.eye(3, 40, dtype=np.int64)
+LIKE = (WHOLE + default_rng(6).integers(0, 60, (900, 40))).astype(np.float32)
 
 
 def _designed(public, **terms):
@@ -230,7 +231,7 @@ def test_a_design_of_others_is_accepted():
     """Also where many attributes are none, and with one vector by itself."""
     PrivateIndex(_designed(LIKE[:400])).add(LIKE[400:])
     PrivateIndex(_designed(LIKE)).add(LIKE[:1])
-    bits = (np.random.default_rng(7).random((800, 40)) < 0.2).astype(np.float32)
+    bits = (default_rng(7).random((800, 40)) < 0.2).astype(np.float32)
     spec = attribute_spec(
         "dp-designed-laplace",
         40,
@@ -245,7 +246,7 @@ def test_sparse_rows_of_millions_of_attributes_are_compared_with_a_design():
     """Of the attributes that it uses alone: made dense, they would take gigabytes."""
     count = 300
     entries = 40
-    rng = np.random.default_rng(4)
+    rng = default_rng(4)
     places = rng.integers(0, 500, count * entries) * 4000
     starts = np.arange(count + 1) * entries
     parts = (rng.random(count * entries), places, starts)

@@ -24,7 +24,7 @@ TRIAL = import_module("dpindex.study.trial")
 DIM = 12
 BASE = default_rng(1).random((150, DIM))
 QUERIES = default_rng(2).random((6, DIM))
-PLAIN = attribute_spec(method="none-oporp", dim=DIM, k=DIM)
+PLAIN = attribute_spec("none-oporp", DIM, k=DIM)
 
 
 def curve_of(*vectors, **terms):
@@ -89,8 +89,8 @@ def test_measures_of_scripted_answers(fake):
 
 def test_seeds_budgets_and_settings_reach_the_index(fake):
     fake.answers = nearest(100)
-    private = attribute_spec(method="dp-oporp-staircase", dim=DIM, k=4, epsilon=2.0, seed=40)
-    baseline = attribute_spec(method="none-oporp", dim=DIM, k=4, seed=40)
+    private = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=2.0, seed=40)
+    baseline = attribute_spec("none-oporp", DIM, k=4, seed=40)
     told = []
     curve = curve_of(
         BASE,
@@ -119,7 +119,7 @@ def test_seeds_budgets_and_settings_reach_the_index(fake):
 
 
 def test_mean_and_spread_are_those_of_the_runs():
-    spec = attribute_spec(method="dp-oporp-staircase", dim=DIM, k=6, epsilon=8.0)
+    spec = attribute_spec("dp-oporp-staircase", DIM, k=6, epsilon=8.0)
     curve = curve_of(BASE, QUERIES, [spec], runs=4, query_modes=["private"])
     point = curve.points[0]
     assert set(curve.measures) > set(MEASURES)
@@ -137,7 +137,7 @@ def test_mean_and_spread_are_those_of_the_runs():
 
 
 def test_attacks_have_fresh_noise():
-    spec = attribute_spec(method="dp-oporp-staircase", dim=DIM, k=6, epsilon=8.0)
+    spec = attribute_spec("dp-oporp-staircase", DIM, k=6, epsilon=8.0)
     errors = set()
     for _ in range(3):
         curve = curve_of(BASE, QUERIES, [spec], runs=1, query_modes=["private"])
@@ -150,7 +150,7 @@ def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypat
     monkeypatch.setattr("dpindex.data.source.CHUNK_NUMBERS", 40 * DIM)
     monkeypatch.setattr("dpindex.data.source.SPARSE_ROWS", 40)
     np.save(tmp_path / "base.npy", BASE)
-    spec = attribute_spec(method="none-oporp", dim=DIM, k=5)
+    spec = attribute_spec("none-oporp", DIM, k=5)
 
     def shares(base, queries):
         curve = curve_of(base, queries, [spec], runs=2, query_modes=["exact"])
@@ -189,25 +189,25 @@ def test_more_epsilon_finds_more_and_bits_are_small():
         ({"neighbours": 9}, "neighbours must be at least 10"),
         ({"neighbours": 151}, "151 true neighbours cannot be found among 150"),
         (
-            {"specs": [attribute_spec(method="none-oporp", dim=5)]},
+            {"specs": [attribute_spec("none-oporp", 5)]},
             "base has 12 columns .* dim = 5",
         ),
         (
             {
                 "specs": [
                     PLAIN,
-                    attribute_spec(method="none-oporp", dim=DIM, scale=2.0),
+                    attribute_spec("none-oporp", DIM, scale=2.0),
                 ]
             },
             "must agree in scale",
         ),
         (
-            {"specs": [PLAIN, Spec(method="none-oporp", dim=DIM, adjacency=attribute(0.5))]},
+            {"specs": [PLAIN, Spec("none-oporp", DIM, adjacency=attribute(0.5))]},
             "must agree in adjacency",
         ),
         (
             {
-                "specs": [PLAIN, attribute_spec(method="none-signrp", dim=DIM)],
+                "specs": [PLAIN, attribute_spec("none-signrp", DIM)],
                 "metric": "ip",
             },
             "none-signrp keeps signs",
@@ -264,7 +264,8 @@ class TestSpecGrid:
             24, names, [1], delta=1e-5, variant=Dense(min_norm=3.0), adjacency=attribute(1.0)
         )
         assert [s.method for s in grid.specs] == names
-        assert (grid.specs[0].delta, grid.specs[0].variant.min_norm) == (1e-5, 3.0)
+        assert grid.specs[0].delta == 1e-5
+        assert grid.specs[0].variant.min_norm == 3.0
 
     def test_what_has_no_guarantee_is_named_once(self):
         grid = spec_grid(
@@ -327,8 +328,8 @@ def test_csv_files_say_what_was_measured(tmp_path):
 def test_denoised_curves_find_more_and_say_what_is_exposed():
     """At the same budget; the gain of 0.09 is eight deviations of chance over 300 queries."""
     base = 2 * np.clip(low_rank(2000) - 0.25, 0, 0.5)
-    spec = attribute_spec(method="raw-staircase", dim=24, epsilon=3.0, bounds=(0, 1))
-    ceiling = attribute_spec(method="none-oporp", dim=24, k=24, bounds=(0, 1))
+    spec = attribute_spec("raw-staircase", 24, epsilon=3.0, bounds=(0, 1))
+    ceiling = attribute_spec("none-oporp", 24, k=24, bounds=(0, 1))
     plain, denoised = (
         curve_of(base, base[:300], [spec, ceiling], runs=1, denoise=kind)
         for kind in (None, "linear")
@@ -346,7 +347,8 @@ def test_denoised_curves_find_more_and_say_what_is_exposed():
         assert 0 < point.mean["reconstruction_error"] < 0.2
         assert point.mean["reconstruction_cosine"] > 0.95
     assert baseline[0].mean["reconstruction_error"] < 0.01
-    assert (plain.denoise, denoised.denoise) == (None, "linear")
+    assert plain.denoise is None
+    assert denoised.denoise == "linear"
 
 
 def test_a_codebook_goes_to_the_methods_that_take_one():
@@ -364,7 +366,7 @@ def test_linkage_is_never_below_what_the_index_itself_finds(fake):
     """The index finds each own code first; noise hides it from the attack on the codes."""
     places = np.arange(100)
     rows = np.arange(150)[:, None]
-    spec = attribute_spec(method="dp-oporp-staircase", dim=DIM, k=4, epsilon=0.01)
+    spec = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=0.01)
     fake.answers = (rows + places - 15) % 150
     mean = curve_of(BASE, QUERIES, [spec], runs=1).points[0].mean
     assert mean["linked"] < 0.1
@@ -375,7 +377,7 @@ def test_linkage_is_never_below_what_the_index_itself_finds(fake):
 def test_more_candidates_never_find_less():
     """One noisy query is asked for all of them."""
     base = default_rng(4).uniform(-1, 1, (2100, DIM))
-    spec = attribute_spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=0.5)
+    spec = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=0.5)
     curve = curve_of(base, base[:5], [spec], runs=1, query_modes=["private"])
     found = [curve.points[0].mean[f"recall@10 within {level}"] for level in curve.candidates]
     assert curve.candidates[-1] == 200
@@ -384,7 +386,7 @@ def test_more_candidates_never_find_less():
 
 
 def test_a_curve_prints_as_a_table_and_is_a_frame():
-    spec = attribute_spec("dp-oporp-staircase", dim=DIM, epsilon=4.0)
+    spec = attribute_spec("dp-oporp-staircase", DIM, epsilon=4.0)
     curve = curve_of(BASE, QUERIES, [spec, PLAIN], runs=2, neighbours=20)
     said = str(curve)
     assert "recall@10 of the true 10" in said

@@ -57,7 +57,7 @@ def test_the_demo_leaves_an_index_and_a_report(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_another_index_in_its_place_is_left_alone(tmp_path):
-    other = PrivateIndex(attribute_spec(method="dp-oporp-staircase", dim=64, epsilon=1.0))
+    other = PrivateIndex(attribute_spec("dp-oporp-staircase", 64, epsilon=1.0))
     other.add(np.zeros((5, 64)))
     other.save(tmp_path / "index")
     with refuses("another index than the demo's"):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from found_shares import found_shares
 from helpers.made_datasets import unit
 from helpers.releases import filled_index
 from numpy.random import default_rng
@@ -99,15 +100,12 @@ def test_a_sign_for_each_attribute_is_read_by_public_vectors():
         return unit(topics[rng.integers(100, size=rows)] + 0.9 * rng.normal(size=(rows, DIM)))
 
     public, base, queries = drawn(4000), drawn(6000), drawn(200)
-    truth = ground_truth(base, queries, 50)
     found = {}
     for method in ("dp-signdesigned-geometric", "dp-signoporp-rr"):
         terms = {"adjacency": attribute(0.5), "methods": [method], "norm": 1.0}
         plan = dpi.plan(public, n=6000, epsilon=1.0, **terms)
         assert plan.best.spec.code_length == DIM
-        index = filled_index(plan.spec, base)
-        ids = index.search(queries, k=10, query="exact").ids
-        found[method] = truth.precision(ids, 10, 50).mean()
+        found[method], _ = found_shares(plan.spec, base, queries)["exact"]
         assert abs(plan.best.exact.precision - found[method]) < 0.1
     by_public, alone = found.values()
     assert by_public > alone + 0.05
@@ -199,21 +197,16 @@ def test_what_is_promised_of_designs_is_found():
     n = 12_000
     base = collection(n, 2)
     queries = collection(300, 3)
-    truth = ground_truth(base, queries, 50)
     public = collection(2000, 1)
     terms = {"n": n, "candidates": n // 100, **TERMS}
     assert dpi.plan(public, **terms).best.method in METHODS[:2]
     for method in METHODS[:2]:
         row = dpi.plan(public, **terms | {"methods": [method]}).best
-        index = filled_index(row.spec, base)
-        if row.denoiser is not None:
-            index.fit_denoiser(row.denoiser)
-        for query in ("private", "exact"):
-            ids = index.search(queries, k=n // 100, query=query).ids
-            found = truth.recall(ids, n // 100, 10).mean()
-            assert abs(row.found(query).recall_within(n // 100) - found) < 0.1, (row, query)
-            precision = truth.precision(ids, 10, 50).mean()
-            assert abs(row.found(query).precision - precision) < 0.1, (row, query)
+        found = found_shares(row.spec, base, queries, n // 100, row.denoiser)
+        for query, (precision, recall) in found.items():
+            promised = row.found(query)
+            assert abs(promised.recall_within(n // 100) - recall) < 0.1, (row, query)
+            assert abs(promised.precision - precision) < 0.1, (row, query)
 
 
 @pytest.mark.slow
@@ -230,11 +223,8 @@ def test_a_design_for_pictures_in_black_and_white_is_promised_what_it_finds():
     made = design(sample.fitted, epsilon=0.7, code_length=16)
     spec = Spec(DESIGNED, 256, design=made, **{**PLAIN, "epsilon": 0.7})
     (row,) = predicted_rows(spec, sample.population_of(spec, 300), 6, [10], 1.0)
-    index = filled_index(spec, base)
-    truth = ground_truth(base, queries, 10)
-    for mode in ("private", "exact"):
-        found = truth.recall(index.search(queries, k=10, query=mode).ids, 10, 10).mean()
-        assert abs(row.found(mode).recall - found) < 0.04, mode
+    for mode, (_, recall) in found_shares(spec, base, queries).items():
+        assert abs(row.found(mode).recall - recall) < 0.04, mode
 
 
 @pytest.mark.slow
@@ -246,12 +236,8 @@ def test_what_is_promised_of_a_softmax_codebook_is_found():
     terms = {**TERMS, "methods": ["codebook-softmax"], "record_epsilon": 6.0}
     plan = dpi.plan(collection(2000, 1), n=n, candidates=n // 50, **terms)
     assert len(plan.best.guarantee.promises) == 2
-    index = filled_index(plan.best.spec, base)
-    truth = ground_truth(base, queries, 50)
-    for query in ("private", "exact"):
-        ids = index.search(queries, k=n // 50, query=query).ids
-        found = truth.recall(ids, n // 50, 10).mean()
-        assert -0.05 < found - plan.best.found(query).recall_within(n // 50) < 0.1, query
+    for query, (_, recall) in found_shares(plan.best.spec, base, queries, n // 50).items():
+        assert -0.05 < recall - plan.best.found(query).recall_within(n // 50) < 0.1, query
 
 
 @pytest.mark.filterwarnings("ignore:.*outside the public bounds:dpindex.QualityWarning")
@@ -262,10 +248,5 @@ def test_a_design_of_few_directions_is_promised_no_more_than_it_finds():
     asked, public, base = np.split(vectors, (200, 1200))
     terms = {"adjacency": attribute(1.0), "epsilon": 2.0, "bounds": (0.0, 1.0)}
     made = dpi.plan(public, n=3000, methods=["dp-designed-laplace"], **terms)
-    index = filled_index(made.best.spec, base)
-    base = unit(base)
-    nearest = np.argsort(-(asked @ base.T), axis=1)[:, :50]
-    for mode in ("exact", "private"):
-        hits = index.search(asked, k=10, query=mode).ids
-        found = np.mean([np.isin(*pair).mean() for pair in zip(hits, nearest, strict=True)])
-        assert made.best.found(mode).precision < found + 0.1
+    for mode, (precision, _) in found_shares(made.best.spec, base, asked).items():
+        assert made.best.found(mode).precision < precision + 0.1

@@ -105,7 +105,8 @@ def test_each_adjacency_is_a_view(curves):
     assert (
         whole["adjacency"]["words"] == "one whole vector, replaced by any other (any two vectors)"
     )
-    assert (one["epsilons"], whole["epsilons"]) == ([1.0, 30.0], [4.0, 16.0])
+    assert one["epsilons"] == [1.0, 30.0]
+    assert whole["epsilons"] == [4.0, 16.0]
     assert [m["method"] for m in whole["methods"]] == ["record-cap", "raw-gaussian", "none-oporp"]
     ((_, promise), *_) = weakest_guarantees(curves[0].points)
     limits = promise.does_not_protect(DIM)
@@ -210,7 +211,8 @@ def test_answers_follow_the_number_of_candidates(curves):
 def test_vectors_that_are_no_pictures_are_stripes(curves):
     data = data_of(curves, ids=[f"id-{i}" for i in range(80)])
     assert data["kind"] == "id"
-    assert (data["sheet"]["height"], data["sheet"]["width"]) == (1, DIM)
+    assert data["sheet"]["height"] == 1
+    assert data["sheet"]["width"] == DIM
     assert data["items"]["names"][data["records"][1]] == "id-26"
     assert sum(tile is not None for tile in data["items"]["tiles"]) == len(data["records"])
     assert data_of(curves, texts=["text"] * 80)["kind"] == "text"
@@ -286,7 +288,8 @@ def test_sheets(monkeypatch):
     large.add(np.ones((1, 64 * 128)))
     monkeypatch.setattr("dpindex.study.explorer.MAX_PNG_BYTES", 0)
     facts = large.to_dict()
-    assert (facts["height"], facts["width"]) == (16, 32)
+    assert facts["height"] == 16
+    assert facts["width"] == 32
     assert facts["src"].startswith("data:image/webp;base64,")
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.special
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, record_spec
 from numpy.random import default_rng
 
-from dpindex import Codebook, Privatizer, Spec, record
+from dpindex import Codebook, Privatizer
 from dpindex.base.arrays import unit
 from dpindex.decode.kinds import decoder_of
 from dpindex.study.trial import measure_linkage
@@ -19,8 +19,8 @@ X = default_rng(0).uniform(-1, 1, (400, DIM))
 SPECS = [
     attribute_spec("raw-staircase", DIM, epsilon=4.0),
     attribute_spec("dp-signoporp-geometric", DIM, k=16, epsilon=1.0),
-    Spec("record-cap", DIM, k=64, epsilon=6.0, adjacency=record()),
-    Spec("record-codebook", DIM, epsilon=6.0, adjacency=record(), subset=2,
+    record_spec("record-cap", DIM, k=64, epsilon=6.0),
+    record_spec("record-codebook", DIM, epsilon=6.0, subset=2,
          codebook=Codebook(default_rng(1).normal(size=(50, DIM)))),
     attribute_spec("none-signrp", DIM, k=16),
 ]  # fmt: skip
@@ -67,7 +67,7 @@ def test_noise_hides_and_its_absence_tells():
         attribute_spec("raw-gaussian", 2, epsilon=3.0, delta=1e-6),
         attribute_spec("raw-square-wave", 2, epsilon=1.0, bounds=(-0.5, 0.5)),
         attribute_spec("dp-signoporp-rr", 2, k=2, epsilon=1.0),
-        Spec("record-codebook", 2, epsilon=3.0, adjacency=record(), subset=2,
+        record_spec("record-codebook", 2, epsilon=3.0, subset=2,
              codebook=Codebook(default_rng(1).normal(size=(9, 2)))),
     ],
     ids=lambda spec: spec.method,

@@ -10,10 +10,10 @@ import pytest
 from helpers.made_datasets import directions
 from helpers.refusals import refuses
 from helpers.releases import codes_of, projected
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, record_spec
 from numpy.random import default_rng
 
-from dpindex import Codebook, Privatizer, Spec, record
+from dpindex import Codebook, Privatizer
 from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.promises import max_inference_rate, max_top_k_rate, max_tpr
 from dpindex.study import attacks as panel
@@ -33,7 +33,7 @@ DIM = 16
 
 
 def whole(method, epsilon, **terms):
-    return Spec(method, DIM, epsilon=epsilon, adjacency=record(), **terms)
+    return record_spec(method, DIM, epsilon=epsilon, **terms)
 
 
 # Measures

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
+from found_shares import found_shares
 from helpers.refusals import refuses
-from helpers.releases import filled_index
 from scipy import sparse
 
 from dpindex import Spec, attribute, plan, record
-from dpindex.study import ground_truth
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
 
@@ -37,14 +36,9 @@ def test_promises_by_distance_are_found():
     )  # fmt: skip
     assert outcome.metric == outcome.to_dict()["metric"] == "l2"
     row = outcome.best
-    index = filled_index(row.spec, base, metric="l2")
-    if row.denoiser:
-        index.fit_denoiser("auto")
-    near = ground_truth(base, queries, 50, "l2").ids[:, :50]
-    for mode in ("exact", "private"):
-        ids = index.search(queries, 10, mode).ids
-        found = np.mean([np.isin(*pair).mean() for pair in zip(ids, near, strict=True)])
-        assert abs(row.found(mode).precision - found) < 0.08, mode
+    found = found_shares(row.spec, base, queries, denoiser=row.denoiser, metric="l2")
+    for mode, (precision, _) in found.items():
+        assert abs(row.found(mode).precision - precision) < 0.08, mode
 
 
 @pytest.mark.slow
@@ -107,7 +101,6 @@ def test_rows_of_a_table_of_few_values_tie_as_those_of_a_collection_do():
     spec = Spec("raw-square-wave", 8, epsilon=8.0, bounds=(0, 1), adjacency=attribute(1.0))
     population = Population(public, len(base), 300, metric="l2")
     (row,) = predicted_rows(spec, population, 12, (10, 100), 0.1)
-    answers = filled_index(spec, base, metric="l2").search(queries, k=100, query="exact").ids
-    truth = ground_truth(base, queries, 50, metric="l2")
-    assert abs(row.exact.recall_within(100) - truth.recall(answers, 100, 10).mean()) < 0.05
-    assert row.exact.precision > truth.precision(answers, 10, 50).mean() - 0.08
+    precision, recall = found_shares(spec, base, queries, 100, metric="l2")["exact"]
+    assert abs(row.exact.recall_within(100) - recall) < 0.05
+    assert row.exact.precision > precision - 0.08

@@ -133,7 +133,8 @@ def test_python_takes_a_plan(tmp_path):
     assert plan.spec == plan.best.spec
     assert "Recommended: record-codebook" in str(plan)
     index = PrivateIndex(plan)
-    assert (index.spec, index.metric) == (plan.spec, plan.metric)
+    assert index.spec == plan.spec
+    assert index.metric == plan.metric
     assert build("vectors.npy", tmp_path / "my-index", plan).drawn == 700
     assert dpi.open(tmp_path / "my-index").spec == plan.spec
     with refuses("a Spec or a plan"):

@@ -143,12 +143,13 @@ def vectors():
 
 @pytest.fixture
 def spec():
-    return attribute_spec("toy-coins", dim=DIM, epsilon=24.0)
+    return attribute_spec("toy-coins", DIM, epsilon=24.0)
 
 
 def test_the_row_is_a_method_as_any_other(spec):
     row = next(row for row in methods() if row.name == "toy-coins")
-    assert (row.codes, row.kind) == ("byte pairs", "pure")
+    assert row.codes == "byte pairs"
+    assert row.kind == "pure"
     assert Spec.from_json(spec.to_json()) == spec
     assert str(spec.guarantee) == "epsilon = 24 (pure DP) under attribute(beta=1)"
 

@@ -5,10 +5,10 @@ import pytest
 from helpers.made_datasets import directions
 from helpers.refusals import refuses
 from helpers.releases import codes_of
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, record_spec
 from numpy.random import default_rng
 
-from dpindex import Codebook, Privatizer, Repeated, Spec, l2, record
+from dpindex import Codebook, Privatizer, Repeated, Spec, l2
 from dpindex.mechanism.public_parts import on_sphere_grid
 from dpindex.study import invert
 from dpindex.study.reconstruction import Reconstructor, cosines, highest_cosine
@@ -24,7 +24,7 @@ VARIANCE = 1 / 12
 
 
 def public(method, **terms):
-    return attribute_spec(method=method, dim=DIM, bounds=(LOW, HIGH), scale=SCALE, **terms)
+    return attribute_spec(method, DIM, bounds=(LOW, HIGH), scale=SCALE, **terms)
 
 
 SPECS = [
@@ -67,11 +67,11 @@ def test_cosines_of_nothing_are_zero():
 
 
 def test_what_cannot_be_inverted_is_refused():
-    spec = attribute_spec(method="raw-laplace", dim=3, epsilon=1.0)
+    spec = attribute_spec("raw-laplace", 3, epsilon=1.0)
     codes = codes_of(spec, np.zeros((1, 3)))
     with refuses("another spec"):
         invert(codes, spec.with_epsilon(2.0))
-    wide = attribute_spec(method="dp-oporp-staircase", dim=1 << 20, k=1 << 10, epsilon=1.0)
+    wide = attribute_spec("dp-oporp-staircase", 1 << 20, k=1 << 10, epsilon=1.0)
     with refuses("too many to invert"):
         invert(codes_of(wide, np.zeros((1, 1 << 20))), wide)
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_inverted_is_refused():
 def test_record_level_codes_are_rebuilt_as_large_as_is_best(method, epsilon):
     """The slope of the truth on the estimate is 1, up to what is approximate in either."""
     book = Codebook(directions(400, DIM, 1)) if method == "record-codebook" else None
-    spec = Spec(method, DIM, epsilon=epsilon, adjacency=record(), codebook=book)
+    spec = record_spec(method, DIM, epsilon=epsilon, codebook=book)
     truth = directions(20_000, DIM, 2)
     estimate = invert(codes_of(spec, truth), spec).astype(np.float64)
     slope = (estimate * truth).sum() / np.square(estimate).sum()
@@ -146,7 +146,7 @@ def test_a_symbol_stands_for_the_public_vectors_that_may_give_it(
 ):
     """Bayes' rule, written out, for public vectors as the only ones there are."""
     book = Codebook(directions(30, DIM, 1))
-    spec = Spec("record-codebook", DIM, epsilon=3.0, adjacency=record(), codebook=book, subset=4)
+    spec = record_spec("record-codebook", DIM, epsilon=3.0, codebook=book, subset=4)
     learned = np.concatenate([book.vectors, directions(170, DIM, 2)])
     kept = np.delete(learned, np.s_[::4], axis=0)
     kept = kept[(kept @ book.vectors.T).max(axis=1) < 1 - 1e-5]  # codewords recognise themselves

@@ -4,15 +4,15 @@ import json
 
 import numpy as np
 import pytest
+from found_shares import found_shares
 from helpers.commands import fails
 from helpers.made_datasets import topics, unit
 from helpers.refusals import refuses
-from helpers.releases import filled_index
+from helpers.specs import record_spec
 from numpy.random import default_rng
 
 import dpindex as dpi
-from dpindex import Codebook, Spec, fit_codebook, l2, record
-from dpindex.study import ground_truth
+from dpindex import Codebook, fit_codebook, l2, record
 from dpindex.study.candidates import promising_subsets
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
@@ -34,17 +34,6 @@ def plan(**changes):
     return dpi.plan(**{"n": N, "adjacency": record(), **terms, **changes})
 
 
-def measured(spec, base, queries):
-    """The precision of private and of exact queries of one index."""
-    index = filled_index(spec, base)
-    truth = ground_truth(base, queries, 50)
-    found = {}
-    for query in ("private", "exact"):
-        hits = index.search(queries, k=10, query=query)
-        found[query] = float(truth.precision(hits.ids, 10, 50).mean())
-    return found
-
-
 @pytest.mark.slow
 def test_methods_are_compared_and_the_best_is_recommended():
     outcome = plan(delta=1e-6)
@@ -60,15 +49,16 @@ def test_methods_are_compared_and_the_best_is_recommended():
     assert "of its reports name" in outcome.why
     assert any("unlike the sample" in line for line in outcome.remarks)
     json.dumps(outcome.to_dict())
-    for query, found in measured(outcome.best.spec, collection(N, 2), collection(300, 3)).items():
-        assert abs(outcome.best.found(query).precision - found) < 0.1
+    shares = found_shares(outcome.best.spec, collection(N, 2), collection(300, 3))
+    for query, (precision, _) in shares.items():
+        assert abs(outcome.best.found(query).precision - precision) < 0.1
 
 
 def test_no_vector_is_encoded_by_itself():
     """Vectors that have nothing in common but themselves: a codebook finds no neighbours."""
     rows = np.eye(600) + 0.001 * default_rng(0).normal(size=(600, 600))
     sample = Sample(rows.astype(np.float32), 900)
-    spec = Spec("record-codebook", 600, epsilon=30.0, adjacency=record(),
+    spec = record_spec("record-codebook", 600, epsilon=30.0,
                     codebook=sample.book_of_vectors(600), subset=1)  # fmt: skip
     (row,) = predicted_rows(spec, sample.population_of(spec, 150), 4, (10, 100), 0.5)
     assert row.exact.precision < 0.1
@@ -145,8 +135,8 @@ def test_predictions_for_sentence_embeddings(data_dir):
     terms = {"n": len(base), "methods": ["record-codebook"]}
     outcome = plan(**terms, epsilon=10.0, candidates=10, public=public, query="exact")
     assert len(outcome.best.spec.codebook) == len(public)
-    for query, found in measured(outcome.best.spec, base, queries).items():
-        assert abs(outcome.best.found(query).precision - found) < 0.07
+    for query, (precision, _) in found_shares(outcome.best.spec, base, queries).items():
+        assert abs(outcome.best.found(query).precision - precision) < 0.07
 
 
 @pytest.mark.slow
@@ -157,12 +147,9 @@ def test_a_codebook_of_vectors_without_clusters_is_promised_no_more_than_it_find
     public, base, queries = np.split(made, [2000, 14_000])
     terms = {"n": len(base), "methods": ["record-codebook"], "candidates": 120}
     outcome = plan(**terms, epsilon=10.0, public=public, query="exact")
-    index = filled_index(outcome.best.spec, base)
-    truth = ground_truth(base, queries, 50)
-    ids = index.search(queries, k=120, query="exact").ids
-    promised = outcome.best.exact
-    assert promised.precision < truth.precision(ids, 10, 50).mean() + 0.03
-    assert promised.recall_within(120) < truth.recall(ids, 120, 10).mean() + 0.03
+    precision, recall = found_shares(outcome.best.spec, base, queries, 120)["exact"]
+    assert outcome.best.exact.precision < precision + 0.03
+    assert outcome.best.exact.recall_within(120) < recall + 0.03
 
 
 def variants(vectors, seed):
@@ -183,14 +170,6 @@ def test_promises_hold_for_groups_that_are_told():
         "public": public, "epsilon": 8.0, "candidates": 60, "query": "exact",
         "methods": ["record-codebook"],
     }  # fmt: skip
-
-    nearest = np.argsort(-(queries @ base.T), axis=1)[:, :10]
-
-    def found(outcome):
-        index = filled_index(outcome.best.spec, base)
-        answers = index.search(queries, k=60, query="exact").ids
-        return float((answers[:, :, None] == nearest[:, None, :]).any(axis=1).mean())
-
     told = [
         plan(**terms, groups=groups),
         plan(**terms, groups=groups, public_queries=collection(200, 6)),
@@ -198,7 +177,8 @@ def test_promises_hold_for_groups_that_are_told():
     untold = plan(**terms).best.exact.recall_within(60)
     assert untold > told[0].best.exact.recall_within(60) + 0.03
     for outcome in told:
-        assert abs(outcome.best.exact.recall_within(60) - found(outcome)) < 0.1
+        _, recall = found_shares(outcome.best.spec, base, queries, 60)["exact"]
+        assert abs(outcome.best.exact.recall_within(60) - recall) < 0.1
 
 
 @pytest.mark.parametrize(

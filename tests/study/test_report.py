@@ -42,10 +42,10 @@ def made_up(specs, runs_each=3, modes=("private", "exact")):
 
 def some_specs():
     return [
-        *(attribute_spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=e) for e in (1, 2)),
-        *(attribute_spec(method="dp-oporp", dim=16, k=8, epsilon=e, delta=1e-6) for e in (1, 2)),
-        attribute_spec(method="idp-signrp-rr", dim=16, k=32, epsilon=2),
-        attribute_spec(method="none-oporp", dim=16, k=8),
+        *(attribute_spec("dp-oporp-staircase", 16, k=8, epsilon=e) for e in (1, 2)),
+        *(attribute_spec("dp-oporp", 16, k=8, epsilon=e, delta=1e-6) for e in (1, 2)),
+        attribute_spec("idp-signrp-rr", 16, k=32, epsilon=2),
+        attribute_spec("none-oporp", 16, k=8),
     ]
 
 

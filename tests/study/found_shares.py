@@ -1,0 +1,26 @@
+"""What an index finds of the truth, to be compared with what a plan promises of it."""
+
+from helpers.releases import filled_index
+
+from dpindex.study import ground_truth
+
+
+def found_shares(
+    spec,
+    base,
+    queries,
+    within=10,
+    denoiser=None,
+    metric="cosine",
+):
+    """By mode of query: precision@10 of the true 50, and recall of the true 10 within so many."""
+    index = filled_index(spec, base, metric=metric)
+    if denoiser is not None:
+        index.fit_denoiser(denoiser)
+    truth = ground_truth(base, queries, 50, metric)
+    found = {}
+    for query in ("private", "exact"):
+        ids = index.search(queries, k=within, query=query).ids
+        precision = truth.precision(ids, 10, 50).mean()
+        found[query] = precision, truth.recall(ids, within, 10).mean()
+    return found
