@@ -223,9 +223,8 @@ def narrowest(values: Integers) -> Integers:
     if values.size:
         low = int(values.min())
         high = int(values.max())
-        for dtype in (np.int8, np.int16):
-            limits = np.iinfo(dtype)
-            if limits.min <= low and high <= limits.max:
+        for dtype, beyond in ((np.int8, 1 << 7), (np.int16, 1 << 15)):
+            if -beyond <= low and high < beyond:
                 return values.astype(dtype, copy=False)
     return values.astype(np.int32, copy=False)
 

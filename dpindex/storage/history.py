@@ -36,6 +36,7 @@ _KEY_BYTES = 32
 _TAG_BYTES = 8
 _MAX_HISTORY_BYTES = 1 << 34
 _CACHED_NUMBERS = 1 << 15  # numbers whose bits stay in a cache
+_MOST_LATER = 64
 _FEW = 8
 _SLACK = 15.0
 _OF_ZEROS = 0
@@ -113,6 +114,8 @@ class History:
     ledger, mark : str
         Where the ledger lies that counts vectors of this index, and what tells it from others;
         empty without one.
+    later : tuple of int64 arrays
+        Tags of releases that are in neither log yet: of many small ones, most are never asked for.
     """
 
     key: bytes = field(default_factory=lambda: secrets.token_bytes(_KEY_BYTES), repr=False)
@@ -120,6 +123,7 @@ class History:
     wholes: TagLog = field(default=TagLog(), repr=False)
     ledger: str = ""
     mark: str = ""
+    later: tuple[Tags, ...] = field(default=(), repr=False)
 
     def tags(self, chunk: Chunk) -> Tags:
         """Return a tag of each vector: equal for equal numbers, dense or sparse, of any type.
@@ -143,7 +147,7 @@ class History:
         size = max(1, _CACHED_NUMBERS // chunk.shape[1])
         for start in range(0, len(chunk), size):
             bits = _bits(chunk[start : start + size])
-            np.einsum("ij,j->i", bits, factors, out=sums[start : start + size])
+            np.dot(bits, factors, out=sums[start : start + size])
         return sums.view(np.int64)
 
     def _whole(self, rows: Tags) -> Tags:
@@ -156,9 +160,21 @@ class History:
         """Return this and a release of vectors with these tags."""
         if not len(rows):
             return self
-        rows = np.sort(rows)
-        wholes = self.wholes.with_tags(self._whole(rows))
-        return replace(self, rows=self.rows.with_tags(rows), wholes=wholes)
+        later = (*self.later, rows)
+        known = History(self.key, self.rows, self.wholes, self.ledger, self.mark, later)
+        return known if len(later) < _MOST_LATER else known.settled()
+
+    def settled(self) -> History:
+        """Return this with all releases in the logs; itself where they are."""
+        if not self.later:
+            return self
+        wholes = [self._whole(np.sort(rows)) for rows in self.later]
+        return replace(
+            self,
+            rows=self.rows.with_tags(np.concatenate(self.later)),
+            wholes=self.wholes.with_tags(np.concatenate(wholes)),
+            later=(),
+        )
 
     def with_ledger(self, ledger: Ledger) -> History:
         """Return this and the ledger that counts from now on; itself where it did already."""
@@ -202,17 +218,18 @@ class History:
         InputError
             If more are equal than chance explains, or most are.
         """
+        known = self.settled()
         rows = np.sort(rows[rows != _OF_ZEROS])
         given, here = np.unique(rows, return_counts=True)
-        before = self.rows.counts(given)
+        before = known.rows.counts(given)
         once = int(((here == 1) & (before == 1)).sum())
-        whole = bool(self.wholes.counts(self._whole(rows)))
+        whole = bool(known.wholes.counts(self._whole(rows)))
         many = len(rows) >= _FEW
         most = 2 * once > len(rows) and many
         again = len(rows) and whole and (many or not named)
         too_many = False
         if once > _SLACK:  # all that was released is looked through then alone
-            _, times = np.unique(self.rows.array, return_counts=True)
+            _, times = np.unique(known.rows.array, return_counts=True)
             chance = int((times == 2).sum() + (here == 2).sum())
             too_many = once > chance + 8 * math.sqrt(chance) + _SLACK
         if most or again or too_many:
@@ -225,8 +242,9 @@ class History:
             )
 
     def to_bytes(self) -> bytes:
+        known = self.settled()
         facts = {"key": self.key.hex(), "ledger": self.ledger, "mark": self.mark}
-        return pack("released", facts, {"rows": self.rows.array, "wholes": self.wholes.array})
+        return pack("released", facts, {"rows": known.rows.array, "wholes": known.wholes.array})
 
     @classmethod
     def read(cls, place: Path) -> History:
@@ -260,7 +278,7 @@ class History:
         path = released_path(place)
         self.read(place)  # refuses to replace a file of another kind
         with writing(path, "the folder around it needs room for what was released"):
-            if len(self.rows) or self.ledger:
+            if len(self.settled().rows) or self.ledger:
                 write_file(path, self.to_bytes(), mode=0o600)
             else:
                 path.unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import copy
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -300,15 +299,20 @@ class Ids:
     """
 
     def __init__(self, stored: StoredIds | None = None, added: AnyArray = _NONE) -> None:
-        self.stored = stored or StoredIds()
-        # Its room doubles, so that many small additions take as long as one.
-        self._room = added
+        if stored is None:
+            stored = StoredIds()
+        self._hold(stored, added, added, _ascend(added))
+
+    def _hold(self, stored: StoredIds, added: AnyArray, room: AnyArray, ascend: bool) -> None:
+        self.stored = stored
         self.added = added
-        self.count = self.stored.count + len(added)
-        self.kind = self.stored.kind
+        # Its room doubles, so that many small additions take as long as one.
+        self._room = room
+        self.count = stored.count + len(added)
+        self.kind = stored.kind
         if len(added):
             self.kind = added.dtype.kind
-        self._ascend = _ascend(added)  # as the default ids do
+        self._ascend = ascend  # as the default ids do
         self._by_id: dict[Any, int] | None = None
 
     def __len__(self) -> int:
@@ -403,11 +407,10 @@ class Ids:
     def _next_numbers(self, count: int) -> AnyArray:
         if self.kind == "U":
             raise InputError("this index has string ids, so new vectors need ids too.")
-        added = self.added
-        if self._ascend:
-            added = added[-1:]
-        largest = int(added.max(initial=-1))
-        start = max(self.stored.next_number, largest + 1)
+        start = self.stored.next_number
+        if len(self.added):
+            largest = self.added[-1] if self._ascend else self.added.max()
+            start = max(start, int(largest) + 1)
         if start + count > 1 << 63:
             raise InputError("the next free ids pass 64 bits; give ids to new vectors.")
         return np.arange(start, start + count, dtype=np.int64)
@@ -426,20 +429,19 @@ class Ids:
         if dtype.kind == "U" and end * dtype.itemsize > _MAX_ID_BYTES:
             lengths = [np.char.str_len(part) for part in (self.added, ids) if len(part)]
             check_id_lengths(np.concatenate(lengths))
-        grown = copy(self)
-        grown._room = appended(self._room, count, ids)
-        grown.added = grown._room[:end]
-        grown.count += len(ids)
-        if len(ids):
-            grown.kind = dtype.kind
-        if self._ascend:
-            last = max(0, count - 1)
-            grown._ascend = _ascend(grown.added[last:])
-        if grown._by_id is not None:
+        room = appended(self._room, count, ids)
+        ascend = self._ascend and _ascend(ids)
+        if ascend and count and len(ids):
+            ascend = bool(ids[0] > self.added[-1])
+        grown = Ids.__new__(Ids)  # what these know of their ids is not found again
+        grown._hold(self.stored, room[:end], room, ascend)
+        if self._by_id is not None:
             # Handed over, as Ctrl-C may end this half-way: these make another if they need it.
+            by_id = self._by_id
             self._by_id = None
             rows = range(self.count, grown.count)
-            grown._by_id.update(zip(ids.tolist(), rows, strict=True))
+            by_id.update(zip(ids.tolist(), rows, strict=True))
+            grown._by_id = by_id
         return grown
 
     def rows(self, ids: Any, *, missing: bool = False) -> Rows:
@@ -496,7 +498,7 @@ def _ascend(ids: AnyArray) -> bool:
     """Return whether ids are numbers that ascend, or none."""
     if ids.dtype.kind == "U":
         return not len(ids)
-    return bool((ids[1:] > ids[:-1]).all())
+    return len(ids) < 2 or bool((ids[1:] > ids[:-1]).all())
 
 
 def _refuse_repeated(ids: list[Any], taken: dict[Any, str]) -> None:
