@@ -17,7 +17,7 @@ from dpindex.base.display import text_table as text_table
 from dpindex.base.errors import InputError, escaped
 from dpindex.cli import Takes as Takes
 from dpindex.cli import note as note
-from dpindex.data import Ranges, VectorSource, read_ids, read_payload
+from dpindex.data import Ranges, VectorSource, open_dataset, read_ids, read_payload
 from dpindex.data.source import split_key
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.privacy import Guarantee, VectorAdjacency, attribute, l2, record
@@ -239,6 +239,9 @@ class PayloadOptions:
                 f"{path} holds the vectors, which a payload would publish in the clear; name other "
                 f"columns of a .parquet file with --payload-columns, or another file (--payload)."
             )
+        if is_same:
+            with open_dataset(vectors, payload_columns=self.names):
+                pass  # it refuses attributes
         return read_payload(path, names)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate
@@ -289,6 +289,18 @@ def sole_column(location: Location, file: ColumnFile) -> Location:
             f"columns of numbers as PATH:first:last or PATH:d*, or by --columns."
         )
     return location.sole(kinds, is_list, "{} list columns of numbers among its columns")
+
+
+def refuse_attributes(
+    location: Location, file: ColumnFile, published: Container[str | None]
+) -> None:
+    """Refuse to publish columns that hold the vectors of the key."""
+    for name in _columns_of(location, file):
+        if name in published:
+            raise location.error(
+                f"column {name!r} is an attribute of the vectors, and ids and payload are "
+                f"published in the clear; leave it out of these, or of the vectors."
+            )
 
 
 def _columns_of(location: Location, file: ColumnFile) -> list[str]:

@@ -22,6 +22,7 @@ from dpindex.data.columns import (
     column_type,
     ids_of,
     open_columns,
+    refuse_attributes,
     sole_column,
     vectors_of,
 )
@@ -355,6 +356,8 @@ def _open_parquet(
             counts: list[int] = file.counts
             if column is None and sum(counts) > 0:  # all files must have the first one's
                 column = sole_column(location, file).key
+            if column is not None:
+                refuse_attributes(replace(location, key=column), file, (*payload, id_column))
             types = [str(column_type(location, file, key)) for key in payload]
             first_types = first_types or types
             if types != first_types:

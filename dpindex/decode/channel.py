@@ -10,8 +10,6 @@ from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks
 from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.base.threads import cores, map_from_both_ends
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.base import NumberLaw, SignLaw
-from dpindex.mechanism.noise.moments import Likelihood
 from dpindex.mechanism.spec import Spec
 
 _BLOCK_NUMBERS = 1 << 18
@@ -47,16 +45,7 @@ class Channel:
                 f"{spec.method} keeps {spec.format.name}, which have no denoiser."
             )
         self.format = spec.format
-        law = spec.law
-        self.likelihood = Likelihood()
-        if isinstance(law, NumberLaw):
-            self.likelihood = spec.likelihood
-            self.variance = spec.noise_moments.variance_of_x
-        else:  # signs are read as ±1; flips are likeliest near zero: this is an upper bound
-            nearest = np.full(1, 0.5)
-            flip, *_ = SignLaw.of(spec.law).flip_probability(nearest, 0.5).tolist()
-            kept = 1.0 - 2.0 * flip
-            self.variance = (1.0 - kept**2, 0.0, 0.0)
+        self.variance, self.likelihood = spec.law.decoded_noise(spec.step)
 
     def check(self, codes: Codes) -> None:
         """Accept codes of this format alone: never an array of numbers, so never a vector."""

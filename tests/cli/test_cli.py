@@ -596,6 +596,15 @@ def test_payload_filter_and_show(run, prints, files):
     fails(run(f"build x.tsv b {STAIRCASE} --payload x.tsv:header=yes"), "holds the vectors")
 
 
+def test_an_attribute_is_neither_payload_nor_id(run, files):
+    pd.DataFrame(np.eye(4, dtype=int), columns=["c0", "c1", "c2", "year"]).to_parquet("t.parquet")
+    build = f"build t.parquet ix --columns c0:c2 {STAIRCASE}"
+    table = "--payload t.parquet --payload-columns"
+    for published in ("--payload-columns year,c1", f"{table} year,c1", "--id-column c1"):
+        fails(run(f"{build} {published}"), "column 'c1' is an attribute", "leave it out")
+    fails(run(f"add ix t.parquet --columns c0:c2 {table} c1"), "column 'c1' is an attribute")
+
+
 def test_a_folder_of_files_brings_its_payload(prints, files):
     build = f"build {write_dataset(files / 'data')} ix --id-column id {STAIRCASE}"
     pd.DataFrame({"row": range(240)}).to_parquet("rows.parquet")

@@ -17,7 +17,12 @@ from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, Word
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
 from dpindex.mechanism.grid import GRID_BITS
-from dpindex.mechanism.noise.moments import Likelihood, LinearChannel, NoiseMoments
+from dpindex.mechanism.noise.moments import (
+    Likelihood,
+    LinearChannel,
+    NoiseMoments,
+    Polynomial,
+)
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.public_random import BitSource
@@ -134,6 +139,14 @@ class Law(ABC):
     def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
         """The format of such codes; ``step`` is the unit of the data that one grid step is."""
 
+    def decoded_noise(self, step: float) -> tuple[Polynomial, Likelihood]:
+        """What codes of numbers or signs say of a coordinate, in units of ``step``.
+
+        Returns the variance ``v₀ + v₁x + v₂x²`` of a decoded code, and its likelihood; that of
+        signs is empty, as their variance alone is used.
+        """
+        raise TypeError(f"codes of {type(self).__name__} have no coordinates")
+
     @cached_property
     def max_sum(self) -> int:
         """A bound on magnitudes of projected grid integers, which must stay below it."""
@@ -159,6 +172,10 @@ class NumberLaw(Law):
 
     def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
         return NumberFormat(code_length, fingerprint, self.scale * step, self.offset)
+
+    def decoded_noise(self, step: float) -> tuple[Polynomial, Likelihood]:
+        variance = self.moments.in_units(step).variance_of_x
+        return variance, self.likelihood.in_units(step)
 
     def linear_channel(self, mean: Doubles, variance: Doubles, step: float) -> LinearChannel:
         """Return the decoded codes as linear in their coordinates, which they are on average.
@@ -208,6 +225,12 @@ class SignLaw(Law):
         """Return the mean of the code's sign for coordinates ``x``, in betas; rms as above."""
         kept = 1.0 - 2.0 * self.flip_probability(np.abs(x), rms)
         return np.sign(x) * kept
+
+    def decoded_noise(self, step: float) -> tuple[Polynomial, Likelihood]:
+        # Signs are read as ±1; flips are likeliest near zero: this is an upper bound.
+        flip, *_ = self.flip_probability(np.full(1, 0.5), 0.5).tolist()
+        kept = 1.0 - 2.0 * flip
+        return (1.0 - kept**2, 0.0, 0.0), Likelihood()
 
     def linear_channel(self, mean: Doubles, variance: Doubles, beta: float) -> LinearChannel:
         """Return signs as linear in their normal coordinates, as well as can be (Bussgang 1952).
