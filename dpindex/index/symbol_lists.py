@@ -144,8 +144,7 @@ class SymbolLists(SearchBackend):
 
     def _rows_of(self, symbol: int) -> Rows:
         """The rows of a symbol in all runs, in the random order."""
-        pieces = [run.of(symbol) for run in self._runs]
-        pieces = [piece for piece in pieces if len(piece)]
+        pieces = [piece for run in self._runs if len(piece := run.of(symbol))]
         if len(pieces) == 1:
             return pieces[0]
         joined = np.concatenate(pieces)

@@ -303,13 +303,17 @@ class Projector:
         """
         if self.spec.codebook is None:
             return self._in_blocks(x, self._project_block, 0)
-        words = CodewordMap(self.spec.codewords)
+        return self._in_blocks(x, self._compare_block, 0)
 
-        def to_words(block: Any, first_row: int) -> Floats:
-            rows = self.checked_rows(block, first_row)
-            return words.apply_sparse(rows) if issparse(rows) else words.apply(rows)
+    @cached_property
+    def _words(self) -> CodewordMap:
+        return CodewordMap(self.spec.codewords)
 
-        return self._in_blocks(x, to_words, 0)
+    def _compare_block(self, block: Any, first_row: int) -> Floats:
+        rows = self.checked_rows(block, first_row)
+        if isinstance(rows, np.ndarray):
+            return self._words.apply(rows)
+        return self._words.apply_sparse(rows)
 
     def _in_blocks(
         self,

@@ -20,6 +20,7 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -55,7 +56,6 @@ from dpindex.storage.shards import (
     Engine,
     Segment,
     Shard,
-    privatized,
     shards_of,
     without_found,
 )
@@ -111,7 +111,8 @@ def release_in_memory(
     clipped = 0.0
     done = 0
     for name, first_row, chunk in chunks:
-        codes = privatized(privatizer, name, first_row, chunk)
+        with naming(name) if name else nullcontext():
+            codes = privatizer.privatize(chunk, first_row=first_row)
         stored.append(codes.stored)
         if seen is not None:
             seen(chunk)

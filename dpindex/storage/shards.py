@@ -7,7 +7,6 @@ Whoever runs a shard keeps nothing: what it returns is kept by the driver, once,
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -18,7 +17,6 @@ from dpindex.base.arrays import row_blocks
 from dpindex.base.errors import InputError, naming
 from dpindex.data.dataset import Dataset, Part
 from dpindex.data.source import Chunk
-from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.code_store import Payload, payload_to_bytes
@@ -258,23 +256,12 @@ class CodeDraw:
         first_row = shard.part.start + segment.start
         # Who releases refused methods without protection before anything was read.
         privatizer = Privatizer(self.spec, allow_unprotected=True)
-        codes = privatized(privatizer, shard.part.name, first_row, chunk, self.threads)
+        with naming(shard.part.name):
+            codes = privatizer.privatize(chunk, first_row=first_row, threads=self.threads)
         files = {"codes": codes.to_bytes()}
         if self.with_labels:
             files = {**labels, **files}
         return {file_path(kind, segment.number): data for kind, data in files.items()}
-
-
-def privatized(
-    privatizer: Privatizer,
-    name: str,
-    first_row: int,
-    chunk: Chunk,
-    threads: int | None = None,
-) -> Codes:
-    """Check rows and draw their codes, in one pass; messages count rows from ``first_row``."""
-    with naming(name) if name else nullcontext():
-        return privatizer.privatize(chunk, first_row=first_row, threads=threads)
 
 
 def shards_of(dataset: Dataset, segment_rows: int) -> list[Shard]:
