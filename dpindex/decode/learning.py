@@ -39,7 +39,7 @@ def learned(
     decoder : Decoder
         Of the codes as they are ranked.
     take : callable
-        Returns the codes of some rows, in any order.
+        Returns the codes of some rows, which ascend.
     rows : int
         Codes in the collection.
     """
@@ -48,7 +48,7 @@ def learned(
         return None
     places = spaced(rows, SAMPLE_ROWS)
     order = PublicStream(0, "calibration").permutation(len(places))
-    found = decoder.learned(take(places[order]), rows)
+    found = decoder.learned(take(places).take(order), rows)
     if found is None or not np.isfinite(found.density).all():
         return None
     return found

@@ -301,23 +301,25 @@ class FaissVectors(SearchBackend):
             return *best_of(found, depth), np.zeros(len(queries))
         scores, rows = found[0] if len(found) == 1 else best_of(found, depth)
         error = _ERROR * (row_norms(queries) + math.sqrt(self._longest)) ** 2
-        close = np.diff(scores, axis=1) >= -error[:, None]
-        close = np.pad(close, ((0, 0), (1, 1)))
+        is_near = np.zeros(scores.shape, np.bool_)  # the one before it
+        is_near[:, 1:] = np.diff(scores, axis=1) >= -error[:, None]
         # Distances are what large numbers leave of each other: none is good enough as it is.
-        asked, columns = np.nonzero(close[:, 1:] | close[:, :-1] | self._distance)
-        unsure = asked, columns
-        exact = self._exactly(queries, asked, rows[unsure])
-        scores[unsure] = exact
-        # Those that are near each other stand in a row. Each such row is put in order, but for most
-        # of them, which are: to sort them all would take a tenth of the time of a search.
-        run = np.cumsum(~close[unsure])
-        is_wrong = (exact[1:] >= exact[:-1]) & (run[1:] == run[:-1])
-        moved = np.flatnonzero(np.isin(run, run[1:][is_wrong]))
-        if len(moved):
-            places = asked[moved], columns[moved]
-            order = np.lexsort((rows[places], -exact[moved], run[moved]))
-            scores[places] = exact[moved][order]
-            rows[places] = rows[places][order]
+        unsure = is_near | self._distance
+        unsure[:, :-1] |= is_near[:, 1:]
+        asked, columns = np.nonzero(unsure)
+        if len(asked):
+            exact = self._exactly(queries, asked, rows[unsure])
+            scores[unsure] = exact
+            # Those that are near each other are a run. Each is put in order that is in none: few
+            # are, and to sort all of them would take a tenth of the time of a search.
+            run = np.cumsum(~is_near[unsure])
+            is_wrong = (exact[1:] >= exact[:-1]) & (run[1:] == run[:-1])
+            if is_wrong.any():
+                moved = np.flatnonzero(np.isin(run, run[1:][is_wrong]))
+                places = asked[moved], columns[moved]
+                order = np.lexsort((rows[places], -exact[moved], run[moved]))
+                scores[places] = exact[moved][order]
+                rows[places] = rows[places][order]
         return scores, rows, error
 
     def _exactly(self, queries: Singles, asked: Rows, found: Rows) -> Doubles:

@@ -306,18 +306,15 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         def take(rows: Rows) -> Codes:
             """Return the codes of some rows; one segment is in memory at a time."""
             parts = []
-            order = np.argsort(rows)
-            wanted = rows[order]
             start = 0
             for segment in drawn.segments:
                 stop = start + segment.rows
-                first, last = np.searchsorted(wanted, (start, stop))
+                first, last = np.searchsorted(rows, (start, stop))
                 if first < last:
                     codes = self.codes(journal, [segment])
-                    parts.append(codes.take(wanted[first:last] - start).stored)
+                    parts.append(codes.take(rows[first:last] - start).stored)
                 start = stop
-            sorted_codes = self.spec.format.codes(self.spec.format.concatenate(parts))
-            return sorted_codes.take(np.argsort(order))
+            return self.spec.format.codes(self.spec.format.concatenate(parts))
 
         data = journal.get(file_path("calibration", writer.next_number))
         if data is None:
