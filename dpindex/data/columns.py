@@ -298,8 +298,8 @@ def refuse_attributes(
     for name in _columns_of(location, file):
         if name in published:
             raise location.error(
-                f"column {name!r} is an attribute of the vectors, and ids and payload are "
-                f"published in the clear; leave it out of these, or of the vectors."
+                f"column {name!r} is of the vectors, and ids and payload are published in the "
+                f"clear; leave it out of these, or of the vectors."
             )
 
 
