@@ -65,6 +65,7 @@ def open_text(location: Location, delimiter: str) -> VectorSource:
             raise
 
     line = next(lines(), "")
+    _refuse_blank(location, line)
     cells = _cells(line, delimiter)
     columns = len(cells)
     others = [other for other in ";\t|," if other != delimiter and other in cells[0]]
@@ -96,6 +97,11 @@ def open_text(location: Location, delimiter: str) -> VectorSource:
             yield _numbers(location, chunk, start, columns, delimiter)
 
     return VectorSource(location, (rows, columns), np.dtype(np.float64), stream)
+
+
+def _refuse_blank(location: Location, line: object) -> None:
+    if not line:
+        raise location.error("line 1 is blank; write the file without blank lines.")
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
@@ -217,6 +223,7 @@ def text_table(location: Location, delimiter: str) -> Table:
     refuse_other_encodings(location)
     with open(location.path, encoding="utf-8-sig", newline="") as file:
         names = next(csv.reader(file, delimiter=delimiter), [])
+    _refuse_blank(location, names)
     _refuse_open_quote(location, delimiter)
     if not _has_names(location, names, stated_header(location)):
         raise location.error(

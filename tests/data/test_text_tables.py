@@ -162,6 +162,14 @@ def test_another_encoding_is_named_with_its_line(tmp_path):
         read_ids(tmp_path / "ids.txt")
 
 
+def test_blank_lines_alone_are_no_table(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.csv").write_text("\n\n")
+    for read in (read_payload, _read):
+        with refuses("line 1 is blank"):
+            read(tmp_path / "x.csv")
+
+
 def test_another_separator_is_named(tmp_path):
     for name, text in {"x.csv": "1.5;2\n3;4\n", "y.csv": "a\tb\n1\t2\n", "x.tsv": "1,2\n"}.items():
         (tmp_path / name).write_text(text)
