@@ -27,6 +27,9 @@ _MIN_SIGNAL = 0.02
 _MAX_LEVERAGE = 0.95
 """A coordinate's weight in its own estimate is kept below this when it is divided out."""
 
+_MAX_SURPRISE = np.float32(60.0)
+"""Logarithm of the largest factor by which a coordinate may have lowered a component's odds."""
+
 _FULL = 96
 """Directions over which a component has a full covariance."""
 
@@ -301,19 +304,6 @@ class Mixture:
         of_rest = (squares @ self.gains[..., None])[..., 0]
         return np.asarray(inner + of_rest)
 
-    def mixing_leverage(self, rows: Singles, basis: Singles) -> Singles:
-        """Return what responsibilities add to ``leverage``, on average over rows: shape (k,).
-
-        Under unit noise the derivative of a posterior mean is the posterior covariance (Tweedie):
-        that of the components, and that between their means, ``Σ_c r_c (m_c − m)(m_c − m)ᵀ``.
-        """
-        total = np.zeros(len(basis), dtype=np.float32)
-        mean, share = self.posterior(rows)
-        for c, likely in enumerate(_likely_rows(share)):
-            apart = self._component(rows[likely], c) - mean[likely]
-            total += share[likely, c] @ (apart @ basis.T) ** 2
-        return total / np.float32(len(rows))
-
     def covariance(self) -> Doubles:
         """Second moment of the signal, all components together, shape (R, R)."""
         full = self._full
@@ -430,8 +420,6 @@ class MixtureFilter:
         Over those directions.
     leverage : float32 array, shape (K, k)
         Weight of each coordinate in its own estimate under each component.
-    mixing_leverage : float32 array, shape (k,)
-        What its effect on the responsibilities adds to that, on average.
     """
 
     mean: Annotated[Singles, "k"]
@@ -439,7 +427,6 @@ class MixtureFilter:
     basis: Annotated[Singles, "kR"]
     prior: Mixture
     leverage: Annotated[Singles, "Kk"]
-    mixing_leverage: Annotated[Singles, "k"]
 
     @property
     def synthesis(self) -> Singles:
@@ -456,11 +443,15 @@ class MixtureFilter:
         leverage = self.prior.leverage(weights.T @ self.synthesis)
         return np.asarray(leverage.sum(axis=1, dtype=np.float64))
 
-    def inner(self, z: Singles) -> tuple[Singles, Singles]:
-        """Posterior means along the basis, (n, R), and the responsibilities behind them, (n, K)."""
+    def _along(self, z: Singles) -> Singles:
+        """What the prior is of: z along the basis, in noise deviations, shape (n, R)."""
         analysis = self.basis / np.sqrt(self.noise)[:, None]
         rows = z @ analysis - self.mean @ analysis
-        return self.prior.posterior(np.asarray(rows, dtype=np.float32))
+        return np.asarray(rows, dtype=np.float32)
+
+    def inner(self, z: Singles) -> tuple[Singles, Singles]:
+        """Posterior means along the basis, (n, R), and the responsibilities behind them, (n, K)."""
+        return self.prior.posterior(self._along(z))
 
     def apply(self, z: Singles) -> tuple[Singles, Singles]:
         """Posterior means, shape (n, k), and the responsibilities behind them, (n, K)."""
@@ -507,12 +498,49 @@ class MixtureFilter:
         """
         estimate, share = self.apply(z)
         # Under one component the claims of all rows are alike.
-        shares = share if self.prior.components > 1 else share[:1]
-        weight = shares @ (self.leverage + self.mixing_leverage)
+        several = self.prior.components > 1
+        weight = (share if several else share[:1]) @ self.leverage
         np.minimum(weight, np.float32(_MAX_LEVERAGE), out=weight)
         weight /= 1 - weight
         change = estimate - z
         change *= weight
         estimate += change
         weight *= self.noise
+        if several:
+            mixed = np.flatnonzero(share.max(axis=1) < 1 - _UNLIKELY)
+            estimate[mixed], weight[mixed] = self._predict_mixed(z[mixed], share[mixed])
         return estimate, weight, share
+
+    def _predict_mixed(self, z: Singles, share: Singles) -> tuple[Singles, Singles]:
+        """Predictions of rows between components, and claimed variances, both of shape (n, k).
+
+        The responsibilities have read the coordinate, too. Those of the others alone are these over
+        the density of the coordinate given the others, which is normal around the prediction with
+        variance ``noise/(1−a)``.
+        """
+        rows = self._along(z)
+        leverage = np.minimum(self.leverage, np.float32(_MAX_LEVERAGE))
+        rest = 1 - leverage
+        claims = leverage / rest * self.noise
+        total, moved, squared = (np.zeros_like(z) for _ in range(3))
+        for c, likely in enumerate(_likely_rows(share)):
+            gap = self.prior._component(rows[likely], c) @ self.synthesis.T
+            gap += self.mean
+            gap -= z[likely]
+            weight = gap**2
+            weight /= 2 * self.noise * rest[c]
+            np.exp(np.minimum(weight, _MAX_SURPRISE, out=weight), out=weight)
+            weight *= share[likely, c, None] / np.sqrt(rest[c])
+            gap /= rest[c]
+            total[likely] += weight
+            moved[likely] += weight * gap
+            np.square(gap, out=gap)
+            gap += claims[c]
+            weight *= gap
+            squared[likely] += weight
+        moved /= total
+        squared /= total
+        squared -= moved**2
+        np.maximum(squared, claims.min(axis=0), out=squared)
+        moved += z
+        return moved, squared

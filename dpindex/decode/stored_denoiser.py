@@ -94,6 +94,7 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
 
 def _read_filter(arrays: dict[str, AnyArray], prefix: str, spec: Spec) -> MixtureFilter:
     sizes = {"k": spec.code_length}
+    arrays.pop(f"{prefix}mixing_leverage", None)  # of files that were made before
     filter_: MixtureFilter = _read(arrays, prefix, MixtureFilter, sizes)
     # What equal sides do not say.
     sound = sizes["F"] + sizes["T"] == sizes["R"]

@@ -56,7 +56,7 @@ def test_finds_more(metric):
 
 
 def test_few_columns_get_the_linear_filter():
-    """Three columns say little about each other: the score predicts better and finds less."""
+    """Three columns say little about each other, and neither kind gains or loses much."""
     rng = np.random.default_rng(3)
     kinds = rng.random((2, 3))[rng.integers(2, size=6000)]
     base = np.clip(kinds + rng.normal(0, 0.15, (6000, 3)), 0, 1)
@@ -71,7 +71,7 @@ def test_few_columns_get_the_linear_filter():
     assert index.fit_denoiser().kind == "linear"
     assert found() > plain - 0.04
     index.fit_denoiser("score")
-    assert found() < plain - 0.06
+    assert found() > plain - 0.04
 
 
 @pytest.mark.slow
