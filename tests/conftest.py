@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -108,15 +109,25 @@ def pytest_collection_modifyitems(items):
 def pytest_terminal_summary(terminalreporter):
     """Say which faults were injected, and write ids of skipped tests to a file, one a line.
 
-    ``DPINDEX_SKIPPED`` names the file. Extras, which are run by themselves, are not in it.
+    ``DPINDEX_SKIPPED`` names the file. Extras, which are run by themselves, are not in it, nor what
+    would be skipped with all extras, too.
     """
     terminalreporter.write_line(faults.described())
     file = os.environ.get("DPINDEX_SKIPPED")
     if file is not None:
         reports = terminalreporter.stats.get("skipped", [])
-        # A file that was skipped when it was imported has no keywords.
-        ids = [r.nodeid for r in reports if "extra" not in getattr(r, "keywords", ())]
+        ids = [r.nodeid for r in reports if not (_is_extra(r) or _excused(r, LACKING))]
         Path(file).write_text("".join(f"{id_}\n" for id_ in ids), "utf-8")
+
+
+def _is_extra(report):
+    if hasattr(report, "keywords"):
+        return "extra" in report.keywords
+    # Of a file that was skipped when it was imported: whether all tests in it are.
+    text = Path(__file__).parents[1].joinpath(report.nodeid).read_text("utf-8")
+    marked = r"^pytestmark = .*mark\.extra|^    pytest\.mark\.extra,$"
+    each = text.count("\n@pytest.mark.extra\n") >= text.count("\ndef test_")
+    return each or re.search(marked, text, re.MULTILINE) is not None
 
 
 def _none(*programs):
@@ -125,7 +136,7 @@ def _none(*programs):
 
 # Taken out, so that sessions which tests start are not asked for all that is installed.
 COMPLETE = os.environ.pop("DPINDEX_COMPLETE", None) is not None
-EXCUSES = {
+LACKING = {
     "no PostgreSQL is installed": _none("postgres", "initdb"),
     "no PostgreSQL with pgvector is installed": True,  # it lies beside a server's own files
     "needs Node in the path": _none("node"),
@@ -134,6 +145,10 @@ EXCUSES = {
     "DPINDEX_AXE names no": "DPINDEX_AXE" not in os.environ,
     "all tests skipped by +SKIP option": True,  # examples that need a cluster of their own
     "this user may read every file": True,
+}
+"""What a machine may lack though every extra is installed, by words of a skip; whether it does."""
+
+EXCUSES = LACKING | {
     "ray is not installed": find_spec("ray") is None,  # no extra installs engines
     "pyspark is not installed": find_spec("pyspark") is None,
     "recordlinkage is not installed": find_spec("recordlinkage") is None,
@@ -141,7 +156,12 @@ EXCUSES = {
     "needs pip install llama-index-core": find_spec("llama_index") is None,
     "needs pip install haystack-ai": find_spec("haystack") is None,
 }
-"""What a machine may lack though every extra is installed, by words of a skip; whether it does."""
+"""These, and packages that no extra brings."""
+
+
+def _excused(report, excuses):
+    reason = str(report.longrepr[2])
+    return any(words in reason and lacks for words, lacks in excuses.items())
 
 
 @pytest.hookimpl(trylast=True)
@@ -151,9 +171,8 @@ def pytest_sessionfinish(session):
     if not COMPLETE or reporter is None:
         return
     for report in reporter.stats.get("skipped", []):
-        reason = str(report.longrepr[2])
-        if not any(words in reason and lacks for words, lacks in EXCUSES.items()):
-            reporter.line(f"SKIPPED though all is installed: {report.nodeid}: {reason}")
+        if not _excused(report, EXCUSES):
+            reporter.line(f"SKIPPED though all is installed: {report.nodeid}: {report.longrepr[2]}")
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -87,7 +87,7 @@ def test_a_release_is_drawn_once(journal):
     assert not journal.folder.path.exists()
 
 
-@pytest.mark.parametrize("open_at", [open_store, bucket_at])
+@pytest.mark.parametrize("open_at", [open_store, pytest.param(bucket_at, marks=pytest.mark.extra)])
 def test_a_file_is_read_by_ranges(tmp_path, open_at):
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "a").write_bytes(bytes(range(200)))
@@ -263,9 +263,13 @@ def test_a_folder_by_its_url_is_a_folder(tmp_path):
     assert isinstance(open_store(f"file://{tmp_path}"), Folder)
 
 
-def test_wrong_urls():
+def test_a_url_with_keys_is_refused():
     with refuses("holds no keys"):
         open_store("s3://key:secret@bucket/x")
+
+
+@pytest.mark.extra
+def test_a_url_of_no_store_is_refused():
     pytest.importorskip("obstore")
     with refuses("cannot be opened"):
         open_store("nonsense://bucket/x")

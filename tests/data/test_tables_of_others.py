@@ -122,6 +122,7 @@ def test_an_arrow_file_is_read_by_its_footer(tmp_path):
         _read(path)
 
 
+@pytest.mark.extra
 def test_files_of_polars_are_vectors(tmp_path):
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame({"id": NAMES, "v": V.tolist()})

@@ -80,6 +80,7 @@ def test_every_notebook_is_run_and_small():
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 @pytest.mark.parametrize("name", ENGINES)
 def test_example_on_an_engine(name):
     """Apart from the tests, as engines start processes and warn of much."""
