@@ -35,12 +35,12 @@ def rows_changed(change: Callable[[Any, int], Any]) -> Callable[[Any], Any]:
     """Rows of a segment that are others, or in another order, when they are privatized."""
 
     def weaken(original: Any) -> Any:
-        def privatized(spec: Any, name: str, first_row: int, chunk: Any, *rest: Any) -> Any:
+        def drawn(draw: CodeDraw, shard: Any, segment: Any, chunk: Any, labels: Any) -> Any:
             if isinstance(chunk, np.ndarray) and chunk.ndim == 2:
-                chunk = change(chunk, first_row)
-            return original(spec, name, first_row, chunk, *rest)
+                chunk = change(chunk, shard.part.start + segment.start)
+            return original(draw, shard, segment, chunk, labels)
 
-        return privatized
+        return drawn
 
     return weaken
 
@@ -330,9 +330,9 @@ BUILDS = [
            ("test_noise_is_drawn_again_for_what_is_missing_only",),
            instead(CodeTarget, "found", lambda _: lambda target, journal, segments: {})),
     Mutant("build", "chunks begin a row early", BESIDE_IDS,
-           everywhere(release, "privatized", rows_changed(a_row_early))),
+           instead(CodeDraw, "draw_segment", rows_changed(a_row_early))),
     Mutant("build", "rows of a segment lie in order of an attribute", BESIDE_IDS,
-           everywhere(release, "privatized", rows_changed(by_an_attribute))),
+           instead(CodeDraw, "draw_segment", rows_changed(by_an_attribute))),
     Mutant("build", "a published file holds a hash of the vectors",
            ("test_h1_a_folder_confirms_no_guess_of_the_vectors", *PATHS),
            instead(CodeDraw, "draw_segment", seal_of_vectors)),
