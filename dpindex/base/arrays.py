@@ -90,14 +90,16 @@ def unit(vectors: Floats) -> Singles:
     with np.errstate(over="ignore"):
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     # Squares of single precision over- and underflow beyond these.
-    is_far = ~((norms > _SMALL_NORM) & (norms < _LARGE_NORM))[:, 0]
-    norms[is_far] = 1.0
+    is_right = (norms > _SMALL_NORM) & (norms < _LARGE_NORM)
     out = np.empty(vectors.shape, dtype=np.float32)
-    np.divide(vectors, norms, out=out, casting="same_kind")
-    if is_far.any():
-        wide = in_units_of_largest(vectors[is_far])
-        lengths = np.linalg.norm(wide, axis=1, keepdims=True)
-        out[is_far] = wide / np.maximum(lengths, 1.0)  # of which one number is 1, or all are 0
+    if is_right.all():
+        np.divide(vectors, norms, out=out, casting="same_kind")
+        return out
+    np.divide(vectors, norms, out=out, casting="same_kind", where=is_right)
+    is_far = ~is_right[:, 0]
+    wide = in_units_of_largest(vectors[is_far])
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    out[is_far] = wide / np.maximum(lengths, 1.0)  # of which one number is 1, or all are 0
     return out
 
 

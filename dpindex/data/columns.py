@@ -294,12 +294,12 @@ def sole_column(location: Location, file: ColumnFile) -> Location:
 def refuse_attributes(
     location: Location, file: ColumnFile, published: Container[str | None]
 ) -> None:
-    """Refuse to publish columns that hold the vectors of the key."""
+    """Refuse to publish numbers of the vectors of the key; a list is neither payload nor id."""
     for name in _columns_of(location, file):
-        if name in published:
+        if name in published and not is_list(file.schema.field(name).type):
             raise location.error(
-                f"column {name!r} is of the vectors, and ids and payload are published in the "
-                f"clear; leave it out of these, or of the vectors."
+                f"column {name!r} is an attribute of the vectors, and ids and payload are "
+                f"published in the clear; leave it out of these, or of the vectors."
             )
 
 

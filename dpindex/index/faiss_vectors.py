@@ -295,10 +295,11 @@ class FaissVectors(SearchBackend):
             near, places = part.search(queries, count)
             if self._distance:
                 near = -near
-            found.append((near.astype(np.float64), first + places))
+            places += first
+            found.append((near.astype(np.float64), places))
             first += part.ntotal
         if not multiplied:
-            return *best_of(found, depth), np.zeros(len(queries))
+            return *best_of(found, depth), np.zeros(1)
         scores, rows = found[0] if len(found) == 1 else best_of(found, depth)
         error = _ERROR * (row_norms(queries) + math.sqrt(self._longest)) ** 2
         is_near = np.zeros(scores.shape, np.bool_)  # the one before it

@@ -24,6 +24,7 @@ BACKENDS: dict[str, type[SearchBackend]] = {
 }
 """What ranks the items of a decoder, by its ``ranked_as``."""
 
+_MANY_ROWS = 1000
 _LITTLE_WORK = 1 << 26
 """Coordinates that one thread compares in about ten milliseconds."""
 
@@ -138,7 +139,8 @@ class Ranking:
     def sync(self, store: CodeStore) -> None:
         """Bring the backend up to date; after Ctrl-C the next call goes on where it ended."""
         threads: AbstractContextManager[None] = nullcontext()
-        if self.decoder.uses_processors:
+        # To look for the pools of threads takes a millisecond.
+        if self.decoder.uses_processors and len(store) - self.rows >= _MANY_ROWS:
             threads = limited_threads(1)
         with threads:
             self._sync(store)

@@ -36,7 +36,9 @@ _KEY_BYTES = 32
 _TAG_BYTES = 8
 _MAX_HISTORY_BYTES = 1 << 34
 _CACHED_NUMBERS = 1 << 15  # numbers whose bits stay in a cache
-_MOST_LATER = 64
+_MOST_LATER = 256
+"""Releases whose tags wait: each costs the next one the time of copying a reference."""
+
 _FEW = 8
 _SLACK = 15.0
 _OF_ZEROS = 0

@@ -601,8 +601,8 @@ def test_an_attribute_is_neither_payload_nor_id(run, files):
     build = f"build t.parquet ix --columns c0:c2 {STAIRCASE}"
     table = "--payload t.parquet --payload-columns"
     for published in ("--payload-columns year,c1", f"{table} year,c1", "--id-column c1"):
-        fails(run(f"{build} {published}"), "column 'c1' is of the vectors", "leave it out")
-    fails(run(f"add ix t.parquet --columns c0:c2 {table} c1"), "column 'c1' is of the vectors")
+        fails(run(f"{build} {published}"), "column 'c1' is an attribute", "leave it out")
+    fails(run(f"add ix t.parquet --columns c0:c2 {table} c1"), "column 'c1' is an attribute")
 
 
 def test_a_folder_of_files_brings_its_payload(prints, files):
