@@ -90,16 +90,17 @@ def unit(vectors: Floats) -> Singles:
     with np.errstate(over="ignore"):
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     # Squares of single precision over- and underflow beyond these.
-    is_right = (norms > _SMALL_NORM) & (norms < _LARGE_NORM)
+    is_far = ~((norms > _SMALL_NORM) & (norms < _LARGE_NORM))
+    any_far = is_far.any()
+    if any_far:
+        norms[is_far] = 1.0
     out = np.empty(vectors.shape, dtype=np.float32)
-    if is_right.all():
-        np.divide(vectors, norms, out=out, casting="same_kind")
-        return out
-    np.divide(vectors, norms, out=out, casting="same_kind", where=is_right)
-    is_far = ~is_right[:, 0]
-    wide = in_units_of_largest(vectors[is_far])
-    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
-    out[is_far] = wide / np.maximum(lengths, 1.0)  # of which one number is 1, or all are 0
+    np.divide(vectors, norms, out=out, casting="same_kind")
+    if any_far:
+        far = is_far[:, 0]
+        wide = in_units_of_largest(vectors[far])
+        lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+        out[far] = wide / np.maximum(lengths, 1.0)  # of which one number is 1, or all are 0
     return out
 
 
