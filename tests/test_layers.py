@@ -330,7 +330,12 @@ def test_the_secret_stream_has_two_users():
 def test_reading_codes_needs_no_noise_engine(module):
     """A searcher decodes, projects and estimates without the secret stream in memory."""
     script = f"import sys, {module}; print(sorted(m for m in sys.modules if m in {ENGINES}))"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout.strip() == "[]"
 
 
@@ -355,7 +360,12 @@ def test_a_searcher_never_loads_the_secret_stream(tmp_path):
     index.add(np.random.default_rng(0).uniform(-1, 1, (9, 24)))
     index.save(tmp_path / "index")
     command = [sys.executable, "-c", SEARCH, str(tmp_path / "index")]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout.strip() == "[]"
 
 

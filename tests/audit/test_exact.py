@@ -39,7 +39,12 @@ from dpindex.mechanism.projections import Sensitivity
 
 pytestmark = pytest.mark.usefixtures("one_stream_check")
 SPECS = [spec for spec in default_specs() if isinstance(spec, Spec)]
-DENSE_LAPLACE = attribute_spec("dp-rp-l", 48, k=32, epsilon=0.1)  # in two digits
+DENSE_LAPLACE = attribute_spec(
+    "dp-rp-l",
+    48,
+    k=32,
+    epsilon=0.1,
+)  # in two digits
 PRIVATE = list(dict.fromkeys(spec.method for spec in SPECS))
 FIRST_OF_LAW = {spec.method_row.calibration: spec.method for spec in reversed(SPECS)}.values()
 """Methods that are proved at every budget: others draw from the laws of these."""
@@ -133,7 +138,13 @@ def test_softmax_draws_of_any_number_of_codewords_are_verified(size):
     """A draw rounds each of K chances: with more codewords less would be held back by luck."""
     book = Codebook(default_rng(0).normal(size=(size, 6)))
     for terms in ({"epsilon": 10.0}, {"epsilon": 5.0, "record_epsilon": 9.0}):
-        spec = Spec("codebook-softmax", 6, adjacency=attribute(0.5), codebook=book, **terms)
+        spec = Spec(
+            "codebook-softmax",
+            6,
+            adjacency=attribute(0.5),
+            codebook=book,
+            **terms,
+        )
         assert refuted(spec) == ()
 
 
@@ -155,7 +166,14 @@ def test_what_is_not_covered_is_listed_with_its_reason():
     assert list(missing) == ["row-rp-g-direct", "row-rp-g-composition"]
     promising = {row.name for row in methods() if row.definition != "none"}
     assert promising == {*PRIVATE, *missing}
-    spec = Spec("row-rp-g-direct", 4, k=2, epsilon=1.0, delta=1e-6, adjacency=l2(1.0))
+    spec = Spec(
+        "row-rp-g-direct",
+        4,
+        k=2,
+        epsilon=1.0,
+        delta=1e-6,
+        adjacency=l2(1.0),
+    )
     with refuses("not covered by the exact verifier: its delta is also"):
         verify(spec)
 
@@ -217,7 +235,13 @@ def test_steps_of_a_law_in_two_digits_agree_with_all_pairs():
 
 def test_the_gaussian_reduction_agrees_with_the_hockey_stick_of_the_table():
     """Where one coordinate moves both can be computed: the reduction is above, by little."""
-    spec = attribute_spec("dp-oporp", 12, k=1, epsilon=1.0, delta=1e-6)
+    spec = attribute_spec(
+        "dp-oporp",
+        12,
+        k=1,
+        epsilon=1.0,
+        delta=1e-6,
+    )
     table = spec.law.source
     one = code_checks(spec)[1]
     exact = hockey_stick(table, one.cells(table.cell_bits), Fraction(1))
@@ -343,7 +367,13 @@ def test_a_change_is_no_wider_than_the_bounds(row, monkeypatch):
 def test_square_wave_with_bounds_next_to_a_tie(low):
     """float32 rounds these bounds one grid step outside the interval."""
     width = attribute(1.0000001)
-    spec = Spec("raw-square-wave", 2, epsilon=1.0, bounds=(low, low + 1), adjacency=width)
+    spec = Spec(
+        "raw-square-wave",
+        2,
+        epsilon=1.0,
+        bounds=(low, low + 1),
+        adjacency=width,
+    )
     assert verify(spec).failed == ()
 
 
@@ -353,7 +383,12 @@ def test_a_promise_of_nothing_is_not_verified():
 
 
 def test_command_line(run, tmp_path):
-    spec = attribute_spec("dp-signoporp-geometric", 12, k=4, epsilon=1.0)
+    spec = attribute_spec(
+        "dp-signoporp-geometric",
+        12,
+        k=4,
+        epsilon=1.0,
+    )
     (tmp_path / "spec.json").write_text(spec.to_json())
     code, out, err = run("audit --exact spec.json")
     assert code == 0, err

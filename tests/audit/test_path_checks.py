@@ -29,9 +29,24 @@ from dpindex.mechanism.spec import Projector
 from dpindex.race import PStable, SketchSpec
 from dpindex.storage.release import ReleaseRun
 
-STAIRCASE = attribute_spec("dp-oporp-staircase", 24, k=8, epsilon=1.0)
-CAP = record_spec("record-cap", 24, k=64, epsilon=1.0)
-WAVE = attribute_spec("raw-square-wave", 8, epsilon=1.0, bounds=(0.0, 1.0))
+STAIRCASE = attribute_spec(
+    "dp-oporp-staircase",
+    24,
+    k=8,
+    epsilon=1.0,
+)
+CAP = record_spec(
+    "record-cap",
+    24,
+    k=64,
+    epsilon=1.0,
+)
+WAVE = attribute_spec(
+    "raw-square-wave",
+    8,
+    epsilon=1.0,
+    bounds=(0.0, 1.0),
+)
 WHOLE = {"dim": 24, "epsilon": 1.0}
 WIDE = attribute_spec("dp-oporp-laplace", 24, 8, 0.3, bounds=(-3000.0, 3000.0))
 PLAIN = {**WHOLE, "adjacency": attribute(1.0)}
@@ -165,7 +180,13 @@ def test_a_ledger_that_is_told_too_late_is_named(monkeypatch):
 
 
 def test_low_a_guarantee_in_other_units_is_named(monkeypatch):
-    spec = attribute_spec("dp-oporp-staircase", 8, k=4, epsilon=1.0, scale=0.01)
+    spec = attribute_spec(
+        "dp-oporp-staircase",
+        8,
+        k=4,
+        epsilon=1.0,
+        scale=0.01,
+    )
     assert verify(spec).passed
     wrong = replace(spec.guarantee, adjacency=spec.adjacency)
     monkeypatch.setattr(Spec, "guarantee", wrong)

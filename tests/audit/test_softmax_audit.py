@@ -26,7 +26,12 @@ def _new_maps():
 
 def spec(**terms):
     ordinary = {"epsilon": 2.0, "adjacency": BETA, "record_epsilon": 6.0}
-    return Spec("codebook-softmax", DIM, codebook=BOOK, **{**ordinary, **terms})
+    return Spec(
+        "codebook-softmax",
+        DIM,
+        codebook=BOOK,
+        **{**ordinary, **terms},
+    )
 
 
 ADJACENCIES = (BETA, l2(0.5), l2(2.0))

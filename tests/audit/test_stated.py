@@ -184,7 +184,12 @@ def public_part(kind, recipe, delta):
     vectors = recipe(600, 3)
     if kind is Codebook:
         return Codebook(vectors[:100])
-    return design(vectors, epsilon=3.0, code_length=12, delta=delta)
+    return design(
+        vectors,
+        epsilon=3.0,
+        code_length=12,
+        delta=delta,
+    )
 
 
 def spec_of(row, recipe, epsilon=3.0):
@@ -337,7 +342,14 @@ def test_errors_of_counts_of_a_sketch_hold(hash, recipe):
     held = []
     bounded = []
     for seed in range(20):
-        spec = SketchSpec(dim=DIM, rows=200, width=100, hash=hash, epsilon=5.0, seed=seed)
+        spec = SketchSpec(
+            dim=DIM,
+            rows=200,
+            width=100,
+            hash=hash,
+            epsilon=5.0,
+            seed=seed,
+        )
         sketch = RaceSketch(spec).fit(records).release()
         said = sketch.summary(asked)
         held.append(np.mean(np.abs(said["count"] - true) <= 2 * said["stderr"]))
@@ -352,7 +364,12 @@ def test_a_total_of_two_promises_counts_every_release_or_says_that_it_does_not(
 ):
     """Records and attributes in one ledger, against sums that are written out here."""
     own = Spec("dp-oporp-staircase", 6, 3, 1.5, adjacency=attribute(0.5))
-    whole = record_spec("record-codebook", 6, codebook=BOOK, epsilon=3.0)
+    whole = record_spec(
+        "record-codebook",
+        6,
+        codebook=BOOK,
+        epsilon=3.0,
+    )
     costs = {BOTH: (2.0, 8.0), own: (1.5, None), whole: (None, 3.0)}
     for size in (1, 2):
         for past in combinations_with_replacement(costs, size):
@@ -362,7 +379,12 @@ def test_a_total_of_two_promises_counts_every_release_or_says_that_it_does_not(
             for place, spec in enumerate(past):
                 index = PrivateIndex(spec)
                 index.save(folder / str(place))
-                index.add(np.eye(6), list("abcdef"), ledger=ledger, allow_rerelease=True)
+                index.add(
+                    np.eye(6),
+                    list("abcdef"),
+                    ledger=ledger,
+                    allow_rerelease=True,
+                )
             (total,) = ledger.totals()
             stated = {p.adjacency.kind: p.epsilon for g in total.guarantees for p in g.promises}
             for kind, at in (("attribute", 0), ("record", 1)):

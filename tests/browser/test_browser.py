@@ -235,7 +235,15 @@ def test_export_writes_codes_spec_and_modules(tmp_path):
     index = filled_index(spec, np.ones((25, 6)), ids=[f"person {i}" for i in range(25)])
     index.save(tmp_path / "index")
     site = tmp_path / "site"
-    said = python("-W", "error", BROWSER / "export.py", "index", site, **AT_ROOT, cwd=tmp_path)
+    said = python(
+        "-W",
+        "error",
+        BROWSER / "export.py",
+        "index",
+        site,
+        **AT_ROOT,
+        cwd=tmp_path,
+    )
     assert "25 codes in 50 bytes. epsilon = 4 (pure DP)" in said
     written = {path.name for path in site.iterdir()}
     modules = {"spec.js", "law.js", "codebook.js", "encode.js", "search.js"}

@@ -32,7 +32,12 @@ def struck(name, handler="default_int_handler"):
     """``dpindex methods``, to which Ctrl-C is sent when it begins to import that module."""
     script = STRIKE.format(name=name, handler=handler)
     command = [sys.executable, "-c", script]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,3 +101,34 @@ def test_around_the_command(monkeypatch, capfd):
         capfd.readouterr().err
         == "dpindex: interrupted; what was committed is kept. Run it again.\n"
     )
+
+
+# SIGTERM ends a command in order: nothing temporary stays
+
+
+PROGRAM = """
+import tempfile, time
+from dpindex import __main__, cli
+
+def command():
+    with tempfile.TemporaryDirectory(prefix="dpindex-"):
+        print("it has a temporary folder", flush=True)
+        time.sleep(600)
+
+cli.main = command
+__main__.main()
+"""
+
+
+@pytest.mark.slow
+@needs_posix
+def test_a_command_that_is_ended_leaves_no_temporary_folder(tmp_path):
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert "temporary folder" in process.stdout.readline()
+        assert len(list(tmp_path.glob("dpindex-*"))) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(600) == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []

@@ -21,7 +21,13 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 V = uniform(7, 4)
-SPEC = dpi.Spec("dp-oporp-staircase", 4, k=4, epsilon=60.0, adjacency=dpi.attribute(0.001))
+SPEC = dpi.Spec(
+    "dp-oporp-staircase",
+    4,
+    k=4,
+    epsilon=60.0,
+    adjacency=dpi.attribute(0.001),
+)
 NAMES = [f"0{row}" for row in range(7)]
 UUIDS = [uuid.UUID(int=row + 1) for row in range(7)]
 
@@ -226,7 +232,12 @@ def test_ids_are_taken_from_anything_that_holds_text(kind, tmp_path):
     index = filled_index(SPEC, V, ids, payload={"n": range(7)})
     assert index.ids.tolist() == NAMES
     assert index.search(V[3], k=7, filter=ids).ids.shape == (1, 7)
-    found = index.search(V, k=1, candidates=7, rerank=dpi.Originals(V, ids))
+    found = index.search(
+        V,
+        k=1,
+        candidates=7,
+        rerank=dpi.Originals(V, ids),
+    )
     assert found.ids.shape == (7, 1)
     assert ids[1] in index or kind in ("strings", "large strings", "views", "dictionary", "chunks")
     index.remove(ids[:3])
@@ -326,7 +337,12 @@ def test_what_has_its_own_ids_is_joined_by_them():
     assert other.payload.equals(index.payload)
     for labels in (pandas.Index(ids[order], name="doc"), ids[order]):
         originals = pandas.DataFrame(V[order], index=labels)
-        hits = index.search(V, k=1, candidates=7, rerank=originals)
+        hits = index.search(
+            V,
+            k=1,
+            candidates=7,
+            rerank=originals,
+        )
         assert hits.ids.ravel().tolist() == NAMES
         np.testing.assert_allclose(hits.similarity, 1.0)
     with refuses("an index 'doc', which would be lost"):
@@ -387,7 +403,12 @@ def test_sparse_sets_of_ann_benchmarks(tmp_path):
     h5py = pytest.importorskip("h5py")
     sets = [[0, 5], [], [2, 3, 9], [9, 9]]
     with h5py.File(tmp_path / "x.hdf5", "w") as file:
-        file.attrs.update(type="sparse", dimension=10, point_type="bit", distance="jaccard")
+        file.attrs.update(
+            type="sparse",
+            dimension=10,
+            point_type="bit",
+            distance="jaccard",
+        )
         for name, rows in (("train", sets), ("test", sets[:1])):
             file[name] = np.array([item for row in rows for item in row], int)
             file[f"size_{name}"] = [len(row) for row in rows]
@@ -453,7 +474,12 @@ def _one_table(data):
     bits = rng.integers(0, 256, (count, 3 * kind.itemsize), np.uint8)
     vectors = bits.view(kind)
     vectors = np.where(np.isfinite(vectors), vectors, 0).astype(kind)
-    texts = st.lists(_TEXT, min_size=count, max_size=count, unique=True)
+    texts = st.lists(
+        _TEXT,
+        min_size=count,
+        max_size=count,
+        unique=True,
+    )
     numbers = st.lists(
         st.integers(-(2**63), 2**63 - 1), min_size=count, max_size=count, unique=True
     )

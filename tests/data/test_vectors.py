@@ -24,7 +24,13 @@ def _matrix(dtype="f4"):
 
 
 def _sparse():
-    return scipy.sparse.random(ROWS, COLUMNS, density=0.3, random_state=0, format="csr")
+    return scipy.sparse.random(
+        ROWS,
+        COLUMNS,
+        density=0.3,
+        random_state=0,
+        format="csr",
+    )
 
 
 def _write_vecs(path, matrix):
@@ -41,7 +47,12 @@ def _write_hdf5(path, **datasets):
 
 def _write_chunked(path, matrix):
     with h5py.File(path, "w") as file:
-        file.create_dataset("train", data=matrix, chunks=(7, 3), compression="gzip")
+        file.create_dataset(
+            "train",
+            data=matrix,
+            chunks=(7, 3),
+            compression="gzip",
+        )
 
 
 def _write_parquet(path, matrix, size=-1, groups=6):
@@ -376,7 +387,13 @@ def test_surplus_bytes_are_damage(tmp_path):
 def test_hdf5_declared_but_never_written(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("train", shape=(10**9, 10**3), dtype="f4")
-        file.create_dataset("chunked", (10**9, 10**3), "f4", chunks=(1, 1000), compression="gzip")
+        file.create_dataset(
+            "chunked",
+            (10**9, 10**3),
+            "f4",
+            chunks=(1, 1000),
+            compression="gzip",
+        )
     _refused(tmp_path / "x.h5", "never written")
     _refused(f"{tmp_path / 'x.h5'}:chunked", "never written")
 
@@ -569,7 +586,12 @@ def test_hdf5_strings_behind_a_user_block_and_in_chunks(tmp_path):
     path = tmp_path / "ids.h5"
     names = [f"name {i} of some length é" for i in range(500)] + [""]
     with h5py.File(path, "w", userblock_size=512) as file:
-        file.create_dataset("names", data=names[:-1], chunks=(64,), dtype=h5py.string_dtype())
+        file.create_dataset(
+            "names",
+            data=names[:-1],
+            chunks=(64,),
+            dtype=h5py.string_dtype(),
+        )
         file["empty"] = ["x", ""]
     assert read_ids(f"{path}:names").tolist() == names[:-1]
     with refuses("row 1 has an empty id"):

@@ -18,7 +18,12 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 
 def spec_of(method="raw-staircase", epsilon=3.0, **more):
     terms = {"adjacency": attribute(1.0), "bounds": (0, 1), "seed": 5, **more}
-    return Spec(method, DIM, epsilon=epsilon, **terms)
+    return Spec(
+        method,
+        DIM,
+        epsilon=epsilon,
+        **terms,
+    )
 
 
 def filled(spec=None, **options):
@@ -60,7 +65,14 @@ def test_few_columns_get_the_linear_filter():
     rng = np.random.default_rng(3)
     kinds = rng.random((2, 3))[rng.integers(2, size=6000)]
     base = np.clip(kinds + rng.normal(0, 0.15, (6000, 3)), 0, 1)
-    spec = Spec("raw-staircase", 3, epsilon=5.0, adjacency=attribute(0.2), bounds=(0, 1), seed=5)
+    spec = Spec(
+        "raw-staircase",
+        3,
+        epsilon=5.0,
+        adjacency=attribute(0.2),
+        bounds=(0, 1),
+        seed=5,
+    )
     index = PrivateIndex(spec)
     index.add(base)
 

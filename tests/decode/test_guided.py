@@ -60,13 +60,25 @@ class Counting:
 
 def counts_of(index, query, candidates):
     owner = Counting()
-    index.search(QUERIES, k=10, query=query, candidates=candidates, rerank=Answers(owner))
+    index.search(
+        QUERIES,
+        k=10,
+        query=query,
+        candidates=candidates,
+        rerank=Answers(owner),
+    )
     return np.array(owner.asked)
 
 
 def recall(index, query, candidates):
     truth = np.argsort(-QUERIES @ PRIVATE.T, axis=1)[:, :10]
-    hits = index.search(QUERIES, k=10, query=query, candidates=candidates, rerank=PRIVATE)
+    hits = index.search(
+        QUERIES,
+        k=10,
+        query=query,
+        candidates=candidates,
+        rerank=PRIVATE,
+    )
     found = [np.isin(a, b).mean() for a, b in zip(np.asarray(hits.ids, int), truth, strict=True)]
     return float(np.mean(found))
 
@@ -187,7 +199,13 @@ def test_other_texts_are_refused(wrong):
 def test_a_filter_keeps_its_share():
     owner = Counting()
     kept = list(range(0, 4000, 2))
-    hits = index().search(QUERIES, k=5, candidates="5%", rerank=Answers(owner), filter=kept)
+    hits = index().search(
+        QUERIES,
+        k=5,
+        candidates="5%",
+        rerank=Answers(owner),
+        filter=kept,
+    )
     assert (np.asarray(hits.ids, int) % 2 == 0).all()
     assert max(owner.asked) <= 400
 

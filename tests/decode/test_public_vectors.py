@@ -31,7 +31,14 @@ PUBLIC = collection(2000, 1)
 
 
 def spec_of(epsilon=2.0, length=DIM, beta=0.5, public=PUBLIC, **terms):
-    made = dpi.design(public, epsilon=epsilon, beta=beta, code_length=length, signs=True, **terms)
+    made = dpi.design(
+        public,
+        epsilon=epsilon,
+        beta=beta,
+        code_length=length,
+        signs=True,
+        **terms,
+    )
     promise = {"adjacency": attribute(beta), "epsilon": epsilon, "design": made}
     return Spec("dp-signdesigned-geometric", DIM, **promise)
 
@@ -86,7 +93,13 @@ def test_it_finds_what_signs_alone_do_not():
     by_signs = np.argsort(-(inside @ unit(alone).T), axis=1)[:, :10]
     found = precision(index.search(queries, 10, query="exact").ids)
     assert found > precision(by_signs) + 0.05
-    oporp = Spec("dp-signoporp-rr", DIM, DIM, epsilon=1.0, adjacency=attribute(0.5))
+    oporp = Spec(
+        "dp-signoporp-rr",
+        DIM,
+        DIM,
+        epsilon=1.0,
+        adjacency=attribute(0.5),
+    )
     assert found > precision(filled_index(oporp, base).search(queries, 10, query="exact").ids) + 0.1
 
 
@@ -140,7 +153,12 @@ def test_stated_errors_hold(query):
 @pytest.mark.usefixtures("known_noise")
 def test_likelihoods_count_windows():
     """Of a change by half a unit, too: one beta is then a window, and not half of one."""
-    spec = spec_of(0.5, length=8, window=0.3, beta=0.5)
+    spec = spec_of(
+        0.5,
+        length=8,
+        window=0.3,
+        beta=0.5,
+    )
     privatizer = Privatizer(spec)
     vectors = np.stack([PUBLIC.min(axis=0), PUBLIC.max(axis=0), PUBLIC[0]])
     projected = ExactQueries(privatizer.project(vectors), spec).to_float()

@@ -56,7 +56,14 @@ SPECS = {
 }
 """Those of whole records came within format 2."""
 
-SKETCH = SketchSpec(dim=DIM, rows=40, width=50, hash=PStable(1.0), epsilon=5.0, seed=5)
+SKETCH = SketchSpec(
+    dim=DIM,
+    rows=40,
+    width=50,
+    hash=PStable(1.0),
+    epsilon=5.0,
+    seed=5,
+)
 SETTINGS = {"names": {"metric": "l2", "query_epsilon": 2.0}, "numbers": {"index_type": "f16"}}
 
 
@@ -102,7 +109,13 @@ def denoised(folder: Path) -> None:
     rows = np.outer(np.cos(angle), np.cos(np.arange(16))) + np.outer(
         np.sin(1.3 * angle), np.sin(np.arange(16))
     )
-    spec = attribute_spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=20.0, seed=6)
+    spec = attribute_spec(
+        method="dp-oporp-staircase",
+        dim=16,
+        k=8,
+        epsilon=20.0,
+        seed=6,
+    )
     index = PrivateIndex(spec)
     index.add(rows / 2)
     denoiser = index.fit_denoiser("linear")

@@ -1,7 +1,5 @@
 """A browser that says nothing by itself, for tests of pages; skipped where there is none."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

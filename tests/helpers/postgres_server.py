@@ -44,7 +44,12 @@ def _as_owner(*command: str) -> list[str]:
 
 
 def _run(*command: str) -> None:
-    subprocess.run(_as_owner(*command), check=True, stdout=subprocess.DEVNULL, cwd="/")
+    subprocess.run(
+        _as_owner(*command),
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd="/",
+    )
 
 
 @cache

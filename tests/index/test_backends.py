@@ -123,7 +123,14 @@ INDEXES = [
 
 
 def row_spec(method):
-    return attribute_spec(method, WIDTH, k=WIDTH, epsilon=8.0, bounds=(0, 1), seed=5)
+    return attribute_spec(
+        method,
+        WIDTH,
+        k=WIDTH,
+        epsilon=8.0,
+        bounds=(0, 1),
+        seed=5,
+    )
 
 
 @pytest.fixture
@@ -173,7 +180,12 @@ def test_similarities_do_not_depend_on_what_found_the_rows(index):
             np.take_along_axis(getattr(hits, name), np.argsort(hits.ids, axis=1), axis=1)
             for hits in (ours, theirs)
         ]
-        np.testing.assert_allclose(of_rows[0], of_rows[1], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(
+            of_rows[0],
+            of_rows[1],
+            rtol=1e-6,
+            atol=1e-6,
+        )
 
 
 def test_a_small_search_has_one_thread_of_openmp():

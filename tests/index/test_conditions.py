@@ -188,7 +188,13 @@ _OPERATORS = {
 
 def _values(kind):
     if kind == "decimal":
-        return st.decimals(-(10**16), 10**16, places=3, allow_nan=False, allow_infinity=False)
+        return st.decimals(
+            -(10**16),
+            10**16,
+            places=3,
+            allow_nan=False,
+            allow_infinity=False,
+        )
     if kind.startswith("float"):
         return st.floats(width=int(kind[5:]), allow_nan=False, allow_infinity=False)
     ends = np.iinfo(kind)
@@ -228,6 +234,11 @@ def test_where_is_for_databases_alone():
     with refuses("where is text for the database"):
         index.search(np.ones(4), k=1, where="n > 1")
     with refuses("not both"):
-        index.search(np.ones(4), k=1, where="n > 1", filter="n > 1")
+        index.search(
+            np.ones(4),
+            k=1,
+            where="n > 1",
+            filter="n > 1",
+        )
     assert index.search(np.ones(4), k=3, filter=pa.array([0, 2])).ids.shape == (1, 2)
     assert index.search(np.ones(4), k=3, filter=pa.array([True, False, False])).ids.shape == (1, 1)

@@ -21,7 +21,13 @@ SIZES = [2e-28, 1e-23, 1e-19, 1.0, 2e19, 1e30, 1e32]
 def test_the_first_hit_is_not_the_opposite_vector(method, size):
     """At 2e19 and at 1e-23 every score was 0."""
     change = dpi.attribute(min(max(size / 100, 1e-30), 1e30))
-    spec = dpi.Spec(method, 2, epsilon=60.0, bounds=(-size, size), adjacency=change)
+    spec = dpi.Spec(
+        method,
+        2,
+        epsilon=60.0,
+        bounds=(-size, size),
+        adjacency=change,
+    )
     index = filled_index(spec, size * AXES)
     asked = size * np.array([[1.0, 0.1], [-0.1, 1.0]])
     for mode in ("exact", "private"):
@@ -81,6 +87,11 @@ def test_entries_given_twice_are_added_up_exactly(form, kind, tmp_path):
 @pytest.mark.parametrize("kind", ["i8", "u8"])
 def test_a_sum_that_no_number_holds_is_refused(form, kind):
     values = np.array([np.iinfo(kind).max, 5, 1], np.dtype(kind))
-    spec = attribute_spec("raw-staircase", 3, epsilon=2.0, bounds=(0, 9))
+    spec = attribute_spec(
+        "raw-staircase",
+        3,
+        epsilon=2.0,
+        bounds=(0, 9),
+    )
     with refuses():
         dpi.Privatizer(spec).privatize(given_twice(values, form))

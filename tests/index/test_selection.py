@@ -16,9 +16,25 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 4)) @ RNG.normal(size=(4, DIM))
 X /= np.linalg.norm(X, axis=1)[:, None]
 Q = X[::40]
-NUMBERS = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=20.0)
-SIGNS = attribute_spec("dp-signoporp-geometric", DIM, k=12, epsilon=20.0, norm=1.0)
-SYMBOLS = record_spec("record-codebook", DIM, epsilon=4.0, codebook=dpi.Codebook(X[:64] * 0.9))
+NUMBERS = attribute_spec(
+    "dp-oporp-staircase",
+    DIM,
+    k=8,
+    epsilon=20.0,
+)
+SIGNS = attribute_spec(
+    "dp-signoporp-geometric",
+    DIM,
+    k=12,
+    epsilon=20.0,
+    norm=1.0,
+)
+SYMBOLS = record_spec(
+    "record-codebook",
+    DIM,
+    epsilon=4.0,
+    codebook=dpi.Codebook(X[:64] * 0.9),
+)
 CASES = {
     "flat": (NUMBERS, {}),
     "ip": (NUMBERS, {"metric": "ip"}),
@@ -113,7 +129,12 @@ def test_subsets_that_do_not_fit_into_memory(index, monkeypatch):
 @pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_range_search(metric):
-    index = filled_index(NUMBERS, X, metric=metric, payload={"n": np.arange(N)})
+    index = filled_index(
+        NUMBERS,
+        X,
+        metric=metric,
+        payload={"n": np.arange(N)},
+    )
     mask = np.arange(N) % 3 == 0
     for one, all_ in zip(
         index.range_search(Q[:5], 0.5, filter=mask),

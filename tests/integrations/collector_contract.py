@@ -9,8 +9,6 @@
 later; it gives the index and what saves it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A store of LangChain that fails when it is told to."""
 
-from __future__ import annotations
-
 from langchain_core.stores import InMemoryStore
 
 STAGES = ("before", "within", "after")

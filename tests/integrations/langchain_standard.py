@@ -1,7 +1,5 @@
 """LangChain's own tests of vector stores, which ``test_langchain.py`` runs."""
 
-from __future__ import annotations
-
 import pytest
 from helpers.specs import record_spec
 from langchain_tests.integration_tests import VectorStoreIntegrationTests
@@ -15,5 +13,10 @@ class TestPrivate(VectorStoreIntegrationTests):
     @pytest.fixture
     def vectorstore(self):
         embedding = self.get_embeddings()
-        spec = record_spec("record-cap", 6, k=64, epsilon=8.0)
+        spec = record_spec(
+            "record-cap",
+            6,
+            k=64,
+            epsilon=8.0,
+        )
         return PrivateVectorStore(embedding, spec, allow_rerelease=True)

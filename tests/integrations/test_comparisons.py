@@ -33,7 +33,12 @@ REACHES = 32 * "d"
 JSON = {"content-type": "application/json"}
 X = uniform(N, DIM)
 NAMES = [f"n {i}" for i in range(N)]
-SPEC = attribute_spec("dp-signoporp-rr", DIM, k=DIM, epsilon=4.0)
+SPEC = attribute_spec(
+    "dp-signoporp-rr",
+    DIM,
+    k=DIM,
+    epsilon=4.0,
+)
 UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
@@ -46,7 +51,13 @@ def server(tmp_path):
     index = filled_index(SPEC, X, NAMES, query_epsilon=6.0)
     tokens = Tokens(f"search {SEARCH}\nrerank {RERANK}\nreaches {REACHES}")
     owner = dpi.Originals(X, NAMES)
-    comparisons = Comparisons(owner, SPEC, index.metric, per_minute=100, clock=lambda: 0.0)
+    comparisons = Comparisons(
+        owner,
+        SPEC,
+        index.metric,
+        per_minute=100,
+        clock=lambda: 0.0,
+    )
     with Collector(index, tmp_path / "log", lambda: None) as collector:
         app = Service(collector, tokens, comparisons=comparisons).app()
         yield testclient.TestClient(app, base_url="http://localhost")
@@ -74,7 +85,12 @@ def test_similarities_are_those_of_columns_within_their_ranges():
     body = json.dumps({"query": X[0].tolist(), "ids": NAMES}).encode()
     inside = (X - lows) / (highs - lows)
     expected = np.square(inside - inside[0]).sum(axis=1)
-    np.testing.assert_allclose(comparisons.answer(body, str, "a"), expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        comparisons.answer(body, str, "a"),
+        expected,
+        rtol=1e-6,
+        atol=1e-9,
+    )
 
 
 def test_it_answers_exact_similarities(server, caplog):
@@ -91,7 +107,12 @@ def test_it_answers_exact_similarities(server, caplog):
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_a_threshold_is_answered_without_the_similarity(metric, tmp_path):
-    spec = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=4.0)
+    spec = attribute_spec(
+        "dp-oporp-staircase",
+        DIM,
+        k=8,
+        epsilon=4.0,
+    )
     index = dpi.PrivateIndex(spec, metric=metric)
     tokens = Tokens(f"rerank {RERANK}\nreaches {REACHES}")
     comparisons = Comparisons(dpi.Originals(X, NAMES), spec, metric)
@@ -136,7 +157,13 @@ def test_a_minute_has_so_many_candidates(server):
 def test_what_was_asked_is_forgotten_with_time():
     now = [0.0]
     owner = dpi.Originals(X, ids=NAMES)
-    made = Comparisons(owner, SPEC, "cosine", per_minute=60, clock=lambda: now[0])
+    made = Comparisons(
+        owner,
+        SPEC,
+        "cosine",
+        per_minute=60,
+        clock=lambda: now[0],
+    )
     body = json.dumps({"query": X[0].tolist(), "ids": NAMES}).encode()
     made.answer(body, str, "a")
     made.answer(body, str, "b")  # each asker has a minute of its own
@@ -236,7 +263,12 @@ class Local(Client):
         stated = {**kind, **{k.lower(): v for k, v in (headers or {}).items()}}
         stated |= self._bearer
         method = "GET" if body is None else "POST"
-        answer = self._app.request(method, path, content=body, headers=stated)
+        answer = self._app.request(
+            method,
+            path,
+            content=body,
+            headers=stated,
+        )
         return answer.status_code, answer.content
 
 
@@ -249,16 +281,37 @@ def test_a_searcher_reranks_with_the_holder(server):
     expected = [NAMES[i] for i in order]
     answers = dpi.Answers(holder.similarities)
     for rerank in (answers, dpi.Originals(X, ids=NAMES), dict(zip(NAMES, X, strict=True))):
-        hits = searcher.search(codes, 5, queries=queries, candidates=N, rerank=rerank)
+        hits = searcher.search(
+            codes,
+            5,
+            queries=queries,
+            candidates=N,
+            rerank=rerank,
+        )
         assert hits.ids[0].tolist() == expected
         assert hits.exact.all()
         assert (hits.stderr == 0).all()
     with refuses(r"order of the index, which is not known here"):
-        searcher.search(codes, 5, queries=queries, rerank=X)
+        searcher.search(
+            codes,
+            5,
+            queries=queries,
+            rerank=X,
+        )
     with refuses("there are 2 queries for 1 codes"):
-        searcher.search(codes, 5, queries=X[:2], rerank=answers)
+        searcher.search(
+            codes,
+            5,
+            queries=X[:2],
+            rerank=answers,
+        )
     with refuses("say where these are"):
-        searcher.search(codes, 5, queries=queries, candidates=10)
+        searcher.search(
+            codes,
+            5,
+            queries=queries,
+            candidates=10,
+        )
     with refuses("does not have the role rerank"):
         searcher.similarities(X[0], NAMES)
 

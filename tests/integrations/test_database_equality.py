@@ -88,7 +88,12 @@ def test_ties_of_bits_and_symbols_are_those_of_the_index(place):
 
 @pytest.mark.parametrize("ids", [None, [f"it's {i}" for i in range(30)]])
 def test_what_is_removed_is_found_by_nobody(place, ids):
-    index = plain(RNG.normal(size=(30, 4)), "cosine", ids=ids, payload={"n": list(range(30))})
+    index = plain(
+        RNG.normal(size=(30, 4)),
+        "cosine",
+        ids=ids,
+        payload={"n": list(range(30))},
+    )
     name = f"removed_{ids is None}"
     there = published(index, place, name)
     names = index.ids.tolist()

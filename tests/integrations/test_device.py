@@ -11,7 +11,12 @@ from dpindex.device import privatize
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.projections import Projection
 
-SPEC = attribute_spec("dp-oporp-staircase", 12, k=6, epsilon=2.0)
+SPEC = attribute_spec(
+    "dp-oporp-staircase",
+    12,
+    k=6,
+    epsilon=2.0,
+)
 
 ABSENT = """
 import sys
@@ -45,7 +50,13 @@ def test_no_more_is_spent_than_the_owner_accepts():
 
 
 def test_a_delta_that_promises_nothing_is_refused():
-    loud = attribute_spec("dp-oporp", 12, k=4, epsilon=1.0, delta=0.5)
+    loud = attribute_spec(
+        "dp-oporp",
+        12,
+        k=4,
+        epsilon=1.0,
+        delta=0.5,
+    )
     with refuses(r"a delta of at most 0\.0001 is accepted"):
         privatize(np.zeros(12), loud, max_epsilon=2.0)
 
@@ -54,7 +65,12 @@ def test_codewords_are_read_from_their_file(tmp_path):
     words = np.eye(12, dtype=np.float32)
     np.save(tmp_path / "words.npy", words)
     book = dpi.Codebook.read(tmp_path / "words.npy")
-    spec = record_spec("record-codebook", 12, epsilon=8.0, codebook=book)
+    spec = record_spec(
+        "record-codebook",
+        12,
+        epsilon=8.0,
+        codebook=book,
+    )
     (tmp_path / "spec.json").write_text(spec.to_json())
     sent = privatize(
         words[3], tmp_path / "spec.json", max_epsilon=8.0, public=tmp_path / "words.npy"
@@ -69,13 +85,23 @@ SOFTMAX = "codebook-softmax"
 def test_windows_are_read_from_the_public_file(method, tmp_path):
     """Noise of epsilon = 64 hardly moves a code, and every attribute lies beyond its window."""
     part = {"window": 0.3} if method == SOFTMAX else {"design": designed(24, window=0.3)}
-    spec = example(find_method(method), epsilon=64.0, bounds=(-9.0, 9.0), **part)
+    spec = example(
+        find_method(method),
+        epsilon=64.0,
+        bounds=(-9.0, 9.0),
+        **part,
+    )
     assert spec.public is not None
     public = tmp_path / ("public.codebook" if method == SOFTMAX else "public.design")
     public.write_bytes(spec.public.to_bytes())
     (tmp_path / "spec.json").write_text(spec.to_json())
     vectors = np.random.default_rng(1).choice([-9.0, -1.5, 1.5, 9.0], (20, 24))
-    sent = privatize(vectors, tmp_path / "spec.json", max_epsilon=64.0, public=public)
+    sent = privatize(
+        vectors,
+        tmp_path / "spec.json",
+        max_epsilon=64.0,
+        public=public,
+    )
     codes = dpi.codes_from_bytes(sent)
     windows = Projection.of(spec.projection).windows
     assert windows is not None

@@ -16,7 +16,13 @@ WITH_GRAPHS = pytest.mark.parametrize("place", [BY_NAME["x.lance"], BY_NAME["pos
 
 def _signs(epsilon, rows):
     adjacency = dpi.attribute(1.0)
-    spec = dpi.Spec("dp-signoporp-rr", 64, k=64, epsilon=epsilon, adjacency=adjacency)
+    spec = dpi.Spec(
+        "dp-signoporp-rr",
+        64,
+        k=64,
+        epsilon=epsilon,
+        adjacency=adjacency,
+    )
     privatizer = dpi.Privatizer(spec)
     index = dpi.PrivateIndex(spec)
     vectors = uniform(rows, 64)

@@ -24,7 +24,12 @@ from dpindex.integrations.langchain import PrivateVectorStore
 DIM = 16
 EMBEDDING = DeterministicFakeEmbedding(size=DIM)
 TEXTS = [f"text {i}" for i in range(40)]
-PRIVATE = record_spec("record-cap", DIM, k=64, epsilon=8.0)
+PRIVATE = record_spec(
+    "record-cap",
+    DIM,
+    k=64,
+    epsilon=8.0,
+)
 
 
 def made(**options):
@@ -129,7 +134,12 @@ def test_texts_and_vectors_stay_with_the_application(tmp_path):
     assert b"topic" not in published
     assert not store.index.payload_columns  # nor is anything computed from the vectors published
     opened = dpi.open(tmp_path / "index")
-    again = PrivateVectorStore(EMBEDDING, opened, documents=documents, vectors=vectors)
+    again = PrivateVectorStore(
+        EMBEDDING,
+        opened,
+        documents=documents,
+        vectors=vectors,
+    )
     assert contents(again.similarity_search("text 7", 1)) == ["text 7"]
     again.delete(["7"])
     assert "7" not in opened

@@ -25,7 +25,12 @@ from dpindex.integrations.langchain import PrivateVectorStore
 
 DIM = 16
 EMBEDDING = DeterministicFakeEmbedding(size=DIM)
-PRIVATE = record_spec("record-cap", DIM, k=64, epsilon=8.0)
+PRIVATE = record_spec(
+    "record-cap",
+    DIM,
+    k=64,
+    epsilon=8.0,
+)
 
 
 class Application:
@@ -66,7 +71,12 @@ def found(store, text):
 def test_a_search_warns_of_what_a_store_forgot_and_answers_with_the_rest():
     documents = InMemoryStore()
     vectors = InMemoryStore()
-    store = PrivateVectorStore(EMBEDDING, PRIVATE, documents=documents, vectors=vectors)
+    store = PrivateVectorStore(
+        EMBEDDING,
+        PRIVATE,
+        documents=documents,
+        vectors=vectors,
+    )
     store.add_texts(["a", "b", "c"], ids=["1", "2", "12"])
     vectors.mdelete(["2"])
     with pytest.warns(UserWarning, match="of 1 codes that were found, such as id '2'"):

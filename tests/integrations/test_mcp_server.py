@@ -17,7 +17,13 @@ def test_an_agent_searches_and_reads_what_is_protected(monkeypatch):
     from mcp_server import make_server
 
     vectors = uniform(50, 16)
-    spec = dpi.Spec("dp-oporp-staircase", 16, k=16, epsilon=64.0, adjacency=dpi.attribute(0.1))
+    spec = dpi.Spec(
+        "dp-oporp-staircase",
+        16,
+        k=16,
+        epsilon=64.0,
+        adjacency=dpi.attribute(0.1),
+    )
     index = filled_index(spec, vectors, ids=[f"row {i}" for i in range(50)])
     asked = []
     search = index.search

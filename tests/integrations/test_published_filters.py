@@ -48,7 +48,12 @@ BEYOND_MILVUS = [
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_filter_means_the_same_where_it_is_published(place, tmp_path):
-    spec = dpi.Spec("dp-oporp-staircase", 4, epsilon=60.0, adjacency=dpi.attribute(0.001))
+    spec = dpi.Spec(
+        "dp-oporp-staircase",
+        4,
+        epsilon=60.0,
+        adjacency=dpi.attribute(0.001),
+    )
     index = filled_index(spec, np.eye(4), payload=pa.table(COLUMNS))
     uri = address(tmp_path, place)
     publish(index, uri, "t")

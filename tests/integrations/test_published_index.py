@@ -32,8 +32,20 @@ PAYLOAD = {
 }
 TEXT_IDS = [f'it\'s "{i}"' for i in range(N)]
 
-SIGNS = attribute_spec("dp-signrp-rr", DIM, k=124, epsilon=60.0, norm=1.0)
-NUMBERS = attribute_spec("dp-oporp-staircase", DIM, k=32, epsilon=20.0, norm=1.0)
+SIGNS = attribute_spec(
+    "dp-signrp-rr",
+    DIM,
+    k=124,
+    epsilon=60.0,
+    norm=1.0,
+)
+NUMBERS = attribute_spec(
+    "dp-oporp-staircase",
+    DIM,
+    k=32,
+    epsilon=20.0,
+    norm=1.0,
+)
 SYMBOLS = record_spec("record-codebook", DIM, epsilon=8.0,
                    codebook=dpi.Codebook(RNG.normal(size=(50, DIM))))  # fmt: skip
 CASES = {
@@ -111,7 +123,12 @@ def test_hits_are_those_of_the_index(name, made):
             if isinstance(there, str):
                 options.append({"where": there})
             for option in options:
-                found = served.search(asked, 10, query="exact", **option)
+                found = served.search(
+                    asked,
+                    10,
+                    query="exact",
+                    **option,
+                )
                 _same(here, found, name in ("symbols", "signs"))
     assert served.search(Q[:2], 5, filter=[], query="exact").ids.shape == (2, 0)
     assert served.search(Q[:2], 10, "private").ids.shape == (2, 10)
@@ -129,7 +146,12 @@ def test_similarities_of_ties_are_those_of_their_codes(name, made):
             places = [np.flatnonzero(whole.ids == id_)[0] for id_ in one.ids]
             for column in ("scores", "similarity", "stderr", "unbiased", "unbiased_stderr"):
                 expected = getattr(whole, column)[places]
-                np.testing.assert_allclose(getattr(one, column), expected, rtol=1e-5, atol=1e-5)
+                np.testing.assert_allclose(
+                    getattr(one, column),
+                    expected,
+                    rtol=1e-5,
+                    atol=1e-5,
+                )
 
 
 @pytest.mark.parametrize("name", ["signs", "denoised_l2"])
@@ -137,7 +159,13 @@ def test_originals_order_its_candidates(name, made):
     index, served = made(name)
     names = index.ids
     originals = dpi.Originals(X, ids=names)
-    every = served.search(Q, 5, candidates=N, rerank=originals, query="exact")
+    every = served.search(
+        Q,
+        5,
+        candidates=N,
+        rerank=originals,
+        query="exact",
+    )
     metric = index.metric
     truth = -((Q[:, None] - X[None]) ** 2).sum(axis=2) if metric == "l2" else Q @ X.T
     best = np.argsort(-truth, axis=1)[:, :5]
@@ -150,7 +178,12 @@ def test_originals_order_its_candidates(name, made):
     assert every.payload["title"].to_pylist() == [
         PAYLOAD["title"][rows[id_]] for id_ in every.ids.ravel().tolist()
     ]
-    found = served.search(Q[:5], 40, filter="year >= 2000", query="exact")
+    found = served.search(
+        Q[:5],
+        40,
+        filter="year >= 2000",
+        query="exact",
+    )
     few = served.search(
         Q[:5], 5, candidates=40, rerank=originals, filter="year >= 2000", query="exact"
     )
@@ -158,7 +191,13 @@ def test_originals_order_its_candidates(name, made):
         for ids, candidates in zip(few.ids.tolist(), found.ids.tolist(), strict=True):
             assert set(ids) <= set(candidates)
     threshold = -1.0 if metric == "l2" else 0.5
-    near = served.range_search(Q[:5], abs(threshold), candidates=N, rerank=originals, query="exact")
+    near = served.range_search(
+        Q[:5],
+        abs(threshold),
+        candidates=N,
+        rerank=originals,
+        query="exact",
+    )
     for row, one in enumerate(near):
         expected = names[truth[row] >= threshold]
         assert sorted(one.ids.tolist()) == sorted(expected.tolist())
@@ -166,7 +205,12 @@ def test_originals_order_its_candidates(name, made):
 
 def test_rows_of_a_published_index_are_its_ids_or_need_them(made):
     index, served = made("cosine")
-    here = index.search(Q[:5], 5, candidates=N, rerank=X)
+    here = index.search(
+        Q[:5],
+        5,
+        candidates=N,
+        rerank=X,
+    )
     assert np.array_equal(
         served.search(Q[:5], 5, candidates=N, rerank=X, query="exact").ids, here.ids
     )
@@ -177,7 +221,12 @@ def test_rows_of_a_published_index_are_its_ids_or_need_them(made):
         served.range_search(Q[:1], 0.5, query="exact")
     most = served.database.max_found
     with refuses(f"k and candidates must be at most {most}"):
-        served.search(Q[:1], candidates=most + 1, rerank=X, query="exact")
+        served.search(
+            Q[:1],
+            candidates=most + 1,
+            rerank=X,
+            query="exact",
+        )
 
 
 def test_it_is_a_dictionary_too(made):

@@ -20,8 +20,18 @@ testclient = pytest.importorskip("starlette.testclient")
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 ESTIMATES = ("similarity", "stderr", "unbiased", "unbiased_stderr")
-SPEC = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=4.0)
-OTHER = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=5.0)
+SPEC = attribute_spec(
+    "dp-signoporp-rr",
+    16,
+    k=16,
+    epsilon=4.0,
+)
+OTHER = attribute_spec(
+    "dp-signoporp-rr",
+    16,
+    k=16,
+    epsilon=5.0,
+)
 SUBMIT = 32 * "a"
 SEARCH = 32 * "b"
 METRICS = 32 * "m"
@@ -43,7 +53,12 @@ def as_submitter(ids, **more):
 
 @pytest.fixture
 def index(tmp_path):
-    made = filled_index(SPEC, VECTORS[20:], query_epsilon=6.0, ids=[f"old {i}" for i in range(20)])
+    made = filled_index(
+        SPEC,
+        VECTORS[20:],
+        query_epsilon=6.0,
+        ids=[f"old {i}" for i in range(20)],
+    )
     made.save(tmp_path / "index")
     return made
 
@@ -185,7 +200,12 @@ def _wrong_bodies():
 
 def _lying():
     """Codes of another form under the right fingerprint."""
-    spec = attribute_spec("dp-signoporp-rr", 16, k=8, epsilon=4.0)
+    spec = attribute_spec(
+        "dp-signoporp-rr",
+        16,
+        k=8,
+        epsilon=4.0,
+    )
     made = dpi.Privatizer(spec).privatize(VECTORS[0])
     form = type(made.format)(8, SPEC.fingerprint)
     return form.codes(made.stored).to_bytes()
@@ -213,7 +233,12 @@ def test_wrong_queries(make):
         assert answer.status_code == 422
         assert "k, given once, is all" in answer.json()["detail"]
     for k in ("0", "1001", "-1", "ten", "１", "1e2", ""):
-        answer = client.post("/search", params={"k": k}, content=codes(), headers=headers)
+        answer = client.post(
+            "/search",
+            params={"k": k},
+            content=codes(),
+            headers=headers,
+        )
         assert answer.status_code == 422, k
     for body in (b"", b"xyzzy", codes(spec=OTHER), _lying(), _empty()):
         assert client.post("/search", content=body, headers=headers).status_code == 422

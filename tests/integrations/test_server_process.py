@@ -25,7 +25,12 @@ pytest.importorskip("starlette")
 uvicorn = pytest.importorskip("uvicorn")
 pytestmark = needs_posix
 
-SPEC = attribute_spec("dp-signoporp-rr", 64, k=64, epsilon=4.0)
+SPEC = attribute_spec(
+    "dp-signoporp-rr",
+    64,
+    k=64,
+    epsilon=4.0,
+)
 SUBMIT = 32 * "a"
 SEARCH = 32 * "b"
 CLIENTS = 8
@@ -153,10 +158,20 @@ def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_d
 
 @pytest.mark.slow
 def test_the_example_of_the_page(index, capsys):
-    spec = attribute_spec("dp-oporp-staircase", 8, k=4, epsilon=2.0)
+    spec = attribute_spec(
+        "dp-oporp-staircase",
+        8,
+        k=4,
+        epsilon=2.0,
+    )
     place = index.parent / "other"
     vectors = uniform(3, 8)
-    other = filled_index(spec, vectors[2], query_epsilon=4.0, ids=["berta"])
+    other = filled_index(
+        spec,
+        vectors[2],
+        query_epsilon=4.0,
+        ids=["berta"],
+    )
     other.save(place)
     page = section("devices.md", "## Collect codes over HTTP")
     (block,) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
@@ -170,7 +185,12 @@ def test_the_example_of_the_page(index, capsys):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_the_first_connection_ends_it_in_order(index, number):
     before = signal.getsignal(number)
-    serve(index, address=("127.0.0.1", 0), tokens=None, ready=lambda _: signal.raise_signal(number))
+    serve(
+        index,
+        address=("127.0.0.1", 0),
+        tokens=None,
+        ready=lambda _: signal.raise_signal(number),
+    )
     assert signal.getsignal(number) is before
 
 

@@ -25,9 +25,21 @@ from dpindex.storage.statement import summarize
 
 DIM = 16
 RECORD = dpi.record()
-CAP = dpi.Spec("record-cap", DIM, k=64, epsilon=1.0, adjacency=RECORD)
+CAP = dpi.Spec(
+    "record-cap",
+    DIM,
+    k=64,
+    epsilon=1.0,
+    adjacency=RECORD,
+)
 BOOK = dpi.Codebook(np.random.default_rng(0).normal(size=(200, DIM)))
-SYMBOLS = dpi.Spec("record-codebook", DIM, epsilon=8.0, adjacency=RECORD, codebook=BOOK)
+SYMBOLS = dpi.Spec(
+    "record-codebook",
+    DIM,
+    epsilon=8.0,
+    adjacency=RECORD,
+    codebook=BOOK,
+)
 SHUFFLE = Shuffle(30, 1e-6)
 TOKEN = 32 * "a"
 

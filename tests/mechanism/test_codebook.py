@@ -137,7 +137,12 @@ def test_grid_of_special_vectors():
 
 def test_specs_name_their_codebook():
     book = Codebook(VECTORS)
-    spec = record_spec("record-codebook", 12, epsilon=4.0, codebook=book)
+    spec = record_spec(
+        "record-codebook",
+        12,
+        epsilon=4.0,
+        codebook=book,
+    )
     read = Spec.from_json(spec.to_json())
     assert read == spec
     assert read.fingerprint == spec.fingerprint
@@ -148,8 +153,19 @@ def test_specs_name_their_codebook():
     other = Codebook(VECTORS + 1)
     with refuses("another codebook"):
         read.with_public(other)
-    changed = record_spec("record-codebook", 12, epsilon=4.0, codebook=other)
-    wider = record_spec("record-codebook", 12, epsilon=4.0, codebook=book, subset=5)
+    changed = record_spec(
+        "record-codebook",
+        12,
+        epsilon=4.0,
+        codebook=other,
+    )
+    wider = record_spec(
+        "record-codebook",
+        12,
+        epsilon=4.0,
+        codebook=book,
+        subset=5,
+    )
     assert len({spec.fingerprint, changed.fingerprint, wider.fingerprint}) == 3
     back = pickle.loads(pickle.dumps(spec))
     assert back == spec
@@ -172,7 +188,13 @@ def test_specs_that_do_not_fit_together(change, message):
 def test_a_query_at_another_epsilon_has_a_set_of_its_own():
     """So large that it is reported about as often: w·e^ε stays."""
     book = Codebook(default_rng(0).normal(size=(4000, 8)))
-    spec = record_spec("record-codebook", 8, epsilon=8.0, codebook=book, subset=4)
+    spec = record_spec(
+        "record-codebook",
+        8,
+        epsilon=8.0,
+        codebook=book,
+        subset=4,
+    )
     assert spec.with_epsilon(8.0) == spec
     assert [spec.with_epsilon(e).subset for e in (6.0, 7.0, 9.0, 12.0)] == [30, 11, 1, 1]
     assert spec.with_epsilon(0.5).subset == 2000

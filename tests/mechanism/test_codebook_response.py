@@ -53,7 +53,13 @@ def test_nearest_are_the_largest_and_ties_go_to_the_smaller_symbol(subset, level
 
 
 def test_zero_vectors_and_any_others_are_encoded():
-    spec = record_spec("record-codebook", 4, epsilon=60.0, codebook=_book(9), subset=1)
+    spec = record_spec(
+        "record-codebook",
+        4,
+        epsilon=60.0,
+        codebook=_book(9),
+        subset=1,
+    )
     x = np.array([[0, 0, 0, 0], [5e-324, 0, 0, 0], [1e308] * 4, [-1e-300, 0, 0, 0]])
     found = codes_of(spec, x).stored[:, 0]
     words = _book(9).vectors
@@ -70,7 +76,12 @@ def test_the_default_subset():
     book = _book(1000)
     found = {}
     for epsilon in (0.1, 4.0, 6.0, 12.0):
-        spec = record_spec("record-codebook", 4, epsilon=epsilon, codebook=book)
+        spec = record_spec(
+            "record-codebook",
+            4,
+            epsilon=epsilon,
+            codebook=book,
+        )
         assert isinstance(spec.law, CodebookResponse)
         found[epsilon] = spec.law.subset
     assert found == {0.1: 500, 4.0: 55, 6.0: 13, 12.0: 1}

@@ -21,9 +21,10 @@ from dpindex import (
     l2,
     methods,
 )
-from dpindex.mechanism.papers.dense import Gaussian, Uniform
+from dpindex.mechanism.papers.dense import Gaussian, Rademacher, Uniform
 from dpindex.mechanism.papers.sparse import VerySparse
 from dpindex.mechanism.parameters import Parameters
+from dpindex.mechanism.projections.dense import operator_norm
 
 DIM = 24
 EVERY = [pytest.param(family, id=name) for name, family in FAMILIES.items()]
@@ -270,9 +271,24 @@ def test_what_a_family_does_not_use_is_refused(family):
     else:
         for delta in (0.0, 1e-6):
             words = "make one without a delta" if delta == 0 else "make one with a delta"
-            refused(family, words, delta=delta, design=designed(DIM, delta == 0))
-        refused(family, "the design has dim = 24, the spec dim = 25", dim=25, design=designed(DIM))
-        refused(family, "k is that of the design, 8", k=9, design=designed(DIM))
+            refused(
+                family,
+                words,
+                delta=delta,
+                design=designed(DIM, delta == 0),
+            )
+        refused(
+            family,
+            "the design has dim = 24, the spec dim = 25",
+            dim=25,
+            design=designed(DIM),
+        )
+        refused(
+            family,
+            "k is that of the design, 8",
+            k=9,
+            design=designed(DIM),
+        )
         with refuses("a-method needs a design"):
             family.resolved(stated())
     if family.lengths is not None:
@@ -290,8 +306,18 @@ def test_what_a_family_does_not_use_is_refused(family):
 def test_repetitions_divide_the_length():
     family = FAMILIES["REPEATED_OPORP"]
     assert family.resolved(stated(k=48, repetitions=2))["k"] == 48
-    refused(family, "25 bins", k=50, repetitions=2)
-    refused(family, "k = 25 is not a multiple of repetitions = 2", k=25, repetitions=2)
+    refused(
+        family,
+        "25 bins",
+        k=50,
+        repetitions=2,
+    )
+    refused(
+        family,
+        "k = 25 is not a multiple of repetitions = 2",
+        k=25,
+        repetitions=2,
+    )
 
 
 @pytest.mark.parametrize("family", DENSE)
@@ -307,18 +333,34 @@ def test_entries_are_chosen_from_those_of_the_family(family):
         "very-sparse": "VerySparse",
     }
     refused(family, "must be one of .*, not 'normal'", entries="normal")
-    refused(family, "sparsity is that of very-sparse", entries="uniform", sparsity=2)
+    refused(
+        family,
+        "sparsity is that of very-sparse",
+        entries="uniform",
+        sparsity=2,
+    )
 
 
 @pytest.mark.parametrize("family", DENSE)
 def test_sparsity_of_very_sparse_entries(family):
     """The root of dim, as is customary, or what is stated: one entry in so many is not zero."""
     assert family.resolved(stated(dim=400, entries="very-sparse"))["variant"].sparsity == 20
-    projection = made(family, dim=400, k=50, entries="very-sparse", sparsity=2)
+    projection = made(
+        family,
+        dim=400,
+        k=50,
+        entries="very-sparse",
+        sparsity=2,
+    )
     assert isinstance(projection, VerySparse)
     assert projection.sparsity == 2
     for sparsity in (0, 1 << 17, 1.5):
-        refused(family, "sparsity must be a whole number", entries="very-sparse", sparsity=sparsity)
+        refused(
+            family,
+            "sparsity must be a whole number",
+            entries="very-sparse",
+            sparsity=sparsity,
+        )
 
 
 def test_codebooks_belong_to_the_vectors():
@@ -334,9 +376,19 @@ def test_sparsity_of_blocks_divides_the_length():
     for k, sparsity in ((128, 4), (9, 3), (10, 2), (7, 1)):
         assert family.resolved(stated(k=k))["variant"].sparsity == sparsity
     assert family.resolved(stated(k=10, sparsity=5))["variant"].sparsity == 5
-    refused(family, "k = 10 is not a multiple of sparsity = 4", k=10, sparsity=4)
+    refused(
+        family,
+        "k = 10 is not a multiple of sparsity = 4",
+        k=10,
+        sparsity=4,
+    )
     for sparsity in (0, 1025, 1.5):
-        refused(family, "sparsity must be a whole number", k=1 << 12, sparsity=sparsity)
+        refused(
+            family,
+            "sparsity must be a whole number",
+            k=1 << 12,
+            sparsity=sparsity,
+        )
 
 
 def test_fine_entries_are_normal_ones_in_smaller_steps():
@@ -350,3 +402,21 @@ def test_fine_entries_are_normal_ones_in_smaller_steps():
     assert fine.rms == pytest.approx(2.0**12, rel=1e-4)
     assert coarse.rms == pytest.approx(2.0**4, rel=1e-3)
     assert isinstance(made(FAMILIES["FINE_DENSE_SIGNS"], entries="uniform", k=8), Uniform)
+
+
+# Dense projections: portable integers of the stated law, exact sums, exact norms
+
+
+KINDS = [Rademacher, Gaussian, Uniform]
+
+
+def test_operator_norm_of_zero_and_of_equal_columns():
+    assert operator_norm(np.zeros((4, 3), np.int8)) >= 1  # as if one entry were 1
+    ones = np.ones((9, 4), np.int8)
+    assert 6 <= operator_norm(ones) <= 6 * (1 + 1e-8)
+
+
+def test_entries_are_kept_in_bytes():
+    """A map is as small in memory as its entries allow: the largest may take a gigabyte."""
+    for kind in KINDS:
+        assert kind(64, 32, 0).entries.dtype == np.int8

@@ -65,7 +65,12 @@ def _near_ties(grid, dtype, reach, count):
 @folded(("bits", "reach"), [(12, 1), (12, 31), (14, 31), (12, 3e4), (12, 1e10)])
 def test_one_beta_moves_at_most_two_to_the_bits_near_ties(dtype, beta, scale, bits, reach):
     bounds = ((-reach - 1) * beta, (reach + 1) * beta)
-    grid = _grid(beta=beta, bits=bits, scale=scale, bounds=bounds)
+    grid = _grid(
+        beta=beta,
+        bits=bits,
+        scale=scale,
+        bounds=bounds,
+    )
     grid.check_capacity(2**46)
     x = _near_ties(grid, dtype, reach * beta, 60)
     assert _worst_move(grid, x) <= 1 << bits
@@ -185,7 +190,14 @@ def test_a_bound_in_the_data_own_precision_is_no_fault(dtype, bounds, clip):
     """float32(0.1) > 0.1. Such values count as the bound itself, so that the sums of the grid and
     its sensitivity are those of the bounds; the next float further out is refused.
     """
-    grid = Grid(beta=0.01, bits=12, scale=1.0, bounds=bounds, clip=clip, max_column_l1=1)
+    grid = Grid(
+        beta=0.01,
+        bits=12,
+        scale=1.0,
+        bounds=bounds,
+        clip=clip,
+        max_column_l1=1,
+    )
     x = np.array(bounds, dtype=dtype)
     assert grid.first_fault(x) is None
     ends = grid.round(np.array(bounds))
@@ -200,7 +212,14 @@ def test_a_bound_in_the_data_own_precision_is_no_fault(dtype, bounds, clip):
 
 
 def test_a_bound_beyond_the_data_own_range_lets_no_infinity_in():
-    grid = Grid(beta=1e4, bits=12, scale=1.0, bounds=(-1e5, 1e5), clip=False, max_column_l1=1)
+    grid = Grid(
+        beta=1e4,
+        bits=12,
+        scale=1.0,
+        bounds=(-1e5, 1e5),
+        clip=False,
+        max_column_l1=1,
+    )
     assert grid.first_fault(np.array([6e4], np.float16)) is None
     fault = grid.first_fault(np.array([0, np.inf], np.float16))
     assert "infinite" in fault[1]
@@ -212,7 +231,14 @@ def test_a_bound_beyond_the_data_own_range_lets_no_infinity_in():
 def test_neighbours_at_a_bound_stay_neighbours(high, share, dtype, data):
     """Of two values a beta apart, one of which rounding moved past the bound."""
     beta = high * share
-    grid = Grid(beta=beta, bits=12, scale=1.0, bounds=(-high, high), clip=False, max_column_l1=1)
+    grid = Grid(
+        beta=beta,
+        bits=12,
+        scale=1.0,
+        bounds=(-high, high),
+        clip=False,
+        max_column_l1=1,
+    )
     one = dtype(high)
     other = dtype(data.draw(st.floats(float(high) - beta, float(high))))
     pair = np.array([one, other])
@@ -224,7 +250,13 @@ def test_neighbours_at_a_bound_stay_neighbours(high, share, dtype, data):
 @pytest.mark.parametrize("scale", [0.01, 1.0, 255.0])
 def test_low_the_grid_of_a_spec_is_that_of_scaled_attributes(scale):
     """One beta, in units of the data, is 2^bits steps but for the slack, whatever the scale."""
-    spec = attribute_spec("dp-oporp-staircase", 4, k=4, epsilon=1.0, scale=scale)
+    spec = attribute_spec(
+        "dp-oporp-staircase",
+        4,
+        k=4,
+        epsilon=1.0,
+        scale=scale,
+    )
     beta = spec.guarantee.adjacency.size
     low, high = spec.grid.round(np.array([0.0, beta]))
     assert 0 <= (1 << spec.grid.bits) - (high - low) <= 1

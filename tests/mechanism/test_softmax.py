@@ -200,7 +200,12 @@ def test_a_spec_says_what_it_promises():
     assert "record_epsilon" not in one.to_dict()
     assert both.with_epsilon(1.0).record_epsilon == 8.0
     with refuses("takes no record_epsilon"):
-        attribute_spec("dp-oporp-staircase", DIM, epsilon=1.0, record_epsilon=8.0)
+        attribute_spec(
+            "dp-oporp-staircase",
+            DIM,
+            epsilon=1.0,
+            record_epsilon=8.0,
+        )
     with pytest.raises(NoGuaranteeError, match="no guarantee under record"):
         spec(epsilon=1.0, adjacency=record())
     with refuses("takes no subset"):

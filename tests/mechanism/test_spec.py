@@ -80,7 +80,13 @@ def test_fingerprints_differ_exactly_when_specs_do(one, other):
     assert len(one.fingerprint) == 16
 
 
-BASE = attribute_spec("dp-signoporp-rr", 24, k=8, epsilon=2.0, norm=1.0)
+BASE = attribute_spec(
+    "dp-signoporp-rr",
+    24,
+    k=8,
+    epsilon=2.0,
+    norm=1.0,
+)
 
 
 @folded(
@@ -267,7 +273,12 @@ def test_bounds_no_wider_than_beta(row):
 
 @folded("row", [r for r in methods() if isinstance(r.family.variant, Dense)])
 def test_no_parameter_is_accepted_and_ignored(row):
-    refused(f"{row.name} does not use min_norm", **needed(row), k=None, min_norm=1.0)
+    refused(
+        f"{row.name} does not use min_norm",
+        **needed(row),
+        k=None,
+        min_norm=1.0,
+    )
 
 
 def test_frozen():
@@ -378,5 +389,11 @@ def test_files_are_read_and_faults_begin_with_their_path(tmp_path):
 def test_low_a_delta_over_the_projection_is_stated():
     """Where delta is also the chance of a bad projection, the guarantee says so."""
     for method, over in (("dp-rp-g-analytic", "projection"), ("dp-rp-g-opt", "noise")):
-        spec = attribute_spec(method, 24, k=8, epsilon=1.0, delta=1e-6)
+        spec = attribute_spec(
+            method,
+            24,
+            k=8,
+            epsilon=1.0,
+            delta=1e-6,
+        )
         assert spec.guarantee.delta_over == over

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from test_layers import modules
+
+from dpindex.version import __version__
 
 PROJECT = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
 (OLDEST,) = re.findall(r'^requires-python = ">=(3\.\d+)"$', PROJECT, re.MULTILINE)
@@ -34,6 +37,40 @@ def test_names_of_the_standard_library_are_in_the_oldest_python(tmp_path):
     file.write_text("\n".join(sorted(lines)) + "\nfrom typing import Self\n")
     options = ["--no-incremental", "--config-file=", f"--python-version={OLDEST}"]
     command = [sys.executable, "-m", "mypy", *options, str(file)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     missing = re.findall(r'error: Module "(\w+)" has no attribute "(\w+)"', done.stdout)
     assert missing == [("typing", "Self")], done.stdout
+
+
+# Workflows and forms parse, and call only what exists
+
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(
+    [*ROOT.glob(".github/**/*.yml"), ROOT / ".pre-commit-config.yaml", ROOT / "CITATION.cff"]
+)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_file_parses_and_names_what_exists(file):
+    text = file.read_text("utf-8")
+    assert isinstance(yaml.safe_load(text), dict)
+    for name in re.findall(r"(?:\.ci|tests|requirements|dpindex)/[\w./]+", text):
+        assert (ROOT / name).exists(), name
+
+
+def test_each_job_has_steps_that_run_or_use_something():
+    for file in ROOT.glob(".github/workflows/*.yml"):
+        jobs = yaml.safe_load(file.read_text("utf-8"))["jobs"]
+        for job in jobs.values():
+            assert all("run" in step or "uses" in step or "env" in step for step in job["steps"])
+
+
+def test_what_is_cited_is_this_version():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["version"] == __version__

@@ -91,8 +91,22 @@ def test_ten_tenths_are_one_rounded_up():
 
 def test_a_sum_keeps_what_is_weaker():
     one = Guarantee(1.0, 0.0, "DP", UNIT)
-    other = Guarantee(2.0, DELTA, "DP", UNIT, exact=False, delta_over="projection")
-    total = Guarantee(3.0, DELTA, "DP", UNIT, exact=False, delta_over="projection")
+    other = Guarantee(
+        2.0,
+        DELTA,
+        "DP",
+        UNIT,
+        exact=False,
+        delta_over="projection",
+    )
+    total = Guarantee(
+        3.0,
+        DELTA,
+        "DP",
+        UNIT,
+        exact=False,
+        delta_over="projection",
+    )
     assert add_up(one, other) == total
     individual = Guarantee(1.0, 0.0, "iDP", UNIT)
     assert add_up(individual, individual).definition == "iDP"
@@ -224,7 +238,13 @@ def test_finding_3_releases_of_one_size_in_the_data_add_up():
 
 def test_without_delta_it_is_the_plain_sum():
     assert compose([gaussian(), pure(2.0)]) == Guarantee(3.0, DELTA, "DP", UNIT)
-    weak = attribute_spec("dp-rp-g-analytic", 24, k=8, epsilon=1.0, delta=DELTA)
+    weak = attribute_spec(
+        "dp-rp-g-analytic",
+        24,
+        k=8,
+        epsilon=1.0,
+        delta=DELTA,
+    )
     assert compose([weak, weak]).delta_over == "projection"
 
 

@@ -181,14 +181,27 @@ def test_finding_2_a_delta_that_grows_beyond_one_promises_nothing_more():
 @pytest.mark.parametrize(("scale", "size"), [(0.01, 0.01), (255.0, 255.0), (1.0, 1.0)])
 def test_finding_3_a_guarantee_is_in_the_units_of_the_data(scale, size):
     """``x / scale`` changes by at most beta when ``x`` does by at most beta · scale."""
-    spec = attribute_spec("dp-oporp-staircase", 6, k=2, epsilon=2.0, scale=scale)
+    spec = attribute_spec(
+        "dp-oporp-staircase",
+        6,
+        k=2,
+        epsilon=2.0,
+        scale=scale,
+    )
     promise = spec.guarantee
     assert str(promise) == f"epsilon = 2 (pure DP) under attribute(beta={size:g})"
     assert f"by at most {size:g} in the units of the data" in promise.protects()
     assert promise.to_dict()["adjacency"] == {"kind": "attribute", "beta": size}
     moved = np.rint(spec.grid.round(np.array([[size / 2, 0.0], [-size / 2, 0.0]])))
     assert np.abs(np.diff(moved, axis=0)).max() in (2.0**spec.grid.bits - 1, 2.0**spec.grid.bits)
-    ball = Spec("raw-gaussian", 6, epsilon=1.0, delta=1e-6, adjacency=l2(0.5), scale=scale)
+    ball = Spec(
+        "raw-gaussian",
+        6,
+        epsilon=1.0,
+        delta=1e-6,
+        adjacency=l2(0.5),
+        scale=scale,
+    )
     assert ball.guarantee.adjacency == l2(size / 2)
     assert f"moved by at most {size / 2:g} in Euclidean" in ball.guarantee.protects()
 

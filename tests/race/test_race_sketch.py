@@ -852,7 +852,13 @@ def test_classes_of_occupancy(rule):
     y = data["y"]
 
     def accuracy(kind):
-        model = kind(PStable(2.0, hashes=4), rule=rule, rows=100, width=200, classes=(0, 1))
+        model = kind(
+            PStable(2.0, hashes=4),
+            rule=rule,
+            rows=100,
+            width=200,
+            classes=(0, 1),
+        )
         return float(model.fit(x[train], y[train]).score(x[~train], y[~train]))
 
     ceiling = accuracy(Noiseless)
@@ -864,6 +870,12 @@ def test_a_fault_in_a_later_part_is_named_by_its_row(tmp_path):
     """It was counted from the beginning of the part."""
     x = np.zeros((30, 2))
     x[25, 1] = np.nan
-    spec = SketchSpec(dim=2, rows=20, width=10, hash=PStable(1.0), epsilon=1.0)
+    spec = SketchSpec(
+        dim=2,
+        rows=20,
+        width=10,
+        hash=PStable(1.0),
+        epsilon=1.0,
+    )
     with refuses("row 25, column 1 is NaN"):
         build_sketch(as_dataset(as_source(x), rows_per_part=10), tmp_path / "x.sketch", spec)

@@ -137,7 +137,14 @@ def test_outliers():
 @pytest.mark.parametrize("hash", [PStable(1.5, 2), SRP(6)], ids=str)
 def test_classifier(rule, hash):
     x, y = blobs()
-    model = RaceClassifier(hash, rule=rule, rows=100, width=64, epsilon=8.0, classes=LABELS)
+    model = RaceClassifier(
+        hash,
+        rule=rule,
+        rows=100,
+        width=64,
+        epsilon=8.0,
+        classes=LABELS,
+    )
     model.fit(x, y)
     unseen, truth = blobs(seed=1)
     assert model.classes_.tolist() == ["few", "many"]
@@ -218,7 +225,12 @@ def test_regressor_finds_the_line():
 def test_published_solver_on_an_easy_line():
     """The step function still finds a slope when rows are many and residuals vary widely."""
     x = default_rng(0).uniform(-1, 1, (10_000, 1))
-    model = RaceRegressor(rows=10_000, epsilon=20.0, delta=1e-6, solver="surrogate")
+    model = RaceRegressor(
+        rows=10_000,
+        epsilon=20.0,
+        delta=1e-6,
+        solver="surrogate",
+    )
     model.fit(x, x[:, 0])
     assert 0.5 < model.coef_[0] < 2
 
@@ -269,7 +281,12 @@ def three():
 @pytest.mark.slow
 def test_modes():
     sketch, centres = three()
-    found = find_modes(sketch, (0, 10), modes=3, separation=2.0)
+    found = find_modes(
+        sketch,
+        (0, 10),
+        modes=3,
+        separation=2.0,
+    )
     assert np.linalg.norm(found.points - centres, axis=1).max() < 0.8
     assert (np.diff(found.density) < 0).all()
     narrow = find_modes(sketch, ([3, 7], [5, 9]))
@@ -310,7 +327,12 @@ def test_only_the_estimators_need_scikit_learn():
         "try:\n    race.RaceDensity\n"
         "except ImportError as error:\n    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "pip install scikit-learn" in done.stdout
 
 
@@ -521,7 +543,14 @@ def test_outliers_of_an_unknown_number_of_records():
 def test_second_moments():
     """Against the exact mean of zzᵀ/‖z‖², within the error that is stated."""
     z = normal(3000, 4) * [1, 2, 1, 3] + [0, 1, 0, 0]
-    spec = SketchSpec(4, 4000, 2, PairedSRP(2), epsilon=20.0, delta=1e-6)
+    spec = SketchSpec(
+        4,
+        4000,
+        2,
+        PairedSRP(2),
+        epsilon=20.0,
+        delta=1e-6,
+    )
     moments = SignPairs.of_sketch(RaceSketch(spec).fit(z).release()).moments
     form = moments.form
     error = moments.error

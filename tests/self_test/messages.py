@@ -24,7 +24,13 @@ def sent_by_client(spec, codes, vectors):
     owned = dict(enumerate(np.resize(vectors, (_FOUND, vectors.shape[1]))))
     client.submit(codes.to_bytes(), [f"id-{row}" for row in range(len(codes))], key=32 * "k")
     client.search(codes.to_bytes(), _FOUND)
-    client.search(codes.to_bytes(), 1, queries=vectors, candidates=_FOUND, rerank=owned)
+    client.search(
+        codes.to_bytes(),
+        1,
+        queries=vectors,
+        candidates=_FOUND,
+        rerank=owned,
+    )
     return b"\n".join(collector.received)
 
 

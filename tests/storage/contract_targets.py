@@ -1,7 +1,5 @@
 """The contract of a release over every target of the package, run by test_release.py."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np
@@ -30,7 +28,13 @@ from dpindex.testing.release import (
     watched,
 )
 
-SKETCH = SketchSpec(dim=DIM, rows=5, width=7, hash=PStable(1.0), epsilon=1.0)
+SKETCH = SketchSpec(
+    dim=DIM,
+    rows=5,
+    width=7,
+    hash=PStable(1.0),
+    epsilon=1.0,
+)
 LAW = SKETCH.law
 """Worked out before the forks."""
 
@@ -126,7 +130,12 @@ class Grown(Case):
     def run(self, vectors=VECTORS, allow_rerelease=False):
         with dpi.PrivateIndex.changing(self.place, _busy) as index:
             if IDS[0] not in index:  # a growth that was sealed is finished by who opens it
-                index.add(vectors, IDS, ledger=self.ledger, allow_rerelease=allow_rerelease)
+                index.add(
+                    vectors,
+                    IDS,
+                    ledger=self.ledger,
+                    allow_rerelease=allow_rerelease,
+                )
 
     def published(self):
         index = dpi.PrivateIndex.open(self.place)
@@ -148,7 +157,12 @@ class Replaced(Grown):
         with dpi.PrivateIndex.changing(self.place, _busy) as index:
             if IDS[0] not in index:
                 options = {"ledger": self.ledger, "allow_rerelease": allow_rerelease}
-                index.add(vectors, IDS, upsert=True, **options)
+                index.add(
+                    vectors,
+                    IDS,
+                    upsert=True,
+                    **options,
+                )
 
 
 class GrownAlone(Grown):

@@ -21,7 +21,13 @@ from dpindex.storage.history import History, released_path
 from dpindex.storage.manifest import Settings
 
 DIM = 8
-SPEC = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=3.0, bounds=(-1, 1))
+SPEC = attribute_spec(
+    "dp-oporp-staircase",
+    DIM,
+    k=8,
+    epsilon=3.0,
+    bounds=(-1, 1),
+)
 INDEX = Settings(SPEC, "ip")
 """Nothing is learned for inner products, so these tests are fast."""
 
@@ -85,7 +91,12 @@ def test_the_same_vectors_are_known_in_any_form(index, form):
 
 def test_the_same_vectors_are_known_from_a_file(index, tmp_path):
     place = tmp_path / "vectors.csv"
-    np.savetxt(place, VECTORS, delimiter=",", fmt="%.9g")
+    np.savetxt(
+        place,
+        VECTORS,
+        delimiter=",",
+        fmt="%.9g",
+    )
     with open_dataset(place) as dataset, refuses(AGAIN):
         added(index, dataset)
 
@@ -169,7 +180,13 @@ def test_the_ledger_of_an_index_is_named_or_nothing_is_added(tmp_path):
     ledger = dpi.Ledger(tmp_path / "private" / "ledger")
     ledger.path.parent.mkdir()
     ids = [f"id-{row}" for row in range(600)]
-    build(tmp_path / "ix", INDEX, VECTORS, ids=ids, ledger=ledger)
+    build(
+        tmp_path / "ix",
+        INDEX,
+        VECTORS,
+        ids=ids,
+        ledger=ledger,
+    )
     for other in (None, dpi.Ledger(tmp_path / "other")):
         with refuses(r"counted in the ledger .*private/ledger; name it"):
             added(tmp_path / "ix", OTHERS[:5], list("abcde"), ledger=other)

@@ -13,7 +13,12 @@ from dpindex.storage.code_store import Payload, payload_from_bytes, payload_to_b
 
 pa = pytest.importorskip("pyarrow")
 
-SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=2.0)
+SPEC = attribute_spec(
+    "dp-oporp-staircase",
+    6,
+    k=3,
+    epsilon=2.0,
+)
 VECTORS = uniform(12, 6)
 
 
@@ -81,7 +86,13 @@ def test_rows_stay_aligned(tmp_path):
     index.remove([0, 4])
     count = len(index)
     payload = {"title": ["x", "y"], "n": [5, 20]}
-    index.add(VECTORS[:2], [5, 20], payload=payload, upsert=True, allow_rerelease=True)
+    index.add(
+        VECTORS[:2],
+        [5, 20],
+        payload=payload,
+        upsert=True,
+        allow_rerelease=True,
+    )
     assert len(index) == count + 1  # one id is new
     _aligned(index)
     index.save(tmp_path / "i")

@@ -94,7 +94,13 @@ def test_what_cannot_be_shuffled(guarantee):
 
 
 def test_a_person_is_hidden_by_one_vector():
-    spec = Spec("record-cap", 3, k=64, epsilon=4.0, adjacency=record("person"))
+    spec = Spec(
+        "record-cap",
+        3,
+        k=64,
+        epsilon=4.0,
+        adjacency=record("person"),
+    )
     assert Spec.from_json(spec.to_json()) == spec
     assert adjacency_from_dict(spec.adjacency.to_dict()) == record("person")
     assert "one person's vectors" in spec.guarantee.protects()
@@ -124,7 +130,13 @@ def test_one_vector_a_person_depends_on_that_person_alone():
 
 
 def test_a_statement_says_what_registries_ask(tmp_path):
-    spec = Spec("dp-oporp-staircase", 4, k=4, epsilon=2.0, adjacency=attribute(0.5))
+    spec = Spec(
+        "dp-oporp-staircase",
+        4,
+        k=4,
+        epsilon=2.0,
+        adjacency=attribute(0.5),
+    )
     index = filled_index(spec, np.zeros((3, 4)))
     index.save(tmp_path / "index")
     statement = statement_of(summarize(tmp_path / "index"))
@@ -142,7 +154,12 @@ def test_a_statement_says_what_registries_ask(tmp_path):
 
 
 def test_a_statement_never_calls_idp_dp(tmp_path):
-    spec = attribute_spec("idp-signoporp-rr", 4, k=4, epsilon=2.0)
+    spec = attribute_spec(
+        "idp-signoporp-rr",
+        4,
+        k=4,
+        epsilon=2.0,
+    )
     PrivateIndex(spec).save(tmp_path / "index")
     definition = statement_of(summarize(tmp_path / "index"))["definition"]
     assert definition == (

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from dpindex.storage import ids as stored_ids
 from dpindex.storage.ids import Ids, StoredIds, TextIds, id_block, ids_to_bytes
 
-NUMBERS = st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, min_size=2, max_size=20)
+NUMBERS = st.lists(
+    st.integers(-(2**63), 2**63 - 1),
+    unique=True,
+    min_size=2,
+    max_size=20,
+)
 TEXTS = st.lists(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=6).filter(
         lambda text: not text.endswith("\0")

@@ -48,7 +48,14 @@ def specs():
 def curves():
     source = as_source(BASE, "base")
     asked = as_source(QUERIES, "queries")
-    return evaluate(source, asked, specs(), examples=4, runs=2, neighbours=10)
+    return evaluate(
+        source,
+        asked,
+        specs(),
+        examples=4,
+        runs=2,
+        neighbours=10,
+    )
 
 
 def data_of(curves, **how):
@@ -262,7 +269,12 @@ def test_the_page_is_one_file_that_may_run_nothing_else(curves):
 
 def test_foreign_texts_stay_texts(curves):
     texts = [f"{EVIL} {i}" for i in range(80)]
-    shown = Shown(as_source(BASE), as_source(QUERIES), texts=texts, query_texts=[EVIL] * 9)
+    shown = Shown(
+        as_source(BASE),
+        as_source(QUERIES),
+        texts=texts,
+        query_texts=[EVIL] * 9,
+    )
     page = Page(page_html(curves, shown, Additions(notes=[EVIL]), title=EVIL))
     assert [tag for tag, _ in page.elements].count("script") == 3
     assert "img" not in [tag for tag, _ in page.elements]
@@ -333,7 +345,13 @@ def test_a_page_shows_what_there_is(curves):
         grid = spec_grid(
             DIM, ["dp-oporp-staircase", "none-oporp"], epsilons, [DIM], adjacency=attribute(1.0)
         )
-        some = evaluate(BASE, QUERIES, grid.specs, runs=1, neighbours=10)
+        some = evaluate(
+            BASE,
+            QUERIES,
+            grid.specs,
+            runs=1,
+            neighbours=10,
+        )
         page = Page(page_html(some, shown))
         kinds = [attributes.get("type") for tag, attributes in page.elements if tag == "input"]
         assert kinds == ["range"] * sliders
@@ -358,7 +376,14 @@ def test_sparse_vectors_and_a_projection_too_large_to_invert(
 ):
     monkeypatch.setattr("dpindex.study.reconstruction.MAX_MEASURED_ENTRIES", 1)
     sparse = scipy.sparse.csr_matrix(BASE)
-    curves = evaluate(sparse, sparse[:3], specs()[-5:], runs=1, neighbours=10, examples=6)
+    curves = evaluate(
+        sparse,
+        sparse[:3],
+        specs()[-5:],
+        runs=1,
+        neighbours=10,
+        examples=6,
+    )
     shown = Shown(as_source(sparse), as_source(sparse[:3]))
     data = json.loads(Page(page_html(curves, shown)).texts["script"][0])
     assert data["views"][0]["methods"][0]["rebuilt"] == [None, None]

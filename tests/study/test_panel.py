@@ -33,7 +33,12 @@ DIM = 16
 
 
 def whole(method, epsilon, **terms):
-    return record_spec(method, DIM, epsilon=epsilon, **terms)
+    return record_spec(
+        method,
+        DIM,
+        epsilon=epsilon,
+        **terms,
+    )
 
 
 # Measures
@@ -58,7 +63,12 @@ def test_half_of_the_ties_are_before_the_true_vector():
 def test_symbols_rank_candidates_by_their_exact_law():
     words = directions(12, DIM, 1)
     candidates = directions(40, DIM, 2)
-    spec = whole("record-codebook", 3.0, codebook=Codebook(words), subset=3)
+    spec = whole(
+        "record-codebook",
+        3.0,
+        codebook=Codebook(words),
+        subset=3,
+    )
     symbols = np.array([4, 7, 4])
     own = np.array([0, 5, 9])
     codes = spec.format.codes(symbols[:, None].astype(np.uint8))
@@ -83,7 +93,13 @@ def test_candidates_far_beyond_the_law_are_ranked_without_a_warning():
 
 
 def test_signs_are_ranked_by_their_likelihood():
-    spec = attribute_spec("dp-signoporp-rr", DIM, k=DIM, epsilon=2.0, bounds=(-1.0, 1.0))
+    spec = attribute_spec(
+        "dp-signoporp-rr",
+        DIM,
+        k=DIM,
+        epsilon=2.0,
+        bounds=(-1.0, 1.0),
+    )
     x = directions(60, DIM, 4)
     own = np.arange(60)
     codes = codes_of(spec, x)
@@ -177,7 +193,12 @@ def response(leak):
     """How often 64 codewords are picked from their codes at epsilon = 3 and a leak of it."""
     words = directions(64, DIM, 3)
     near = words + 1e-2 * directions(64, DIM, 4)
-    spec = whole("record-codebook", 3.0 * leak, codebook=Codebook(words), subset=1)
+    spec = whole(
+        "record-codebook",
+        3.0 * leak,
+        codebook=Codebook(words),
+        subset=1,
+    )
     base = np.concatenate([near] * 30)
     figures = attack_panel(base, [spec], directions(200, DIM, 5))
     ranked = [figure for figure in figures if figure.name == "candidate ranking"]
@@ -301,7 +322,12 @@ def test_the_command_writes_a_table_and_a_section(run, tmp_path, monkeypatch):
     assert "A panel of attacks" in (tmp_path / "r" / "report.html").read_text("utf-8")
 
 
-STRONG = attribute_spec("raw-square-wave", 24, epsilon=2.0, bounds=(0.0, 1.0))
+STRONG = attribute_spec(
+    "raw-square-wave",
+    24,
+    epsilon=2.0,
+    bounds=(0.0, 1.0),
+)
 
 
 def uniform(rows, seed):

@@ -101,7 +101,13 @@ def test_zero_vectors_ask_nothing():
         assert population.queries.any(axis=1).all()
     zeros = np.zeros((500, 8))
     with refuses("norm 0"):
-        plan(rows, n=5000, adjacency=attribute(1.0), epsilon=5.0, public_queries=zeros)
+        plan(
+            rows,
+            n=5000,
+            adjacency=attribute(1.0),
+            epsilon=5.0,
+            public_queries=zeros,
+        )
 
 
 def test_vectors_of_one_norm_are_compared_by_directions_under_any_metric(sample):
@@ -262,7 +268,14 @@ def test_the_stated_exposure_is_what_attacks_on_the_codes_find(base):
     stated = planned.attacks
     spec = planned.best.spec
     as_many = base[: stated.codes]
-    (curve,) = evaluate(as_many, base[:20], [spec], runs=1, denoise="auto", query_modes=["exact"])
+    (curve,) = evaluate(
+        as_many,
+        base[:20],
+        [spec],
+        runs=1,
+        denoise="auto",
+        query_modes=["exact"],
+    )
     measured = curve.points[0].mean
     assert stated.linked == pytest.approx(measured["linked"], abs=0.1)
     assert stated.reconstruction_error == pytest.approx(measured["reconstruction_error"], abs=0.05)
@@ -313,7 +326,12 @@ def test_no_next_method_is_said_to_find_more_than_what_is_recommended(sample):
 @pytest.mark.slow
 @few
 def test_a_plan_for_exact_queries_ranks_by_them(sample):
-    made = plan(**{**TERMS, "query": "exact"}, public=sample, methods=FEW[1:], at=1)
+    made = plan(
+        **{**TERMS, "query": "exact"},
+        public=sample,
+        methods=FEW[1:],
+        at=1,
+    )
     assert made.best.exact.recall >= max(row.exact.recall for row in made.rows) - 0.01
     assert "recall@1 of the true 1 = " in made.why
 
@@ -425,7 +443,12 @@ def test_the_collection_itself_is_refused_as_a_sample(sample):
     stated = {**TERMS, "n": len(sample)}
     with refuses("no epsilon covers"):
         plan(**stated, public=sample, methods=["raw-staircase"])
-    made = plan(**stated, public=sample, methods=["raw-staircase"], skip_leak_check=True)
+    made = plan(
+        **stated,
+        public=sample,
+        methods=["raw-staircase"],
+        skip_leak_check=True,
+    )
     assert made.n == len(sample)
 
 
@@ -484,7 +507,13 @@ def test_a_plan_has_a_picture(plan_line, tmp_path):
 @pytest.mark.slow
 @few
 def test_a_byte_budget_is_kept_and_curves_go_through_the_recommended_point(sample):
-    made = plan(**TERMS, public=sample, methods=FEW[1:], max_bytes=3, curves=True)
+    made = plan(
+        **TERMS,
+        public=sample,
+        methods=FEW[1:],
+        max_bytes=3,
+        curves=True,
+    )
     assert {row.bytes_per_vector for row in made.rows} <= set(range(4))
     line = next(line for line in made.curves if made.best in line)
     first = line[0].private
@@ -597,7 +626,12 @@ def test_near_copies_say_no_more_of_how_distances_grow_than_one_vector():
 @few
 def test_half_of_a_sample_may_be_one_group(sample):
     groups = np.maximum(np.arange(1000) - 499, 0)
-    made = plan(sample, **TERMS, methods=["raw-staircase"], groups=groups)
+    made = plan(
+        sample,
+        **TERMS,
+        methods=["raw-staircase"],
+        groups=groups,
+    )
     assert 0.0 < made.best.private.recall < 1.0
 
 
@@ -616,7 +650,12 @@ def test_vectors_of_near_ranks_lie_where_they_should(sample):
         # Values that leave the range of the sample are clipped, and a vector is then nearer.
         clipped = ((made <= sample.min()) | (made >= sample.max())).any(axis=2)
         assert clipped.mean() < 0.25
-        assert_allclose(distances[~clipped], wanted[~clipped], rtol=0.01, atol=1e-6)
+        assert_allclose(
+            distances[~clipped],
+            wanted[~clipped],
+            rtol=0.01,
+            atol=1e-6,
+        )
         assert_allclose(distances[clipped], wanted[clipped], rtol=0.05)
         assert made.min() >= sample.min()
         assert made.max() <= sample.max()
@@ -642,7 +681,12 @@ def test_near_ranks_are_as_near_as_each_querys_exponent_says(copied):
         true = np.log(np.median(nearest[:, [4, 19]], axis=0))
         made = np.log(np.median(population.near[own][:, [4, 19]], axis=0))
         # In logarithms of how many vectors lie that near; with one exponent for all 5 to 13.
-        assert_allclose(dim / 2 * made, dim / 2 * true, rtol=0, atol=2.2)
+        assert_allclose(
+            dim / 2 * made,
+            dim / 2 * true,
+            rtol=0,
+            atol=2.2,
+        )
 
 
 def test_near_vectors_of_sparse_ones_have_whole_attributes():
@@ -727,7 +771,12 @@ def test_what_is_promised_of_topics_is_found():
     """Fifteen times the sample: .72 of ten answers were promised, and .52 found."""
     n = 30_000
     terms = TERMS | {"n": n, "bounds": (-1.0, 1.0), "epsilon": 10.0, "query": "exact"}
-    made = plan(topics(2000, 1), **terms, methods=["raw-staircase"], candidates=n // 100)
+    made = plan(
+        topics(2000, 1),
+        **terms,
+        methods=["raw-staircase"],
+        candidates=n // 100,
+    )
     shares = found_shares(made.best.spec, topics(n, 2), topics(500, 3), n // 100)
     for mode, (precision, found) in shares.items():
         promised = made.best.found(mode)

@@ -36,7 +36,13 @@ def test_promises_by_distance_are_found():
     )  # fmt: skip
     assert outcome.metric == outcome.to_dict()["metric"] == "l2"
     row = outcome.best
-    found = found_shares(row.spec, base, queries, denoiser=row.denoiser, metric="l2")
+    found = found_shares(
+        row.spec,
+        base,
+        queries,
+        denoiser=row.denoiser,
+        metric="l2",
+    )
     for mode, (precision, _) in found.items():
         assert abs(row.found(mode).precision - precision) < 0.08, mode
 
@@ -47,7 +53,12 @@ def test_a_plan_says_that_cosines_rank_unless_distances_do():
     options = {"n": 3000, "epsilon": 6.0, "public": table(700)}
     by_cosine = plan(methods=["raw-staircase"], **options, **TERMS)
     assert any("ranked by cosine, which ignores lengths" in line for line in by_cosine.remarks)
-    by_distance = plan(methods=["raw-staircase"], metric="l2", **options, **TERMS)
+    by_distance = plan(
+        methods=["raw-staircase"],
+        metric="l2",
+        **options,
+        **TERMS,
+    )
     assert not any("ranked by cosine" in line for line in by_distance.remarks)
     assert by_distance.best.exact != by_cosine.best.exact
 
@@ -55,7 +66,12 @@ def test_a_plan_says_that_cosines_rank_unless_distances_do():
 @pytest.mark.usefixtures("few_queries")
 def test_a_plan_names_a_delta_above_one_over_n():
     options = {"n": 3000, "epsilon": 6.0, "public": table(700)}
-    outcome = plan(methods=["raw-gaussian"], delta=0.01, **options, **TERMS)
+    outcome = plan(
+        methods=["raw-gaussian"],
+        delta=0.01,
+        **options,
+        **TERMS,
+    )
     assert any("delta = 0.01 is more than one over" in line for line in outcome.remarks)
 
 
@@ -64,7 +80,12 @@ def test_a_plan_names_a_delta_above_one_over_n():
 def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range():
     """Bytes without a scale: one grey level is hidden, and only the build said so."""
     options = {"n": 3000, "epsilon": 6.0, "methods": ["raw-staircase"]}
-    outcome = plan(public=255 * table(700), bounds=(0, 255), adjacency=attribute(1.0), **options)
+    outcome = plan(
+        public=255 * table(700),
+        bounds=(0, 255),
+        adjacency=attribute(1.0),
+        **options,
+    )
     (said,) = [line for line in outcome.remarks if line.startswith("beta")]
     assert said.startswith("beta = 1 is 0.392 % of the range of an attribute, 0 to 255:")
     assert said.endswith(".")
@@ -98,7 +119,13 @@ def test_rows_of_a_table_of_few_values_tie_as_those_of_a_collection_do():
     score = rng.normal(size=(13_300, 2)) @ rng.normal(size=(2, 8))
     rows = (rng.binomial(6, 1 / (1 + np.exp(-score))) / 6).astype(np.float32)
     base, queries, public = np.split(rows, [12_000, 12_300])
-    spec = Spec("raw-square-wave", 8, epsilon=8.0, bounds=(0, 1), adjacency=attribute(1.0))
+    spec = Spec(
+        "raw-square-wave",
+        8,
+        epsilon=8.0,
+        bounds=(0, 1),
+        adjacency=attribute(1.0),
+    )
     population = Population(public, len(base), 300, metric="l2")
     (row,) = predicted_rows(spec, population, 12, (10, 100), 0.1)
     precision, recall = found_shares(spec, base, queries, 100, metric="l2")["exact"]

@@ -24,7 +24,13 @@ VARIANCE = 1 / 12
 
 
 def public(method, **terms):
-    return attribute_spec(method, DIM, bounds=(LOW, HIGH), scale=SCALE, **terms)
+    return attribute_spec(
+        method,
+        DIM,
+        bounds=(LOW, HIGH),
+        scale=SCALE,
+        **terms,
+    )
 
 
 SPECS = [
@@ -71,7 +77,12 @@ def test_what_cannot_be_inverted_is_refused():
     codes = codes_of(spec, np.zeros((1, 3)))
     with refuses("another spec"):
         invert(codes, spec.with_epsilon(2.0))
-    wide = attribute_spec("dp-oporp-staircase", 1 << 20, k=1 << 10, epsilon=1.0)
+    wide = attribute_spec(
+        "dp-oporp-staircase",
+        1 << 20,
+        k=1 << 10,
+        epsilon=1.0,
+    )
     with refuses("too many to invert"):
         invert(codes_of(wide, np.zeros((1, 1 << 20))), wide)
 
@@ -81,7 +92,12 @@ def test_what_cannot_be_inverted_is_refused():
 def test_record_level_codes_are_rebuilt_as_large_as_is_best(method, epsilon):
     """The slope of the truth on the estimate is 1, up to what is approximate in either."""
     book = Codebook(directions(400, DIM, 1)) if method == "record-codebook" else None
-    spec = record_spec(method, DIM, epsilon=epsilon, codebook=book)
+    spec = record_spec(
+        method,
+        DIM,
+        epsilon=epsilon,
+        codebook=book,
+    )
     truth = directions(20_000, DIM, 2)
     estimate = invert(codes_of(spec, truth), spec).astype(np.float64)
     slope = (estimate * truth).sum() / np.square(estimate).sum()
@@ -94,7 +110,14 @@ def test_record_level_codes_are_rebuilt_as_large_as_is_best(method, epsilon):
 
 
 def test_a_declared_norm_is_the_prior():
-    spec = Spec("raw-gaussian", DIM, epsilon=8.0, delta=1e-6, adjacency=l2(2.0), norm=1.0)
+    spec = Spec(
+        "raw-gaussian",
+        DIM,
+        epsilon=8.0,
+        delta=1e-6,
+        adjacency=l2(2.0),
+        norm=1.0,
+    )
     truth = directions(20_000, DIM, 2)
     estimate = invert(codes_of(spec, truth), spec).astype(np.float64)
     assert (estimate * truth).sum() / np.square(estimate).sum() == pytest.approx(1.0, abs=0.05)
@@ -146,7 +169,13 @@ def test_a_symbol_stands_for_the_public_vectors_that_may_give_it(
 ):
     """Bayes' rule, written out, for public vectors as the only ones there are."""
     book = Codebook(directions(30, DIM, 1))
-    spec = record_spec("record-codebook", DIM, epsilon=3.0, codebook=book, subset=4)
+    spec = record_spec(
+        "record-codebook",
+        DIM,
+        epsilon=3.0,
+        codebook=book,
+        subset=4,
+    )
     learned = np.concatenate([book.vectors, directions(170, DIM, 2)])
     kept = np.delete(learned, np.s_[::4], axis=0)
     kept = kept[(kept @ book.vectors.T).max(axis=1) < 1 - 1e-5]  # codewords recognise themselves

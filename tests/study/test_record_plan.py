@@ -133,7 +133,13 @@ def test_predictions_for_sentence_embeddings(data_dir):
         vectors = default_rng(0).permutation(data["E"].astype(np.float32))
     queries, public, base = np.split(vectors, [500, 2500])
     terms = {"n": len(base), "methods": ["record-codebook"]}
-    outcome = plan(**terms, epsilon=10.0, candidates=10, public=public, query="exact")
+    outcome = plan(
+        **terms,
+        epsilon=10.0,
+        candidates=10,
+        public=public,
+        query="exact",
+    )
     assert len(outcome.best.spec.codebook) == len(public)
     for query, (precision, _) in found_shares(outcome.best.spec, base, queries).items():
         assert abs(outcome.best.found(query).precision - precision) < 0.07
@@ -146,7 +152,12 @@ def test_a_codebook_of_vectors_without_clusters_is_promised_no_more_than_it_find
     made = rng.normal(size=(14_500, 64)).astype(np.float32)
     public, base, queries = np.split(made, [2000, 14_000])
     terms = {"n": len(base), "methods": ["record-codebook"], "candidates": 120}
-    outcome = plan(**terms, epsilon=10.0, public=public, query="exact")
+    outcome = plan(
+        **terms,
+        epsilon=10.0,
+        public=public,
+        query="exact",
+    )
     precision, recall = found_shares(outcome.best.spec, base, queries, 120)["exact"]
     assert outcome.best.exact.precision < precision + 0.03
     assert outcome.best.exact.recall_within(120) < recall + 0.03

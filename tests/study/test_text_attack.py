@@ -49,7 +49,13 @@ def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast():
     assert "raw-gaussian, k = 24, any two vectors of norm 1, δ = 1e-06" in labels
     with refuses("codewords are private vectors too"):
         evaluate(PUBLIC, rows(10, 3), [found["record-codebook"]], runs=1)
-    other = Spec("raw-gaussian", DIM, epsilon=8.0, delta=1e-6, adjacency=l2(1.0))
+    other = Spec(
+        "raw-gaussian",
+        DIM,
+        epsilon=8.0,
+        delta=1e-6,
+        adjacency=l2(1.0),
+    )
     curves = evaluate(BASE, rows(10, 3), [found["record-cap"], other], runs=1)
     assert [curve.adjacency for curve in curves] == [
         "ε under record (any two vectors)", "ε under l2(radius=1)",
