@@ -298,12 +298,12 @@ class Milvus(Database):
 def _kind(kind: Any) -> tuple[str, Any, Any]:
     """Types of Milvus and Arrow that keep a type of Arrow, and what stands for a missing value.
 
-    Times, decimals and lists are kept as text.
+    Dates, timestamps, decimals and lists are kept as text.
     """
     import pyarrow as pa
 
-    if pa.types.is_duration(kind):
-        raise InputError("Milvus has no durations; make the payload column a number.")
+    if pa.types.is_duration(kind) or pa.types.is_time(kind):
+        raise InputError(f"Milvus keeps no {kind} here; make the payload column a number or text.")
     if pa.types.is_boolean(kind):
         return "BOOL", pa.bool_(), False
     if pa.types.is_integer(kind):

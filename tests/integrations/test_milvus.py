@@ -54,6 +54,12 @@ def test_numbers_beyond_64_bits_are_refused(database):
         database.insert(rows_of(database, [1], big))
 
 
+def test_times_that_are_not_read_back_are_refused(database):
+    for kind in (pa.duration("s"), pa.time64("us")):
+        with refuses("Milvus keeps no .* here; make the payload column a number or text"):
+            database.create(Layout(False, 2, 3, "ip", pa.schema([("at", kind)])))
+
+
 def test_places_where_no_milvus_is(tmp_path):
     (tmp_path / "no.db").write_bytes(b"no database, but something else" * 99)
     with refuses("refuses"):
