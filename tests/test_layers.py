@@ -360,12 +360,7 @@ def test_a_searcher_never_loads_the_secret_stream(tmp_path):
     index.add(np.random.default_rng(0).uniform(-1, 1, (9, 24)))
     index.save(tmp_path / "index")
     command = [sys.executable, "-c", SEARCH, str(tmp_path / "index")]
-    run = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 
 

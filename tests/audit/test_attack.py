@@ -35,12 +35,7 @@ from dpindex.audit.pairs import worst_pairs
 
 SURE = 1 - 1e-6
 BOOK = Codebook(default_rng(1).normal(size=(60, 24)))
-STAIRCASE = attribute_spec(
-    "dp-oporp-staircase",
-    48,
-    k=16,
-    epsilon=1.0,
-)
+STAIRCASE = attribute_spec("dp-oporp-staircase", 48, k=16, epsilon=1.0)
 HONEST = {
     "staircase": STAIRCASE,
     "laplace": attribute_spec("dp-oporp-laplace", 48, k=16, epsilon=1.0),
@@ -99,12 +94,7 @@ def test_claimed_one_is_seen_as_nearly_one(name):
 
 @pytest.mark.parametrize("epsilon", [0.1, 4.0])
 def test_other_budgets(epsilon):
-    spec = attribute_spec(
-        "dp-oporp-staircase",
-        24,
-        k=8,
-        epsilon=epsilon,
-    )
+    spec = attribute_spec("dp-oporp-staircase", 24, k=8, epsilon=epsilon)
     # Found 0.091 ± 0.001 and 3.95 ± 0.01: 13 standard deviations above what is asked.
     report = attack(spec, trials=250_000, confidence=SURE)
     assert 0.8 * epsilon <= report.lower_bound <= epsilon, str(report)
@@ -138,12 +128,7 @@ def test_every_kind_of_map_can_be_attacked(entries):
 
 
 def test_idp_is_shown_not_to_be_dp_and_not_called_violated():
-    spec = attribute_spec(
-        "idp-signoporp-rr",
-        48,
-        k=16,
-        epsilon=1.0,
-    )
+    spec = attribute_spec("idp-signoporp-rr", 48, k=16, epsilon=1.0)
     report = attack(spec, trials=4000, confidence=SURE)
     assert report.lower_bound > 3.0
     assert not report.violated

@@ -235,13 +235,7 @@ def test_steps_of_a_law_in_two_digits_agree_with_all_pairs():
 
 def test_the_gaussian_reduction_agrees_with_the_hockey_stick_of_the_table():
     """Where one coordinate moves both can be computed: the reduction is above, by little."""
-    spec = attribute_spec(
-        "dp-oporp",
-        12,
-        k=1,
-        epsilon=1.0,
-        delta=1e-6,
-    )
+    spec = attribute_spec("dp-oporp", 12, k=1, epsilon=1.0, delta=1e-6)
     table = spec.law.source
     one = code_checks(spec)[1]
     exact = hockey_stick(table, one.cells(table.cell_bits), Fraction(1))
@@ -383,12 +377,7 @@ def test_a_promise_of_nothing_is_not_verified():
 
 
 def test_command_line(run, tmp_path):
-    spec = attribute_spec(
-        "dp-signoporp-geometric",
-        12,
-        k=4,
-        epsilon=1.0,
-    )
+    spec = attribute_spec("dp-signoporp-geometric", 12, k=4, epsilon=1.0)
     (tmp_path / "spec.json").write_text(spec.to_json())
     code, out, err = run("audit --exact spec.json")
     assert code == 0, err

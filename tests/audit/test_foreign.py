@@ -100,13 +100,7 @@ def test_neighbours_are_those_of_the_claim(claimed):
     for one, other in Mechanism(laplace(1.0), 5, 1.0, adjacency=claimed).neighbours().values():
         assert np.linalg.norm(one - other) == pytest.approx(0.5)
         assert np.abs([one, other]).max() <= 1.0
-    long = Mechanism(
-        laplace(1.0),
-        5,
-        1.0,
-        adjacency=l2(0.5),
-        norm=1,
-    )
+    long = Mechanism(laplace(1.0), 5, 1.0, adjacency=l2(0.5), norm=1)
     for one, other in long.neighbours().values():
         assert np.linalg.norm(one - other) == pytest.approx(0.5)
         assert np.linalg.norm([one, other], axis=1) == pytest.approx([1.0, 1.0])

@@ -29,24 +29,9 @@ from dpindex.mechanism.spec import Projector
 from dpindex.race import PStable, SketchSpec
 from dpindex.storage.release import ReleaseRun
 
-STAIRCASE = attribute_spec(
-    "dp-oporp-staircase",
-    24,
-    k=8,
-    epsilon=1.0,
-)
-CAP = record_spec(
-    "record-cap",
-    24,
-    k=64,
-    epsilon=1.0,
-)
-WAVE = attribute_spec(
-    "raw-square-wave",
-    8,
-    epsilon=1.0,
-    bounds=(0.0, 1.0),
-)
+STAIRCASE = attribute_spec("dp-oporp-staircase", 24, k=8, epsilon=1.0)
+CAP = record_spec("record-cap", 24, k=64, epsilon=1.0)
+WAVE = attribute_spec("raw-square-wave", 8, epsilon=1.0, bounds=(0.0, 1.0))
 WHOLE = {"dim": 24, "epsilon": 1.0}
 WIDE = attribute_spec("dp-oporp-laplace", 24, 8, 0.3, bounds=(-3000.0, 3000.0))
 PLAIN = {**WHOLE, "adjacency": attribute(1.0)}

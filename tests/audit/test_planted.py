@@ -34,12 +34,7 @@ def test_a_private_store_asks_privately(monkeypatch):
     """Each question of a private store of texts is privatized; of an exact one, none is."""
     langchain = pytest.importorskip("dpindex.integrations.langchain")
     embeddings = pytest.importorskip("langchain_core.embeddings")
-    spec = record_spec(
-        "record-cap",
-        6,
-        k=64,
-        epsilon=8.0,
-    )
+    spec = record_spec("record-cap", 6, k=64, epsilon=8.0)
     privatized = []
     original = Privatizer.privatize
 

@@ -184,12 +184,7 @@ def public_part(kind, recipe, delta):
     vectors = recipe(600, 3)
     if kind is Codebook:
         return Codebook(vectors[:100])
-    return design(
-        vectors,
-        epsilon=3.0,
-        code_length=12,
-        delta=delta,
-    )
+    return design(vectors, epsilon=3.0, code_length=12, delta=delta)
 
 
 def spec_of(row, recipe, epsilon=3.0):
@@ -364,12 +359,7 @@ def test_a_total_of_two_promises_counts_every_release_or_says_that_it_does_not(
 ):
     """Records and attributes in one ledger, against sums that are written out here."""
     own = Spec("dp-oporp-staircase", 6, 3, 1.5, adjacency=attribute(0.5))
-    whole = record_spec(
-        "record-codebook",
-        6,
-        codebook=BOOK,
-        epsilon=3.0,
-    )
+    whole = record_spec("record-codebook", 6, codebook=BOOK, epsilon=3.0)
     costs = {BOTH: (2.0, 8.0), own: (1.5, None), whole: (None, 3.0)}
     for size in (1, 2):
         for past in combinations_with_replacement(costs, size):

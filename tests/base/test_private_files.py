@@ -18,12 +18,7 @@ from dpindex.storage.targets import IndexOptions, build_index
 
 pytestmark = needs_posix
 
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    8,
-    k=8,
-    epsilon=2.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", 8, k=8, epsilon=2.0)
 ROWS = np.random.default_rng(0).random((20, 8))
 
 

@@ -32,12 +32,7 @@ def struck(name, handler="default_int_handler"):
     """``dpindex methods``, to which Ctrl-C is sent when it begins to import that module."""
     script = STRIKE.format(name=name, handler=handler)
     command = [sys.executable, "-c", script]
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(

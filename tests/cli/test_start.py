@@ -30,12 +30,7 @@ finally:
     print(*sorted({HEAVY} & sys.modules.keys()))
 """
 BLAS = "OPENBLAS_THREAD_TIMEOUT"
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    24,
-    k=8,
-    epsilon=2.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", 24, k=8, epsilon=2.0)
 X = uniform(9, 24)
 
 

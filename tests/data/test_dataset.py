@@ -36,12 +36,7 @@ def _in_order(rows, files):
 @pytest.mark.parametrize("remote", [False, pytest.param(True, marks=pytest.mark.extra)])
 @pytest.mark.parametrize("most", [20, 50, 1000])
 def test_a_partitioned_dataset(tmp_path, monkeypatch, most, remote):
-    folder = write_dataset(
-        tmp_path / "data",
-        rows=240,
-        files=4,
-        group=25,
-    )
+    folder = write_dataset(tmp_path / "data", rows=240, files=4, group=25)
     (folder / "_metadata.parquet").write_bytes(b"is left out")
     (folder / ".crc").mkdir()
     (folder / ".crc" / "x.parquet").write_bytes(b"as well")

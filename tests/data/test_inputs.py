@@ -9,12 +9,7 @@ from helpers.specs import attribute_spec
 from dpindex.data import open_vectors, read_payload
 
 X = uniform(7, 4)
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    4,
-    k=2,
-    epsilon=20.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", 4, k=2, epsilon=20.0)
 
 
 @pytest.mark.parametrize("head", ["", "a,b,c,d\n", "\ufeff"])

@@ -232,12 +232,7 @@ def test_finding_38_2_an_index_keeps_its_ranges(tmp_path):
         near = np.argsort(true, axis=1)[:, :10]
         found = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(hits.ids, near, strict=True)])
         assert found > 0.8
-        exact = where.search(
-            queries,
-            k=5,
-            candidates=300,
-            rerank=rows,
-        )
+        exact = where.search(queries, k=5, candidates=300, rerank=rows)
         np.testing.assert_allclose(exact.similarity, np.sort(true, axis=1)[:, :5], rtol=1e-9)
         fetched = where.search(
             queries,

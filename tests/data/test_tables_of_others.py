@@ -232,12 +232,7 @@ def test_ids_are_taken_from_anything_that_holds_text(kind, tmp_path):
     index = filled_index(SPEC, V, ids, payload={"n": range(7)})
     assert index.ids.tolist() == NAMES
     assert index.search(V[3], k=7, filter=ids).ids.shape == (1, 7)
-    found = index.search(
-        V,
-        k=1,
-        candidates=7,
-        rerank=dpi.Originals(V, ids),
-    )
+    found = index.search(V, k=1, candidates=7, rerank=dpi.Originals(V, ids))
     assert found.ids.shape == (7, 1)
     assert ids[1] in index or kind in ("strings", "large strings", "views", "dictionary", "chunks")
     index.remove(ids[:3])
@@ -337,12 +332,7 @@ def test_what_has_its_own_ids_is_joined_by_them():
     assert other.payload.equals(index.payload)
     for labels in (pandas.Index(ids[order], name="doc"), ids[order]):
         originals = pandas.DataFrame(V[order], index=labels)
-        hits = index.search(
-            V,
-            k=1,
-            candidates=7,
-            rerank=originals,
-        )
+        hits = index.search(V, k=1, candidates=7, rerank=originals)
         assert hits.ids.ravel().tolist() == NAMES
         np.testing.assert_allclose(hits.similarity, 1.0)
     with refuses("an index 'doc', which would be lost"):
@@ -474,12 +464,7 @@ def _one_table(data):
     bits = rng.integers(0, 256, (count, 3 * kind.itemsize), np.uint8)
     vectors = bits.view(kind)
     vectors = np.where(np.isfinite(vectors), vectors, 0).astype(kind)
-    texts = st.lists(
-        _TEXT,
-        min_size=count,
-        max_size=count,
-        unique=True,
-    )
+    texts = st.lists(_TEXT, min_size=count, max_size=count, unique=True)
     numbers = st.lists(
         st.integers(-(2**63), 2**63 - 1), min_size=count, max_size=count, unique=True
     )

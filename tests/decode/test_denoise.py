@@ -36,13 +36,7 @@ def made(spec, x, seed):
 
 def spec_of(method, epsilon=3.0, dim=DIM, **more):
     bounds = {"adjacency": attribute(1.0), "bounds": (0.0, 1.0)}
-    return Spec(
-        method,
-        dim,
-        epsilon=epsilon,
-        seed=5,
-        **{**bounds, **more},
-    )
+    return Spec(method, dim, epsilon=epsilon, seed=5, **{**bounds, **more})
 
 
 def error(a, b):
@@ -361,12 +355,7 @@ class TestFit:
 
     def test_signs(self):
         x = low_rank(6000, dim=48) - 0.5
-        spec = attribute_spec(
-            "dp-signoporp-rr",
-            48,
-            k=48,
-            epsilon=2.0,
-        )
+        spec = attribute_spec("dp-signoporp-rr", 48, k=48, epsilon=2.0)
         codes = made(spec, x, 9)
         denoiser = fit_denoiser(codes, spec)
         truth = np.sign(projected(spec, x))
@@ -529,12 +518,7 @@ class TestDeclines:
             fit_denoiser(made(spec, low_rank(1000) * spec.bounds[1], 1), spec)
 
     def test_no_noise(self):
-        spec = attribute_spec(
-            "none-oporp",
-            DIM,
-            k=8,
-            bounds=(0, 1),
-        )
+        spec = attribute_spec("none-oporp", DIM, k=8, bounds=(0, 1))
         with refuses("nothing to denoise"):
             fit_denoiser(made(spec, low_rank(1000), 1), spec)
 

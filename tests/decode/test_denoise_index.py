@@ -18,12 +18,7 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 
 def spec_of(method="raw-staircase", epsilon=3.0, **more):
     terms = {"adjacency": attribute(1.0), "bounds": (0, 1), "seed": 5, **more}
-    return Spec(
-        method,
-        DIM,
-        epsilon=epsilon,
-        **terms,
-    )
+    return Spec(method, DIM, epsilon=epsilon, **terms)
 
 
 def filled(spec=None, **options):

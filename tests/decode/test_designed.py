@@ -29,12 +29,7 @@ QUERIES = drawn(20)
 
 def index_of(method, epsilon, metric="cosine"):
     signs = "signdesigned" in method
-    design = dpi.design(
-        PUBLIC,
-        epsilon=epsilon,
-        code_length=24,
-        signs=signs,
-    )
+    design = dpi.design(PUBLIC, epsilon=epsilon, code_length=24, signs=signs)
     terms = {
         "adjacency": attribute(1.0),
         "bounds": (-9.0, 9.0),
@@ -82,12 +77,7 @@ def test_it_finds_twice_what_oporp_finds(monkeypatch):
         return float(np.mean([len({*i} & {*n}) / 50 for i, n in zip(ids, near, strict=True)]))
 
     terms = {"adjacency": attribute(1.0), "bounds": (-9.0, 9.0)}
-    plain = Spec(
-        "dp-oporp-staircase",
-        DIM,
-        epsilon=1.0,
-        **terms,
-    )
+    plain = Spec("dp-oporp-staircase", DIM, epsilon=1.0, **terms)
     oporp = filled_index(plain, BASE)
     assert found(index_of("dp-designed-laplace", 1.0)) > 2 * found(oporp)
 

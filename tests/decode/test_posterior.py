@@ -162,12 +162,7 @@ def clustered(count, seed):
 
 
 def spec_of(epsilon, **facts):
-    return Spec(
-        dim=DIM,
-        epsilon=epsilon,
-        adjacency=attribute(0.5),
-        **facts,
-    )
+    return Spec(dim=DIM, epsilon=epsilon, adjacency=attribute(0.5), **facts)
 
 
 def queries_of(spec, asked, kind):
@@ -238,12 +233,7 @@ def test_what_texts_have_in_common_is_not_stated_as_nearness(method):
     index = PrivateIndex(attribute_spec(method, 200, epsilon=3.0, bounds=(0.0, 1.0)))
     index.add(base)
     hits = index.search(asked, k=10, query="exact")
-    holds(
-        hits,
-        true_cosines(hits, base, asked),
-        most_off=0.03,
-        least=0.9,
-    )
+    holds(hits, true_cosines(hits, base, asked), most_off=0.03, least=0.9)
 
 
 def alike_if_long(count, seed):
@@ -345,12 +335,7 @@ def test_a_query_and_a_code_with_a_jump_in_one_place_are_not_stated_to_be_alike(
     The mean over the best was .66 for .55, within errors of .13 for the root of mean squares .33.
     """
     bounded = {"bounds": (-0.5, 0.5), "clip": True, "norm": 1.0}
-    spec = attribute_spec(
-        "raw-staircase",
-        384,
-        epsilon=8.0,
-        **bounded,
-    )
+    spec = attribute_spec("raw-staircase", 384, epsilon=8.0, **bounded)
     rng = default_rng(3)
     centres = rng.normal(size=(150, 384))
     x = centres[rng.integers(150, size=5000)] + 0.8 * rng.normal(size=(5000, 384))
@@ -521,12 +506,7 @@ def test_long_vectors_keep_what_few_jumps_resemble():
     adjacency = attribute(1.0)
     index = filled_index(Spec("raw-staircase", 24, epsilon=8.0, adjacency=adjacency), x[200:])
     hits = index.search(x[:200], k=10, query="exact")
-    holds(
-        hits,
-        true_cosines(hits, x[200:], x[:200]),
-        most_off=0.02,
-        least=0.9,
-    )
+    holds(hits, true_cosines(hits, x[200:], x[:200]), most_off=0.02, least=0.9)
 
 
 @pytest.mark.parametrize(("facts", "k"), [(FLOATS, 48), (FLOATS, 96)])

@@ -153,12 +153,7 @@ def test_stated_errors_hold(query):
 @pytest.mark.usefixtures("known_noise")
 def test_likelihoods_count_windows():
     """Of a change by half a unit, too: one beta is then a window, and not half of one."""
-    spec = spec_of(
-        0.5,
-        length=8,
-        window=0.3,
-        beta=0.5,
-    )
+    spec = spec_of(0.5, length=8, window=0.3, beta=0.5)
     privatizer = Privatizer(spec)
     vectors = np.stack([PUBLIC.min(axis=0), PUBLIC.max(axis=0), PUBLIC[0]])
     projected = ExactQueries(privatizer.project(vectors), spec).to_float()

@@ -131,12 +131,7 @@ CASES = {
 def _coded(name, rho):
     """Spec, signs of u, signs of v, exact projection of v, true cosines; fresh vectors each."""
     terms = {"adjacency": attribute(1.0), **CASES[name]}
-    spec = Spec(
-        norm=NORM,
-        bounds=(-4.0, 4.0),
-        seed=3,
-        **terms,
-    )
+    spec = Spec(norm=NORM, bounds=(-4.0, 4.0), seed=3, **terms)
     u, v = _normal_pairs(PAIRS, spec.dim, rho)
     u, v = (NORM * part / np.linalg.norm(part, axis=1, keepdims=True) for part in (u, v))
     maker = Privatizer(spec, allow_unprotected=True)

@@ -75,12 +75,7 @@ def test_numbers(metric, norm, kind):
     factor = spec.projection.inner_product_factor
     wanted = ESTIMATORS[metric](ip, stored, side, factor)
     found = decoder_of(spec, metric).estimates(_pairs(codes, rows), queries, len(queries))
-    assert_allclose(
-        found,
-        wanted,
-        rtol=1e-9,
-        atol=1e-9,
-    )
+    assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
     assert found[0].shape == found[1].shape == (NQ, COUNT)
 
 
@@ -88,12 +83,7 @@ def test_numbers(metric, norm, kind):
 @folded("kind", ["exact", "private"])
 @folded("method", ["dp-oporp-staircase", "dp-signoporp-rr"])
 def test_all_pairs_and_found_pairs_agree(method, metric, kind):
-    spec = attribute_spec(
-        method,
-        32,
-        k=16,
-        epsilon=4.0,
-    )
+    spec = attribute_spec(method, 32, k=16, epsilon=4.0)
     if metric not in spec.format.metrics:
         return
     codes = codes_of(spec, _vectors(300))
@@ -105,12 +95,7 @@ def test_all_pairs_and_found_pairs_agree(method, metric, kind):
     for all_pairs, pairs in zip(every, some, strict=True):
         assert all_pairs.shape == (NQ, 300)
         wanted = np.take_along_axis(all_pairs, rows, axis=1)
-        assert_allclose(
-            pairs,
-            wanted,
-            rtol=1e-5,
-            atol=1e-6,
-        )
+        assert_allclose(pairs, wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -119,13 +104,7 @@ def test_all_pairs_and_found_pairs_agree(method, metric, kind):
 @pytest.mark.parametrize("kind", ["exact", "private"])
 def test_flips_that_depend_on_size_need_declared_norms(method, kind):
     for norm in (None, 1.5):
-        spec = attribute_spec(
-            method,
-            32,
-            k=16,
-            epsilon=3.0,
-            norm=norm,
-        )
+        spec = attribute_spec(method, 32, k=16, epsilon=3.0, norm=norm)
         codes = codes_of(spec, _vectors(20, 0, norm))
         estimates = decoder_of(spec, "cosine").estimates(codes, _queries(kind, spec, norm), 1)
         for part in estimates:
@@ -166,12 +145,7 @@ def _true(metric, x, query):
 def test_without_noise_there_is_no_error(metric, index_type):
     """PQ8x4 was wrong by 0.123 on average, and stated an error of 0.0000."""
     spec, x, query = _known("none-oporp", k=DIM)
-    index = filled_index(
-        spec,
-        x,
-        metric=metric,
-        index_type=index_type,
-    )
+    index = filled_index(spec, x, metric=metric, index_type=index_type)
     hits = index.search(query, k=ROWS)
     true = _true(metric, x, query)[hits.ids[0]]
     assert_allclose(hits.unbiased[0], true, atol=5e-3)  # the grid's rounding
@@ -184,12 +158,7 @@ def test_without_noise_there_is_no_error(metric, index_type):
 def test_ranges_are_read_off_the_codes_too(metric):
     """The same pairs and the same numbers as a search for all rows, cut at the threshold."""
     spec, x, query = _known("raw-staircase", epsilon=5.0)
-    index = filled_index(
-        spec,
-        x[:3000],
-        metric=metric,
-        index_type="PQ8",
-    )
+    index = filled_index(spec, x[:3000], metric=metric, index_type="PQ8")
     asked = np.vstack([query, x[3000:3003]])
     threshold = float(np.median(_true(metric, x[:3000], query)))
     ranked = index.search(asked, k=3000)

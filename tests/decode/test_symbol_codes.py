@@ -30,12 +30,7 @@ def _public(count, seed):
 def test_estimates_are_calibrated(epsilon, private):
     """Of other vectors of the same kind: no bias worth mention, and errors as large as said."""
     book = Codebook(_public(600, 1))
-    spec = record_spec(
-        "record-codebook",
-        DIM,
-        epsilon=epsilon,
-        codebook=book,
-    )
+    spec = record_spec("record-codebook", DIM, epsilon=epsilon, codebook=book)
     x = _public(1500, 2)
     q = _public(300, 3)
     privatizer = Privatizer(spec)

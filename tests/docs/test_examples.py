@@ -26,14 +26,7 @@ def _code(name):
 
 def _run(name, folder):
     quiet = {"MPLBACKEND": "agg", "PYTHONIOENCODING": "utf-8"}
-    return python(
-        "-W",
-        "error",
-        "-c",
-        _code(name),
-        cwd=folder,
-        **quiet,
-    )
+    return python("-W", "error", "-c", _code(name), cwd=folder, **quiet)
 
 
 @pytest.mark.slow

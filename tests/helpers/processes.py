@@ -38,12 +38,7 @@ def succeeds(
 
 def python(*words: str | Path, cwd: Path | None = None, **environment: str) -> str:
     """Run Python with these arguments; return what it printed."""
-    return succeeds(
-        sys.executable,
-        *words,
-        cwd=cwd,
-        env=environment,
-    )
+    return succeeds(sys.executable, *words, cwd=cwd, env=environment)
 
 
 def typed(page: str, folder: Path) -> list[str]:

@@ -60,23 +60,12 @@ FAMILIES = {
 
 def attribute_spec(method: str, dim: int, *size: Any, **fields: Any) -> Spec:
     """A spec that hides a change of one attribute by 1; ``size`` is its code length and epsilon."""
-    return Spec(
-        method,
-        dim,
-        *size,
-        adjacency=attribute(1.0),
-        **fields,
-    )
+    return Spec(method, dim, *size, adjacency=attribute(1.0), **fields)
 
 
 def record_spec(method: str, dim: int, **fields: Any) -> Spec:
     """A spec that hides whole records."""
-    return Spec(
-        method,
-        dim,
-        adjacency=record(),
-        **fields,
-    )
+    return Spec(method, dim, adjacency=record(), **fields)
 
 
 @cache

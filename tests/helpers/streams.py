@@ -39,13 +39,7 @@ class Seeded:
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> Words:
         most = np.iinfo(dtype).max
-        return self._rng.integers(
-            0,
-            most,
-            count,
-            dtype=dtype,
-            endpoint=True,
-        )
+        return self._rng.integers(0, most, count, dtype=dtype, endpoint=True)
 
 
 def seed_noise(patch: pytest.MonkeyPatch) -> None:

@@ -32,12 +32,7 @@ from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.ids import Ids
 from dpindex.storage.manifest import Settings
 
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    6,
-    k=3,
-    epsilon=2.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=2.0)
 HUGE = 2**31 - 1
 MB = 1 << 20
 

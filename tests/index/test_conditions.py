@@ -234,11 +234,6 @@ def test_where_is_for_databases_alone():
     with refuses("where is text for the database"):
         index.search(np.ones(4), k=1, where="n > 1")
     with refuses("not both"):
-        index.search(
-            np.ones(4),
-            k=1,
-            where="n > 1",
-            filter="n > 1",
-        )
+        index.search(np.ones(4), k=1, where="n > 1", filter="n > 1")
     assert index.search(np.ones(4), k=3, filter=pa.array([0, 2])).ids.shape == (1, 2)
     assert index.search(np.ones(4), k=3, filter=pa.array([True, False, False])).ids.shape == (1, 1)

@@ -12,12 +12,7 @@ RNG = np.random.default_rng(0)
 def plain(vectors, metric, **options):
     """An index of vectors in [-1, 1] without noise."""
     width = vectors.shape[1]
-    spec = attribute_spec(
-        "none-oporp",
-        width,
-        k=width,
-        bounds=(-1, 1),
-    )
+    spec = attribute_spec("none-oporp", width, k=width, bounds=(-1, 1))
     index = dpi.PrivateIndex(spec, metric=metric, **options)
     index.add(vectors)
     return index

@@ -87,11 +87,6 @@ def test_entries_given_twice_are_added_up_exactly(form, kind, tmp_path):
 @pytest.mark.parametrize("kind", ["i8", "u8"])
 def test_a_sum_that_no_number_holds_is_refused(form, kind):
     values = np.array([np.iinfo(kind).max, 5, 1], np.dtype(kind))
-    spec = attribute_spec(
-        "raw-staircase",
-        3,
-        epsilon=2.0,
-        bounds=(0, 9),
-    )
+    spec = attribute_spec("raw-staircase", 3, epsilon=2.0, bounds=(0, 9))
     with refuses():
         dpi.Privatizer(spec).privatize(given_twice(values, form))

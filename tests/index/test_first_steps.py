@@ -13,12 +13,7 @@ import dpindex as dpi
 from dpindex.base.files import writing
 from dpindex.mechanism.promises import quality_warnings
 
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    8,
-    k=8,
-    epsilon=8.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", 8, k=8, epsilon=8.0)
 
 
 @pytest.mark.parametrize("spec", ["my-index", Path("my-index"), None, 7, {"method": "record-cap"}])

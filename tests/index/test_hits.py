@@ -13,12 +13,7 @@ import dpindex as dpi
 from dpindex.privacy import Attribute
 from dpindex.study.planner import FoundShares, Plan, Row
 
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    6,
-    k=3,
-    epsilon=20.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=20.0)
 VECTORS = uniform(12, 6)
 EVIL = "<script>alert(1)</script>"
 
@@ -115,22 +110,9 @@ def test_short_text_and_escaped_html(index):
     assert repr(hits) == "<Hits: 2 queries, 3 neighbours each, with t&, score>"
     assert eval(repr(SPEC), {"Spec": dpi.Spec, "Attribute": Attribute}) == SPEC
     found = FoundShares(0.5, {10: 0.5})
-    row = Row(
-        SPEC,
-        None,
-        found,
-        found,
-        bytes_per_vector=9,
-        noise=0.1,
-    )
+    row = Row(SPEC, None, found, found, bytes_per_vector=9, noise=0.1)
     shown = {"at": 10, "candidates": 10, "share": None, "shown_candidates": (10,)}
-    plan = Plan(
-        (row,),
-        "exact",
-        n=10,
-        refused=(),
-        **shown,
-    )
+    plan = Plan((row,), "exact", n=10, refused=(), **shown)
     for value in (SPEC, SPEC.guarantee, index, hits, hits[0], plan):
         assert len(repr(value)) < 300
         html = value._repr_html_()

@@ -56,12 +56,7 @@ def test_too_few_to_train():
 
 @pytest.mark.parametrize("index_type", ["IVF99999,Flat", "PQ8"])
 def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(tmp_path, index_type):
-    spec = attribute_spec(
-        "raw-staircase",
-        DIM,
-        epsilon=6.0,
-        bounds=(0, 1),
-    )
+    spec = attribute_spec("raw-staircase", DIM, epsilon=6.0, bounds=(0, 1))
     dataset = as_dataset(as_source(low_rank(200))).with_labels(np.arange(200))
     ledger = Ledger(tmp_path / "ledger")
     settings = Settings(spec, index_type=index_type)

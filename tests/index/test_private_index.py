@@ -272,12 +272,7 @@ def test_one_vector_may_come_as_a_row():
 
 
 def test_wider_codes_later_do_not_wrap_round():
-    spec = attribute_spec(
-        "none-oporp",
-        4,
-        k=4,
-        bounds=(-100.0, 100.0),
-    )
+    spec = attribute_spec("none-oporp", 4, k=4, bounds=(-100.0, 100.0))
     index = PrivateIndex(spec, metric="ip")
     for size in (0.001, 1.0, 90.0):
         index.add(np.eye(4)[:1] * size)
@@ -652,12 +647,7 @@ def test_a_large_index_opens_and_searches_in_little_memory(tmp_path):
     """64 MB of codes and 8 MB of ids are opened within 40 MB of its own, and searched within 56:
     the sample that distributions of cosines are learned from takes 32.
     """
-    spec = attribute_spec(
-        "dp-signoporp-rr",
-        768,
-        k=512,
-        epsilon=3.0,
-    )
+    spec = attribute_spec("dp-signoporp-rr", 768, k=512, epsilon=3.0)
     rng = default_rng(0)
     for name, rows in (("small", 70_000), ("large", 1_000_000)):
         index = PrivateIndex(spec)

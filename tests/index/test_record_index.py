@@ -26,12 +26,7 @@ PUBLIC = Codebook(_rows(80, 1))
 
 def _spec(method, epsilon=16.0):
     book = PUBLIC if method == "record-codebook" else None
-    return record_spec(
-        method,
-        DIM,
-        epsilon=epsilon,
-        codebook=book,
-    )
+    return record_spec(method, DIM, epsilon=epsilon, codebook=book)
 
 
 METHODS = pytest.mark.parametrize("method", ["record-cap", "record-codebook"])

@@ -80,13 +80,7 @@ def _check(hits, metric, ids=None, k=K):
 @pytest.mark.parametrize(("name", "metric"), CASES)
 @pytest.mark.parametrize("query", ["exact", "private"])
 def test_all_candidates_give_the_true_neighbours(name, metric, query):
-    hits = _index(name, metric).search(
-        Q,
-        K,
-        query,
-        candidates=N,
-        rerank=X,
-    )
+    hits = _index(name, metric).search(Q, K, query, candidates=N, rerank=X)
     _check(hits, metric)
     assert np.isfinite(hits.unbiased).all()  # of the codes, as without reranking
 
@@ -94,12 +88,7 @@ def test_all_candidates_give_the_true_neighbours(name, metric, query):
 def test_candidates_are_what_the_codes_find_first():
     index = _index()
     found = index.search(Q, 40)
-    hits = index.search(
-        Q,
-        K,
-        candidates=40,
-        rerank=X,
-    )
+    hits = index.search(Q, K, candidates=40, rerank=X)
     for row in range(NQ):
         best = sorted(found.ids[row].tolist(), key=lambda i: -_truth("cosine")[row, i])[:K]
         assert hits.ids[row].tolist() == best
@@ -113,12 +102,7 @@ def files(tmp_path):
     np.save(tmp_path / "column_order.npy", np.asfortranarray(X))
     np.savez(tmp_path / "x.npz", a=X)
     sparse.save_npz(tmp_path / "sparse.npz", sparse.csr_matrix(X))
-    np.savetxt(
-        tmp_path / "x.csv",
-        X,
-        delimiter=",",
-        fmt="%.18e",
-    )
+    np.savetxt(tmp_path / "x.csv", X, delimiter=",", fmt="%.18e")
     return tmp_path
 
 
@@ -162,12 +146,7 @@ def test_rows_follow_the_order_of_adding_and_ids_name_them():
     index.remove(NAMES[300:])
     with refuses("there are 600 for its 300 rows; name its rows by ids"):
         index.search(Q, K, rerank=X)
-    hits = index.search(
-        Q,
-        K,
-        candidates=N,
-        rerank=dpi.Originals(X, ids=NAMES),
-    )
+    hits = index.search(Q, K, candidates=N, rerank=dpi.Originals(X, ids=NAMES))
     assert set(hits.ids.ravel()) <= set(NAMES[:300])
     assert hits.exact.all()
 
@@ -185,12 +164,7 @@ def test_what_is_not_answered_comes_last_in_the_order_of_the_codes():
     kept = sorted(known)
     originals = dpi.Originals(X[kept], ids=kept)
     for rerank in (answers, originals, partial, lambda ids: partial[ids], dpi.Answers(ask)):
-        hits = index.search(
-            Q,
-            30,
-            candidates=30,
-            rerank=rerank,
-        )
+        hits = index.search(Q, 30, candidates=30, rerank=rerank)
         for row in range(len(hits)):
             one = hits[row]
             candidates = found.ids[row].tolist()
@@ -207,12 +181,7 @@ def test_what_is_not_answered_comes_last_in_the_order_of_the_codes():
 def test_ties_keep_the_order_of_the_codes():
     index = _index()
     found = index.search(Q, 50)
-    hits = index.search(
-        Q,
-        50,
-        candidates=50,
-        rerank=np.ones((N, DIM)),
-    )
+    hits = index.search(Q, 50, candidates=50, rerank=np.ones((N, DIM)))
     assert np.array_equal(hits.ids, found.ids)
     assert hits.exact.all()
 
@@ -237,12 +206,7 @@ def test_range_search(metric):
     truth = _truth(metric)
     sign = -1.0 if metric == "l2" else 1.0
     threshold = float(np.median(truth))
-    every = index.range_search(
-        Q,
-        threshold,
-        candidates=N,
-        rerank=X,
-    )
+    every = index.range_search(Q, threshold, candidates=N, rerank=X)
     few = index.range_search(
         Q, threshold, candidates=20, rerank=X, filter=lambda row: row["id"] > 9
     )
@@ -292,12 +256,7 @@ def test_sparse_queries_stay_sparse():
 
 def test_one_query_alone_and_sparse_queries():
     index = _index()
-    one = index.search(
-        Q[0],
-        K,
-        candidates=N,
-        rerank=X,
-    )
+    one = index.search(Q[0], K, candidates=N, rerank=X)
     assert one.ids.tolist() == index.search(Q[:1], K, candidates=N, rerank=X).ids.tolist()
     _check(index.search(sparse.csr_matrix(Q), K, candidates=N, rerank=X), "cosine")
 
@@ -311,12 +270,7 @@ def test_batches_are_bounded_by_candidates(monkeypatch):
             sizes.append(candidates.ids.shape)
             return np.full(candidates.ids.shape, np.nan)
 
-    _index().search(
-        Q,
-        K,
-        candidates=N,
-        rerank=Counted(),
-    )
+    _index().search(Q, K, candidates=N, rerank=Counted())
     assert sizes == [(2, N)] * 4 + [(1, N)]
 
 
@@ -331,12 +285,7 @@ def test_only_rows_of_candidates_are_read(monkeypatch):
     monkeypatch.setattr(row_reader, "as_table", lambda vectors: vectors.view(Watched))
     originals = dpi.Originals(X)
     index = _index()
-    index.search(
-        Q,
-        K,
-        candidates=20,
-        rerank=originals,
-    )
+    index.search(Q, K, candidates=20, rerank=originals)
     assert read == set(index.search(Q, 20).ids.ravel().tolist())
 
 
@@ -350,12 +299,7 @@ def test_only_parts_of_candidates_are_read():
     parts = [Part("part", first, 10, partial(watched, first)) for first in range(0, N, 10)]
     index = _index()
     originals = dpi.Originals(Dataset("parts", DIM, 4, tuple(parts)))
-    hits = index.search(
-        Q[:1],
-        K,
-        candidates=8,
-        rerank=originals,
-    )
+    hits = index.search(Q[:1], K, candidates=8, rerank=originals)
     assert hits.exact.all()
     assert read == sorted({i // 10 * 10 for i in index.search(Q[:1], 8).ids[0].tolist()})
 
@@ -456,21 +400,11 @@ def test_vectors_that_a_build_clips_are_compared_clipped(metric, sparsely):
     with pytest.warns(dpi.QualityWarning, match="outside the public bounds"):
         index.add(far)
     originals = sparse.csr_matrix(far) if sparsely else far
-    hits = index.search(
-        80.0 * Q,
-        K,
-        candidates=N,
-        rerank=originals,
-    )
+    hits = index.search(80.0 * Q, K, candidates=N, rerank=originals)
     truth = _truth(metric, (80.0 * Q).clip(-1, 1), far.clip(-1, 1))
     expected = np.sort(-truth if metric == "cosine" else truth, axis=1)[:, :K]
     found = -hits.similarity if metric == "cosine" else hits.similarity
-    np.testing.assert_allclose(
-        found,
-        expected,
-        rtol=1e-9,
-        atol=1e-9,
-    )
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_bounds_within_a_change_are_for_the_noise_alone():

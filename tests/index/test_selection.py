@@ -16,12 +16,7 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 4)) @ RNG.normal(size=(4, DIM))
 X /= np.linalg.norm(X, axis=1)[:, None]
 Q = X[::40]
-NUMBERS = attribute_spec(
-    "dp-oporp-staircase",
-    DIM,
-    k=8,
-    epsilon=20.0,
-)
+NUMBERS = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=20.0)
 SIGNS = attribute_spec(
     "dp-signoporp-geometric",
     DIM,

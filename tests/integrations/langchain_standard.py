@@ -13,10 +13,5 @@ class TestPrivate(VectorStoreIntegrationTests):
     @pytest.fixture
     def vectorstore(self):
         embedding = self.get_embeddings()
-        spec = record_spec(
-            "record-cap",
-            6,
-            k=64,
-            epsilon=8.0,
-        )
+        spec = record_spec("record-cap", 6, k=64, epsilon=8.0)
         return PrivateVectorStore(embedding, spec, allow_rerelease=True)

@@ -16,12 +16,7 @@ from dpindex.base.errors import StorageError
 from dpindex.integrations.accepted import Accepted, FullError, Submission
 from dpindex.integrations.collector import Collector, UnavailableError
 
-SPEC = attribute_spec(
-    "dp-signoporp-rr",
-    16,
-    k=16,
-    epsilon=4.0,
-)
+SPEC = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=4.0)
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 

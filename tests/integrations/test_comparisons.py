@@ -33,12 +33,7 @@ REACHES = 32 * "d"
 JSON = {"content-type": "application/json"}
 X = uniform(N, DIM)
 NAMES = [f"n {i}" for i in range(N)]
-SPEC = attribute_spec(
-    "dp-signoporp-rr",
-    DIM,
-    k=DIM,
-    epsilon=4.0,
-)
+SPEC = attribute_spec("dp-signoporp-rr", DIM, k=DIM, epsilon=4.0)
 UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
@@ -107,12 +102,7 @@ def test_it_answers_exact_similarities(server, caplog):
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_a_threshold_is_answered_without_the_similarity(metric, tmp_path):
-    spec = attribute_spec(
-        "dp-oporp-staircase",
-        DIM,
-        k=8,
-        epsilon=4.0,
-    )
+    spec = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=4.0)
     index = dpi.PrivateIndex(spec, metric=metric)
     tokens = Tokens(f"rerank {RERANK}\nreaches {REACHES}")
     comparisons = Comparisons(dpi.Originals(X, NAMES), spec, metric)
@@ -263,12 +253,7 @@ class Local(Client):
         stated = {**kind, **{k.lower(): v for k, v in (headers or {}).items()}}
         stated |= self._bearer
         method = "GET" if body is None else "POST"
-        answer = self._app.request(
-            method,
-            path,
-            content=body,
-            headers=stated,
-        )
+        answer = self._app.request(method, path, content=body, headers=stated)
         return answer.status_code, answer.content
 
 
@@ -292,26 +277,11 @@ def test_a_searcher_reranks_with_the_holder(server):
         assert hits.exact.all()
         assert (hits.stderr == 0).all()
     with refuses(r"order of the index, which is not known here"):
-        searcher.search(
-            codes,
-            5,
-            queries=queries,
-            rerank=X,
-        )
+        searcher.search(codes, 5, queries=queries, rerank=X)
     with refuses("there are 2 queries for 1 codes"):
-        searcher.search(
-            codes,
-            5,
-            queries=X[:2],
-            rerank=answers,
-        )
+        searcher.search(codes, 5, queries=X[:2], rerank=answers)
     with refuses("say where these are"):
-        searcher.search(
-            codes,
-            5,
-            queries=queries,
-            candidates=10,
-        )
+        searcher.search(codes, 5, queries=queries, candidates=10)
     with refuses("does not have the role rerank"):
         searcher.similarities(X[0], NAMES)
 

@@ -19,12 +19,7 @@ from dpindex.storage.release import Terms
 from dpindex.storage.shards import CodeCheck
 from dpindex.storage.targets import IndexOptions, build_index
 
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    DIM,
-    k=4,
-    epsilon=3.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=3.0)
 KILLS = 3
 
 

@@ -53,12 +53,7 @@ def test_counts_of_a_column_whose_elements_are_no_numbers():
 
 
 def test_a_new_database_is_a_file_and_a_row(toy):
-    spec = attribute_spec(
-        "dp-oporp-staircase",
-        16,
-        k=8,
-        epsilon=8.0,
-    )
+    spec = attribute_spec("dp-oporp-staircase", 16, k=8, epsilon=8.0)
     index = dpi.PrivateIndex(spec)
     x = uniform(60, 16)
     index.add(x, payload={"year": list(range(60))})
@@ -71,18 +66,8 @@ def test_a_new_database_is_a_file_and_a_row(toy):
 
 
 BOOK = dpi.Codebook(np.random.default_rng(1).normal(size=(40, 16)))
-SYMBOLS = record_spec(
-    "record-codebook",
-    16,
-    epsilon=6.0,
-    codebook=BOOK,
-)
-SIGNS = attribute_spec(
-    "dp-signoporp-rr",
-    16,
-    k=16,
-    epsilon=4.0,
-)
+SYMBOLS = record_spec("record-codebook", 16, epsilon=6.0, codebook=BOOK)
+SIGNS = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=4.0)
 VECTORS = uniform(60, 16)
 
 

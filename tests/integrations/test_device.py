@@ -11,12 +11,7 @@ from dpindex.device import privatize
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.projections import Projection
 
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    12,
-    k=6,
-    epsilon=2.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", 12, k=6, epsilon=2.0)
 
 ABSENT = """
 import sys
@@ -50,13 +45,7 @@ def test_no_more_is_spent_than_the_owner_accepts():
 
 
 def test_a_delta_that_promises_nothing_is_refused():
-    loud = attribute_spec(
-        "dp-oporp",
-        12,
-        k=4,
-        epsilon=1.0,
-        delta=0.5,
-    )
+    loud = attribute_spec("dp-oporp", 12, k=4, epsilon=1.0, delta=0.5)
     with refuses(r"a delta of at most 0\.0001 is accepted"):
         privatize(np.zeros(12), loud, max_epsilon=2.0)
 
@@ -65,12 +54,7 @@ def test_codewords_are_read_from_their_file(tmp_path):
     words = np.eye(12, dtype=np.float32)
     np.save(tmp_path / "words.npy", words)
     book = dpi.Codebook.read(tmp_path / "words.npy")
-    spec = record_spec(
-        "record-codebook",
-        12,
-        epsilon=8.0,
-        codebook=book,
-    )
+    spec = record_spec("record-codebook", 12, epsilon=8.0, codebook=book)
     (tmp_path / "spec.json").write_text(spec.to_json())
     sent = privatize(
         words[3], tmp_path / "spec.json", max_epsilon=8.0, public=tmp_path / "words.npy"

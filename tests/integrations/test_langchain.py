@@ -24,12 +24,7 @@ from dpindex.integrations.langchain import PrivateVectorStore
 DIM = 16
 EMBEDDING = DeterministicFakeEmbedding(size=DIM)
 TEXTS = [f"text {i}" for i in range(40)]
-PRIVATE = record_spec(
-    "record-cap",
-    DIM,
-    k=64,
-    epsilon=8.0,
-)
+PRIVATE = record_spec("record-cap", DIM, k=64, epsilon=8.0)
 
 
 def made(**options):

@@ -25,12 +25,7 @@ from dpindex.integrations.langchain import PrivateVectorStore
 
 DIM = 16
 EMBEDDING = DeterministicFakeEmbedding(size=DIM)
-PRIVATE = record_spec(
-    "record-cap",
-    DIM,
-    k=64,
-    epsilon=8.0,
-)
+PRIVATE = record_spec("record-cap", DIM, k=64, epsilon=8.0)
 
 
 class Application:

@@ -28,18 +28,8 @@ pytestmark = [*LITE, needs_posix]
 
 SECONDS = 600.0
 """Against a hang only."""
-SPEC = attribute_spec(
-    "dp-signoporp-rr",
-    64,
-    k=64,
-    epsilon=4.0,
-)
-SYMBOLS = Layout(
-    text_ids=False,
-    code_bytes=0,
-    vector_width=0,
-    metric="ip",
-)
+SPEC = attribute_spec("dp-signoporp-rr", 64, k=64, epsilon=4.0)
+SYMBOLS = Layout(text_ids=False, code_bytes=0, vector_width=0, metric="ip")
 FILES = [place for place in PLACES if "postgresql" not in place.values]
 postgres = pytest.mark.skipif(programs() is None, reason="no PostgreSQL is installed")
 

@@ -34,18 +34,8 @@ CANDIDATES = [300, "5%"]
 @pytest.fixture(scope="module", params=["guided", "plain"])
 def index(request):
     book = dpi.fit_codebook(PUBLIC, 30) if request.param == "guided" else dpi.Codebook(PUBLIC[:50])
-    spec = record_spec(
-        "record-codebook",
-        12,
-        epsilon=8.0,
-        codebook=book,
-    )
-    return filled_index(
-        spec,
-        X,
-        query_epsilon=6.0,
-        payload=PAYLOAD,
-    )
+    spec = record_spec("record-codebook", 12, epsilon=8.0, codebook=book)
+    return filled_index(spec, X, query_epsilon=6.0, payload=PAYLOAD)
 
 
 def asked(index):
@@ -66,13 +56,7 @@ def chosen(index, query, **options):
         return np.zeros(len(ids))
 
     vector = query if isinstance(query, np.ndarray) else Q[:1]
-    index.search(
-        vector,
-        1,
-        "exact",
-        rerank=dpi.Answers(answer),
-        **options,
-    )
+    index.search(vector, 1, "exact", rerank=dpi.Answers(answer), **options)
     return sorted(found)
 
 
@@ -187,12 +171,7 @@ def test_what_no_lookup_is_of(index):
     ):
         with refuses(said):
             index.to_lookup(query, **options)
-    spec = attribute_spec(
-        "dp-signoporp-rr",
-        12,
-        k=12,
-        epsilon=4.0,
-    )
+    spec = attribute_spec("dp-signoporp-rr", 12, k=12, epsilon=4.0)
     signs = filled_index(spec, X[:9].clip(-1, 1))
     with refuses("are no symbols"):
         signs.to_lookup(Q[:1].clip(-1, 1))

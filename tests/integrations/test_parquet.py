@@ -26,18 +26,8 @@ pytestmark = [*LITE, pytest.mark.extra]
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3000, 16))
 BOOK = dpi.Codebook(RNG.normal(size=(50, 16)))
-SYMBOLS = record_spec(
-    "record-codebook",
-    16,
-    epsilon=8.0,
-    codebook=BOOK,
-)
-NUMBERS = attribute_spec(
-    "dp-oporp-staircase",
-    16,
-    k=8,
-    epsilon=8.0,
-)
+SYMBOLS = record_spec("record-codebook", 16, epsilon=8.0, codebook=BOOK)
+NUMBERS = attribute_spec("dp-oporp-staircase", 16, k=8, epsilon=8.0)
 YEARS = {"year": [1990 + i % 30 for i in range(len(X))]}
 
 

@@ -28,12 +28,7 @@ pytestmark = [
 ]
 
 PAGE = section("databases.md", "## Plain SQL")
-SYMBOLS = Layout(
-    text_ids=False,
-    code_bytes=0,
-    vector_width=0,
-    metric="ip",
-)
+SYMBOLS = Layout(text_ids=False, code_bytes=0, vector_width=0, metric="ip")
 
 
 @pytest.fixture

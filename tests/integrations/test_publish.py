@@ -19,12 +19,7 @@ from dpindex.integrations.postgres import Postgres
 from dpindex.integrations.publication import WHOLE, Documents
 
 pytestmark = LITE
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    16,
-    k=8,
-    epsilon=8.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", 16, k=8, epsilon=8.0)
 X = uniform(60, 16)
 
 

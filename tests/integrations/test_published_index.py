@@ -32,13 +32,7 @@ PAYLOAD = {
 }
 TEXT_IDS = [f'it\'s "{i}"' for i in range(N)]
 
-SIGNS = attribute_spec(
-    "dp-signrp-rr",
-    DIM,
-    k=124,
-    epsilon=60.0,
-    norm=1.0,
-)
+SIGNS = attribute_spec("dp-signrp-rr", DIM, k=124, epsilon=60.0, norm=1.0)
 NUMBERS = attribute_spec(
     "dp-oporp-staircase",
     DIM,
@@ -123,12 +117,7 @@ def test_hits_are_those_of_the_index(name, made):
             if isinstance(there, str):
                 options.append({"where": there})
             for option in options:
-                found = served.search(
-                    asked,
-                    10,
-                    query="exact",
-                    **option,
-                )
+                found = served.search(asked, 10, query="exact", **option)
                 _same(here, found, name in ("symbols", "signs"))
     assert served.search(Q[:2], 5, filter=[], query="exact").ids.shape == (2, 0)
     assert served.search(Q[:2], 10, "private").ids.shape == (2, 10)
@@ -159,13 +148,7 @@ def test_originals_order_its_candidates(name, made):
     index, served = made(name)
     names = index.ids
     originals = dpi.Originals(X, ids=names)
-    every = served.search(
-        Q,
-        5,
-        candidates=N,
-        rerank=originals,
-        query="exact",
-    )
+    every = served.search(Q, 5, candidates=N, rerank=originals, query="exact")
     metric = index.metric
     truth = -((Q[:, None] - X[None]) ** 2).sum(axis=2) if metric == "l2" else Q @ X.T
     best = np.argsort(-truth, axis=1)[:, :5]
@@ -178,12 +161,7 @@ def test_originals_order_its_candidates(name, made):
     assert every.payload["title"].to_pylist() == [
         PAYLOAD["title"][rows[id_]] for id_ in every.ids.ravel().tolist()
     ]
-    found = served.search(
-        Q[:5],
-        40,
-        filter="year >= 2000",
-        query="exact",
-    )
+    found = served.search(Q[:5], 40, filter="year >= 2000", query="exact")
     few = served.search(
         Q[:5], 5, candidates=40, rerank=originals, filter="year >= 2000", query="exact"
     )
@@ -205,12 +183,7 @@ def test_originals_order_its_candidates(name, made):
 
 def test_rows_of_a_published_index_are_its_ids_or_need_them(made):
     index, served = made("cosine")
-    here = index.search(
-        Q[:5],
-        5,
-        candidates=N,
-        rerank=X,
-    )
+    here = index.search(Q[:5], 5, candidates=N, rerank=X)
     assert np.array_equal(
         served.search(Q[:5], 5, candidates=N, rerank=X, query="exact").ids, here.ids
     )
@@ -221,12 +194,7 @@ def test_rows_of_a_published_index_are_its_ids_or_need_them(made):
         served.range_search(Q[:1], 0.5, query="exact")
     most = served.database.max_found
     with refuses(f"k and candidates must be at most {most}"):
-        served.search(
-            Q[:1],
-            candidates=most + 1,
-            rerank=X,
-            query="exact",
-        )
+        served.search(Q[:1], candidates=most + 1, rerank=X, query="exact")
 
 
 def test_it_is_a_dictionary_too(made):

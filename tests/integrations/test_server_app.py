@@ -20,18 +20,8 @@ testclient = pytest.importorskip("starlette.testclient")
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 ESTIMATES = ("similarity", "stderr", "unbiased", "unbiased_stderr")
-SPEC = attribute_spec(
-    "dp-signoporp-rr",
-    16,
-    k=16,
-    epsilon=4.0,
-)
-OTHER = attribute_spec(
-    "dp-signoporp-rr",
-    16,
-    k=16,
-    epsilon=5.0,
-)
+SPEC = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=4.0)
+OTHER = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=5.0)
 SUBMIT = 32 * "a"
 SEARCH = 32 * "b"
 METRICS = 32 * "m"
@@ -200,12 +190,7 @@ def _wrong_bodies():
 
 def _lying():
     """Codes of another form under the right fingerprint."""
-    spec = attribute_spec(
-        "dp-signoporp-rr",
-        16,
-        k=8,
-        epsilon=4.0,
-    )
+    spec = attribute_spec("dp-signoporp-rr", 16, k=8, epsilon=4.0)
     made = dpi.Privatizer(spec).privatize(VECTORS[0])
     form = type(made.format)(8, SPEC.fingerprint)
     return form.codes(made.stored).to_bytes()

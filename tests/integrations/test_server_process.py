@@ -25,12 +25,7 @@ pytest.importorskip("starlette")
 uvicorn = pytest.importorskip("uvicorn")
 pytestmark = needs_posix
 
-SPEC = attribute_spec(
-    "dp-signoporp-rr",
-    64,
-    k=64,
-    epsilon=4.0,
-)
+SPEC = attribute_spec("dp-signoporp-rr", 64, k=64, epsilon=4.0)
 SUBMIT = 32 * "a"
 SEARCH = 32 * "b"
 CLIENTS = 8
@@ -158,20 +153,10 @@ def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_d
 
 @pytest.mark.slow
 def test_the_example_of_the_page(index, capsys):
-    spec = attribute_spec(
-        "dp-oporp-staircase",
-        8,
-        k=4,
-        epsilon=2.0,
-    )
+    spec = attribute_spec("dp-oporp-staircase", 8, k=4, epsilon=2.0)
     place = index.parent / "other"
     vectors = uniform(3, 8)
-    other = filled_index(
-        spec,
-        vectors[2],
-        query_epsilon=4.0,
-        ids=["berta"],
-    )
+    other = filled_index(spec, vectors[2], query_epsilon=4.0, ids=["berta"])
     other.save(place)
     page = section("devices.md", "## Collect codes over HTTP")
     (block,) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)

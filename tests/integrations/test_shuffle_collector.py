@@ -25,13 +25,7 @@ from dpindex.storage.statement import summarize
 
 DIM = 16
 RECORD = dpi.record()
-CAP = dpi.Spec(
-    "record-cap",
-    DIM,
-    k=64,
-    epsilon=1.0,
-    adjacency=RECORD,
-)
+CAP = dpi.Spec("record-cap", DIM, k=64, epsilon=1.0, adjacency=RECORD)
 BOOK = dpi.Codebook(np.random.default_rng(0).normal(size=(200, DIM)))
 SYMBOLS = dpi.Spec(
     "record-codebook",

@@ -137,12 +137,7 @@ def test_grid_of_special_vectors():
 
 def test_specs_name_their_codebook():
     book = Codebook(VECTORS)
-    spec = record_spec(
-        "record-codebook",
-        12,
-        epsilon=4.0,
-        codebook=book,
-    )
+    spec = record_spec("record-codebook", 12, epsilon=4.0, codebook=book)
     read = Spec.from_json(spec.to_json())
     assert read == spec
     assert read.fingerprint == spec.fingerprint
@@ -153,12 +148,7 @@ def test_specs_name_their_codebook():
     other = Codebook(VECTORS + 1)
     with refuses("another codebook"):
         read.with_public(other)
-    changed = record_spec(
-        "record-codebook",
-        12,
-        epsilon=4.0,
-        codebook=other,
-    )
+    changed = record_spec("record-codebook", 12, epsilon=4.0, codebook=other)
     wider = record_spec(
         "record-codebook",
         12,

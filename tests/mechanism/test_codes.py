@@ -26,12 +26,7 @@ from dpindex.mechanism.codes import (
 )
 
 MARK = bytes(range(16))
-SHAPES = hnp.array_shapes(
-    min_dims=2,
-    max_dims=2,
-    min_side=1,
-    max_side=20,
-)
+SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=20)
 
 # What a law may draw, in any number of rows and columns, and the format of such codes.
 EXAMPLES = {

@@ -46,12 +46,7 @@ def altered(design, **changes):
 @pytest.mark.parametrize("sparse_rows", [False, True])
 def test_released_integers_move_by_no_more_than_the_law_was_told(method, sparse_rows):
     """All changes of one attribute by one beta, from several vectors, in whole numbers."""
-    spec = Spec(
-        method,
-        12,
-        design=MADE,
-        **ATTRIBUTE,
-    )
+    spec = Spec(method, 12, design=MADE, **ATTRIBUTE)
     rows = np.clip(PUBLIC[:6], -8, 8)
     moved = []
     for attribute, change in itertools.product(range(12), (-1.0, -0.3, 0.7, 1.0)):
@@ -69,12 +64,7 @@ def test_released_integers_move_by_no_more_than_the_law_was_told(method, sparse_
 
 
 def test_the_centre_is_subtracted_in_whole_steps():
-    spec = Spec(
-        "dp-designed-laplace",
-        12,
-        design=MADE,
-        **ATTRIBUTE,
-    )
+    spec = Spec("dp-designed-laplace", 12, design=MADE, **ATTRIBUTE)
     step = spec.grid.step
     centre = [round(float(np.clip(c, -9, 9)) / step) for c in MADE.centre]
     grid = [[round(float(x) / step) for x in row] for row in PUBLIC[:5]]
@@ -101,12 +91,7 @@ def test_differences_from_a_far_centre_are_exact():
     bound = 0.99 * 2**24 * step / weight  # one side alone would fit into single precision
     far = Design.from_bytes(altered(made, centre=(-bound * ends).astype(np.float32)))
     terms = {**ATTRIBUTE, "bounds": (-bound, bound)}
-    spec = Spec(
-        "dp-designed-laplace",
-        12,
-        design=far,
-        **terms,
-    )
+    spec = Spec("dp-designed-laplace", 12, design=far, **terms)
     rows = bound * ends * (1 - 0.01 * RNG.random((200, 12)))
     grid = Privatizer(spec).spec.grid
     steps, centre = (grid.round(x).astype(np.int64) for x in (rows, far.centre[None]))
@@ -122,12 +107,7 @@ def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within():
     found = []
     for centre in (np.full(12, 40.0), np.full(12, 0.5)):
         far = Design.from_bytes(altered(MADE, centre=centre.astype(np.float32)))
-        spec = Spec(
-            "dp-designed-laplace",
-            12,
-            design=far,
-            **terms,
-        )
+        spec = Spec("dp-designed-laplace", 12, design=far, **terms)
         assert refuted(spec) == ()
         found.append(projected(spec, rows))
     assert np.array_equal(*found)
@@ -155,12 +135,7 @@ def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within():
 )  # fmt: skip
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_columns_are_never_heavier_than_one(public, length, delta):
-    made = dpi.design(
-        public,
-        epsilon=1.0,
-        code_length=length,
-        delta=delta,
-    )
+    made = dpi.design(public, epsilon=1.0, code_length=length, delta=delta)
     assert made.entries.shape == (length, len(made.attributes))
     weight = column_weight(made.entries, 2 if delta else 1)
     assert 0.9 * 256 ** (1 + (delta > 0)) < weight <= 256 ** (1 + (delta > 0))
@@ -211,12 +186,7 @@ def test_one_entry_too_many_is_refused_whatever_the_file_claims():
     entries[row, column] = -(2**15)  # its magnitude does not fit into sixteen bits
     with pytest.raises(NoGuaranteeError):
         Design.from_bytes(altered(MADE, entries=entries))
-    gaussian = dpi.design(
-        PUBLIC,
-        epsilon=1.0,
-        code_length=4,
-        delta=1e-6,
-    )
+    gaussian = dpi.design(PUBLIC, epsilon=1.0, code_length=4, delta=1e-6)
     with pytest.raises(NoGuaranteeError):  # columns of L2 norm 1 are too heavy for Laplace noise
         Design.from_bytes(altered(gaussian, norm=1))
 
@@ -253,12 +223,7 @@ def test_a_small_file_cannot_ask_for_gigabytes(dim):
     """A few hundred bytes may say any number of attributes, of which one is used."""
     made = dpi.design(PUBLIC, epsilon=1.0, code_length=1)
     far = Design.from_bytes(altered(made, dim=dim))
-    spec = attribute_spec(
-        "dp-designed-laplace",
-        dim,
-        epsilon=1.0,
-        design=far,
-    )
+    spec = attribute_spec("dp-designed-laplace", dim, epsilon=1.0, design=far)
     for use in (PrivateIndex, Privatizer):
         with pytest.raises(NoGuaranteeError, match=r"more than 1 GB \(2\^30 bytes\)"):
             use(spec)
@@ -267,12 +232,7 @@ def test_a_small_file_cannot_ask_for_gigabytes(dim):
 def test_a_spec_names_its_design_by_digest(tmp_path):
     MADE.save(tmp_path / "made.design")
     assert Design.read(tmp_path / "made.design") == MADE
-    spec = Spec(
-        "dp-designed-laplace",
-        12,
-        design=MADE,
-        **ATTRIBUTE,
-    )
+    spec = Spec("dp-designed-laplace", 12, design=MADE, **ATTRIBUTE)
     stated = json.loads(spec.to_json())["design"]
     assert stated == {"sha256": MADE.digest, "dim": 12, "code_length": 4, "norm": 1}
     named = Spec.from_json(spec.to_json())
@@ -359,12 +319,7 @@ def test_f_is_what_its_definition_says(window, rows):
         window=window,
     )
     terms = {**ATTRIBUTE, "adjacency": dpi.attribute(2.0)}
-    spec = Spec(
-        "dp-designed-laplace",
-        12,
-        design=made,
-        **terms,
-    )
+    spec = Spec("dp-designed-laplace", 12, design=made, **terms)
     assert "each clipped to a window of its own" in made.contents
     windows = made.windows
     low, width = (steps * 2.0 / 2**16 for steps in (windows.low, windows.width))

@@ -306,12 +306,7 @@ def test_what_a_family_does_not_use_is_refused(family):
 def test_repetitions_divide_the_length():
     family = FAMILIES["REPEATED_OPORP"]
     assert family.resolved(stated(k=48, repetitions=2))["k"] == 48
-    refused(
-        family,
-        "25 bins",
-        k=50,
-        repetitions=2,
-    )
+    refused(family, "25 bins", k=50, repetitions=2)
     refused(
         family,
         "k = 25 is not a multiple of repetitions = 2",
@@ -345,13 +340,7 @@ def test_entries_are_chosen_from_those_of_the_family(family):
 def test_sparsity_of_very_sparse_entries(family):
     """The root of dim, as is customary, or what is stated: one entry in so many is not zero."""
     assert family.resolved(stated(dim=400, entries="very-sparse"))["variant"].sparsity == 20
-    projection = made(
-        family,
-        dim=400,
-        k=50,
-        entries="very-sparse",
-        sparsity=2,
-    )
+    projection = made(family, dim=400, k=50, entries="very-sparse", sparsity=2)
     assert isinstance(projection, VerySparse)
     assert projection.sparsity == 2
     for sparsity in (0, 1 << 17, 1.5):

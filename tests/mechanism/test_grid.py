@@ -65,12 +65,7 @@ def _near_ties(grid, dtype, reach, count):
 @folded(("bits", "reach"), [(12, 1), (12, 31), (14, 31), (12, 3e4), (12, 1e10)])
 def test_one_beta_moves_at_most_two_to_the_bits_near_ties(dtype, beta, scale, bits, reach):
     bounds = ((-reach - 1) * beta, (reach + 1) * beta)
-    grid = _grid(
-        beta=beta,
-        bits=bits,
-        scale=scale,
-        bounds=bounds,
-    )
+    grid = _grid(beta=beta, bits=bits, scale=scale, bounds=bounds)
     grid.check_capacity(2**46)
     x = _near_ties(grid, dtype, reach * beta, 60)
     assert _worst_move(grid, x) <= 1 << bits

@@ -115,13 +115,7 @@ def test_composed_releases_are_never_below_the_least_and_at_most_a_millionth_abo
     epsilon, delta, times
 ):
     """So many Gaussian releases are one, of that much less noise (Dong, Roth & Su 2022)."""
-    spec = attribute_spec(
-        "dp-oporp",
-        8,
-        k=4,
-        epsilon=epsilon,
-        delta=delta,
-    )
+    spec = attribute_spec("dp-oporp", 8, k=4, epsilon=epsilon, delta=delta)
     found = compose([spec] * times, delta=delta).epsilon
     with mpmath.workdps(60):
         sigma = optimal_sigma(epsilon, delta) / mpmath.sqrt(times)

@@ -36,12 +36,7 @@ def distinct(rows):
 
 def test_no_stretch_of_noise_comes_twice():
     """Not even shifted: no twelve numbers in a row (at least 90 bits) occur twice in 520 000."""
-    spec = attribute_spec(
-        "raw-laplace",
-        16,
-        epsilon=0.05,
-        bounds=(0.0, 1.0),
-    )
+    spec = attribute_spec("raw-laplace", 16, epsilon=0.05, bounds=(0.0, 1.0))
     privatizer = Privatizer(spec, allow_unprotected=True)
     zeros = np.zeros((8000, 16))
     noise = [privatizer.privatize(zeros, threads=1).stored.ravel() for _ in range(2)]

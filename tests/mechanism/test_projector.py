@@ -273,11 +273,6 @@ def test_malformed_sparse_matrices_are_refused():
     rows = sparse.csr_matrix(np.eye(3, 6))
     rows.indices[1] = 6
     for method in ("dp-oporp-staircase", "dp-rp-l", "dp-sjlt-laplace"):
-        spec = attribute_spec(
-            method,
-            6,
-            k=2,
-            epsilon=1.0,
-        )
+        spec = attribute_spec(method, 6, k=2, epsilon=1.0)
         with refuses("malformed"):
             Privatizer(spec, allow_unprotected=True).privatize(rows)

@@ -70,12 +70,7 @@ for method, arguments in (
 def test_documents_of_2_to_the_24_columns_need_less_than_a_gigabyte(data_dir):
     """The whole process: the data, the projections, 1000 × 1024 codes and everything between."""
     command = [sys.executable, "-c", _SPARSE_RUN, str(data_dir / "news20_chartri_csr.npz")]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     peaks = [line.split() for line in done.stdout.splitlines()]
     assert len(peaks) == 3
     for method, peak in peaks:

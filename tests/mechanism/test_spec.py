@@ -80,13 +80,7 @@ def test_fingerprints_differ_exactly_when_specs_do(one, other):
     assert len(one.fingerprint) == 16
 
 
-BASE = attribute_spec(
-    "dp-signoporp-rr",
-    24,
-    k=8,
-    epsilon=2.0,
-    norm=1.0,
-)
+BASE = attribute_spec("dp-signoporp-rr", 24, k=8, epsilon=2.0, norm=1.0)
 
 
 @folded(
@@ -389,11 +383,5 @@ def test_files_are_read_and_faults_begin_with_their_path(tmp_path):
 def test_low_a_delta_over_the_projection_is_stated():
     """Where delta is also the chance of a bad projection, the guarantee says so."""
     for method, over in (("dp-rp-g-analytic", "projection"), ("dp-rp-g-opt", "noise")):
-        spec = attribute_spec(
-            method,
-            24,
-            k=8,
-            epsilon=1.0,
-            delta=1e-6,
-        )
+        spec = attribute_spec(method, 24, k=8, epsilon=1.0, delta=1e-6)
         assert spec.guarantee.delta_over == over

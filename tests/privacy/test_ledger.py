@@ -25,12 +25,7 @@ from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
 from dpindex.base.errors import DamagedError
 from dpindex.cli import app
 
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    6,
-    k=2,
-    epsilon=1.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", 6, k=2, epsilon=1.0)
 TWICE = "was released before"
 IDS = [f"person-{i}" for i in range(12)]
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))
@@ -137,13 +132,7 @@ def test_finding_2_the_joint_bound_is_no_smaller_than_an_attack_finds(ledger):
 
 def test_finding_2_what_cannot_be_compared_has_no_joint_number(ledger):
     weak = [Spec("idp-signoporp-rr", 6, k=2, epsilon=4.0, adjacency=attribute(b)) for b in (1, 2)]
-    ball = Spec(
-        "raw-gaussian",
-        6,
-        epsilon=1.0,
-        delta=1e-6,
-        adjacency=l2(1.0),
-    )
+    ball = Spec("raw-gaussian", 6, epsilon=1.0, delta=1e-6, adjacency=l2(1.0))
     found = recorded(ledger, SPEC, weak[0], SPEC)
     assert [(g.definition, g.epsilon) for g in found.guarantees] == [("DP", 2.0), ("iDP", 4.0)]
     assert "DP under attribute and iDP under attribute do not add up" in found.apart
@@ -169,13 +158,7 @@ def test_finding_3_totals_count_in_the_units_of_the_data(ledger):
 
 
 def test_tight_totals(ledger):
-    spec = attribute_spec(
-        "dp-oporp",
-        6,
-        k=2,
-        epsilon=1.0,
-        delta=1e-6,
-    )
+    spec = attribute_spec("dp-oporp", 6, k=2, epsilon=1.0, delta=1e-6)
     for _ in range(4):
         ledger.record(spec, IDS, allow_rerelease=True)
     assert ledger.totals()[0].guarantees[0].epsilon == 4.0
@@ -559,12 +542,7 @@ def test_an_index_remembers_removed_ids_by_its_ledger(ledger, tmp_path):
     with refuses(TWICE):
         saved(tmp_path / "other").add(VECTORS[3], [IDS[3]], ledger=ledger)
     assert len(index) == 9
-    index.add(
-        VECTORS[:3],
-        IDS[:3],
-        ledger=ledger,
-        allow_rerelease=True,
-    )
+    index.add(VECTORS[:3], IDS[:3], ledger=ledger, allow_rerelease=True)
     assert len(index) == 12
     assert shown(ledger) == [(3, 2, [2.0]), (9, 1, [1.0])]
 

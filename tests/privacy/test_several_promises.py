@@ -90,12 +90,7 @@ def test_tight_totals_have_both():
     assert second.epsilon < 20.0
     assert first.delta == second.delta == 1e-6
     # Each is what releases with that promise alone have.
-    alone = record_spec(
-        "record-cap",
-        4,
-        k=64,
-        epsilon=0.5,
-    )
+    alone = record_spec("record-cap", 4, k=64, epsilon=0.5)
     assert second.epsilon == pytest.approx(compose([alone] * 40, delta=1e-6).epsilon)
     assert first.epsilon == pytest.approx(compose([spec(0.1, None)] * 40, delta=1e-6).epsilon)
 

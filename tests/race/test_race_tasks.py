@@ -281,12 +281,7 @@ def three():
 @pytest.mark.slow
 def test_modes():
     sketch, centres = three()
-    found = find_modes(
-        sketch,
-        (0, 10),
-        modes=3,
-        separation=2.0,
-    )
+    found = find_modes(sketch, (0, 10), modes=3, separation=2.0)
     assert np.linalg.norm(found.points - centres, axis=1).max() < 0.8
     assert (np.diff(found.density) < 0).all()
     narrow = find_modes(sketch, ([3, 7], [5, 9]))
@@ -543,14 +538,7 @@ def test_outliers_of_an_unknown_number_of_records():
 def test_second_moments():
     """Against the exact mean of zzᵀ/‖z‖², within the error that is stated."""
     z = normal(3000, 4) * [1, 2, 1, 3] + [0, 1, 0, 0]
-    spec = SketchSpec(
-        4,
-        4000,
-        2,
-        PairedSRP(2),
-        epsilon=20.0,
-        delta=1e-6,
-    )
+    spec = SketchSpec(4, 4000, 2, PairedSRP(2), epsilon=20.0, delta=1e-6)
     moments = SignPairs.of_sketch(RaceSketch(spec).fit(z).release()).moments
     form = moments.form
     error = moments.error

@@ -253,12 +253,7 @@ class _Paths:
             ids = np.arange(len(kinds))
             index = self._index(self.spec.budget / 2)
             index.add_codes(zeros, np.arange(6))
-            index.add(
-                self.rows[kinds],
-                ids,
-                upsert=True,
-                allow_rerelease=True,
-            )
+            index.add(self.rows[kinds], ids, upsert=True, allow_rerelease=True)
             index.remove([name for name in range(6) if name not in ids])
             return index.codes
 
@@ -324,12 +319,7 @@ class _Paths:
                 book = Path(name) / "codebook.npy"
                 np.save(book, self.spec.codebook.stated)
             accepted = max_epsilon or self.spec.budget
-            sent = device.privatize(
-                x,
-                path,
-                max_epsilon=accepted,
-                public=book,
-            )
+            sent = device.privatize(x, path, max_epsilon=accepted, public=book)
             return codes_from_bytes(sent)
 
     def _transformed(self):

@@ -106,12 +106,7 @@ def _publish_codes(spec, x, folder):
     release(as_dataset(as_source(x)), CodesFile(folder / "file", spec))
     index = PrivateIndex(spec)
     index.add(x, names)
-    index.add(
-        x[:9],
-        names[:9],
-        upsert=True,
-        allow_rerelease=True,
-    )
+    index.add(x[:9], names[:9], upsert=True, allow_rerelease=True)
     index.save(folder / "saved")
     numbered = PrivateIndex(spec)
     numbered.add(x)

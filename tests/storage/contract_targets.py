@@ -28,13 +28,7 @@ from dpindex.testing.release import (
     watched,
 )
 
-SKETCH = SketchSpec(
-    dim=DIM,
-    rows=5,
-    width=7,
-    hash=PStable(1.0),
-    epsilon=1.0,
-)
+SKETCH = SketchSpec(dim=DIM, rows=5, width=7, hash=PStable(1.0), epsilon=1.0)
 LAW = SKETCH.law
 """Worked out before the forks."""
 
@@ -157,12 +151,7 @@ class Replaced(Grown):
         with dpi.PrivateIndex.changing(self.place, _busy) as index:
             if IDS[0] not in index:
                 options = {"ledger": self.ledger, "allow_rerelease": allow_rerelease}
-                index.add(
-                    vectors,
-                    IDS,
-                    upsert=True,
-                    **options,
-                )
+                index.add(vectors, IDS, upsert=True, **options)
 
 
 class GrownAlone(Grown):

@@ -23,12 +23,7 @@ from dpindex.storage.shards import CodeCheck
 from dpindex.storage.targets import IndexOptions, build_index
 
 pytestmark = [pytest.mark.slow, pytest.mark.extra]
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    DIM,
-    k=4,
-    epsilon=3.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=3.0)
 ROWS = 240
 
 
@@ -126,14 +121,7 @@ def test_h4_codes_of_the_loser_are_in_no_body_that_anyone_can_read(proxy, tmp_pa
     monkeypatch.setattr(dpi.Privatizer, "privatize", together)
     options = IndexOptions(private=tmp_path / "private")
     engine = attempts(2, 2)
-    build_index(
-        dataset,
-        target,
-        SPEC,
-        options,
-        engine=engine,
-        threads=1,
-    )
+    build_index(dataset, target, SPEC, options, engine=engine, threads=1)
     assert len(drawn) == 2 * 8
     everything, plain = proxy.sent_once("lake/once")
     readable = [any(codes.stored.tobytes() in body for body in everything) for codes in drawn]

@@ -22,12 +22,7 @@ from dpindex.storage.contents import IndexFiles
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Settings
 
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    6,
-    k=3,
-    epsilon=2.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=2.0)
 
 
 def _codes(n=4, spec=SPEC):

@@ -23,12 +23,7 @@ from dpindex.storage.manifest import Settings
 
 pytestmark = needs_posix
 
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    8,
-    k=8,
-    epsilon=2.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", 8, k=8, epsilon=2.0)
 INDEX = Settings(SPEC, "ip")
 VECTORS = uniform(24, 8)
 IDS = [f"person-{row}" for row in range(24)]

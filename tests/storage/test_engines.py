@@ -40,12 +40,7 @@ from dpindex.storage.release import Terms
 from dpindex.storage.shards import Attempt, CodeCheck, CodeDraw, Shard
 from dpindex.storage.targets import IndexOptions, build_index
 
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    DIM,
-    k=4,
-    epsilon=3.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=3.0)
 BARE = attribute_spec("none-oporp", DIM, k=4)
 ROWS = 240
 SEGMENTS = [f"{number:06d}" for number in range(12)]
@@ -512,12 +507,7 @@ def test_a_worker_needs_the_memory_of_a_segment(tmp_path):
     """Not that of the shard, which is one large row group here."""
     column = pa.FixedSizeListArray.from_arrays(np.zeros(60_000 * 128, np.float32), 128)
     pq.write_table(pa.table({"v": column}), tmp_path / "x.parquet", row_group_size=60_000)
-    spec = attribute_spec(
-        "dp-oporp-staircase",
-        128,
-        k=4,
-        epsilon=3.0,
-    )
+    spec = attribute_spec("dp-oporp-staircase", 128, k=4, epsilon=3.0)
     data = replace(open_dataset(tmp_path / "x.parquet"), rows_at_a_time=2_000)
     attempt = begun(data, tmp_path / "index", spec)
     (shard,) = attempt.shards

@@ -91,12 +91,7 @@ def test_the_same_vectors_are_known_in_any_form(index, form):
 
 def test_the_same_vectors_are_known_from_a_file(index, tmp_path):
     place = tmp_path / "vectors.csv"
-    np.savetxt(
-        place,
-        VECTORS,
-        delimiter=",",
-        fmt="%.9g",
-    )
+    np.savetxt(place, VECTORS, delimiter=",", fmt="%.9g")
     with open_dataset(place) as dataset, refuses(AGAIN):
         added(index, dataset)
 
@@ -180,13 +175,7 @@ def test_the_ledger_of_an_index_is_named_or_nothing_is_added(tmp_path):
     ledger = dpi.Ledger(tmp_path / "private" / "ledger")
     ledger.path.parent.mkdir()
     ids = [f"id-{row}" for row in range(600)]
-    build(
-        tmp_path / "ix",
-        INDEX,
-        VECTORS,
-        ids=ids,
-        ledger=ledger,
-    )
+    build(tmp_path / "ix", INDEX, VECTORS, ids=ids, ledger=ledger)
     for other in (None, dpi.Ledger(tmp_path / "other")):
         with refuses(r"counted in the ledger .*private/ledger; name it"):
             added(tmp_path / "ix", OTHERS[:5], list("abcde"), ledger=other)

@@ -94,12 +94,7 @@ def test_near_ones_are_not_the_same():
 
 def _spec():
     book = Codebook(PRIVATE[::4])
-    return record_spec(
-        "record-codebook",
-        DIM,
-        epsilon=4.0,
-        codebook=book,
-    )
+    return record_spec("record-codebook", DIM, epsilon=4.0, codebook=book)
 
 
 def test_an_index_adds_nothing_and_writes_nothing_down(tmp_path):
@@ -112,12 +107,7 @@ def test_an_index_adds_nothing_and_writes_nothing_down(tmp_path):
             index.add(rows, names, ledger=ledger)
     assert len(index) == 0
     assert not (tmp_path / "ledger").exists()
-    index.add(
-        PRIVATE,
-        names,
-        ledger=ledger,
-        skip_leak_check=True,
-    )
+    index.add(PRIVATE, names, ledger=ledger, skip_leak_check=True)
     assert len(index) == 400
 
 
@@ -221,13 +211,7 @@ LIKE = (WHOLE + default_rng(6).integers(0, 60, (900, 40))).astype(np.float32)
 
 
 def _designed(public, **terms):
-    made = design(
-        public,
-        epsilon=2.0,
-        code_length=4,
-        scale=255.0,
-        **terms,
-    )
+    made = design(public, epsilon=2.0, code_length=4, scale=255.0, **terms)
     return attribute_spec(
         "dp-designed-laplace", 40, epsilon=2.0, scale=255.0, bounds=(0.0, 1.3), design=made
     )
@@ -273,12 +257,7 @@ def test_sparse_rows_of_millions_of_attributes_are_compared_with_a_design():
     parts = (rng.random(count * entries), places, starts)
     rows = sparse.csr_matrix(parts, shape=(count, 2_000_000))
     rows.sum_duplicates()
-    made = design(
-        rows[:100],
-        epsilon=1.0,
-        code_length=8,
-        window=0.7,
-    )
+    made = design(rows[:100], epsilon=1.0, code_length=8, window=0.7)
     terms = {"epsilon": 1.0, "adjacency": attribute(1.0), "bounds": (0.0, 9.0)}
     index = filled_index(Spec("dp-designed-laplace", 2_000_000, design=made, **terms), rows[100:])
     with refuses("public vectors are private vectors too"):

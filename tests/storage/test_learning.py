@@ -24,12 +24,7 @@ from dpindex.storage.targets import IndexOptions, build_index
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 DIM = 24
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    DIM,
-    epsilon=6.0,
-    bounds=(-1, 1),
-)
+SPEC = attribute_spec("dp-oporp-staircase", DIM, epsilon=6.0, bounds=(-1, 1))
 CENTRES = uniform(12, DIM)
 IDS = [f"id-{row}" for row in range(600)]
 

@@ -13,12 +13,7 @@ from dpindex.storage.code_store import Payload, payload_from_bytes, payload_to_b
 
 pa = pytest.importorskip("pyarrow")
 
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    6,
-    k=3,
-    epsilon=2.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=2.0)
 VECTORS = uniform(12, 6)
 
 

@@ -20,12 +20,7 @@ ROWS = 24
 DIM = 8
 VECTORS = uniform(ROWS, DIM)
 IDS = [f"person-{row}" for row in range(ROWS)]
-SPEC = attribute_spec(
-    "dp-oporp-staircase",
-    DIM,
-    k=8,
-    epsilon=2.0,
-)
+SPEC = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=2.0)
 
 
 def stop(done, total, step):
@@ -34,14 +29,7 @@ def stop(done, total, step):
 
 
 def whole(folder, **terms):
-    return build(
-        folder / "index",
-        SPEC,
-        VECTORS,
-        ids=IDS,
-        rows=6,
-        **terms,
-    )
+    return build(folder / "index", SPEC, VECTORS, ids=IDS, rows=6, **terms)
 
 
 def half_built(folder, **terms):

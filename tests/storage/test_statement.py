@@ -94,13 +94,7 @@ def test_what_cannot_be_shuffled(guarantee):
 
 
 def test_a_person_is_hidden_by_one_vector():
-    spec = Spec(
-        "record-cap",
-        3,
-        k=64,
-        epsilon=4.0,
-        adjacency=record("person"),
-    )
+    spec = Spec("record-cap", 3, k=64, epsilon=4.0, adjacency=record("person"))
     assert Spec.from_json(spec.to_json()) == spec
     assert adjacency_from_dict(spec.adjacency.to_dict()) == record("person")
     assert "one person's vectors" in spec.guarantee.protects()
@@ -154,12 +148,7 @@ def test_a_statement_says_what_registries_ask(tmp_path):
 
 
 def test_a_statement_never_calls_idp_dp(tmp_path):
-    spec = attribute_spec(
-        "idp-signoporp-rr",
-        4,
-        k=4,
-        epsilon=2.0,
-    )
+    spec = attribute_spec("idp-signoporp-rr", 4, k=4, epsilon=2.0)
     PrivateIndex(spec).save(tmp_path / "index")
     definition = statement_of(summarize(tmp_path / "index"))["definition"]
     assert definition == (

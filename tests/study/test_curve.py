@@ -96,12 +96,7 @@ def test_seeds_budgets_and_settings_reach_the_index(fake):
         epsilon=2.0,
         seed=40,
     )
-    baseline = attribute_spec(
-        "none-oporp",
-        DIM,
-        k=4,
-        seed=40,
-    )
+    baseline = attribute_spec("none-oporp", DIM, k=4, seed=40)
     told = []
     curve = curve_of(
         BASE,
@@ -130,19 +125,8 @@ def test_seeds_budgets_and_settings_reach_the_index(fake):
 
 
 def test_mean_and_spread_are_those_of_the_runs():
-    spec = attribute_spec(
-        "dp-oporp-staircase",
-        DIM,
-        k=6,
-        epsilon=8.0,
-    )
-    curve = curve_of(
-        BASE,
-        QUERIES,
-        [spec],
-        runs=4,
-        query_modes=["private"],
-    )
+    spec = attribute_spec("dp-oporp-staircase", DIM, k=6, epsilon=8.0)
+    curve = curve_of(BASE, QUERIES, [spec], runs=4, query_modes=["private"])
     point = curve.points[0]
     assert set(curve.measures) > set(MEASURES)
     for name in curve.measures:
@@ -159,12 +143,7 @@ def test_mean_and_spread_are_those_of_the_runs():
 
 
 def test_attacks_have_fresh_noise():
-    spec = attribute_spec(
-        "dp-oporp-staircase",
-        DIM,
-        k=6,
-        epsilon=8.0,
-    )
+    spec = attribute_spec("dp-oporp-staircase", DIM, k=6, epsilon=8.0)
     errors = set()
     for _ in range(3):
         curve = curve_of(
@@ -186,13 +165,7 @@ def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypat
     spec = attribute_spec("none-oporp", DIM, k=5)
 
     def shares(base, queries):
-        curve = curve_of(
-            base,
-            queries,
-            [spec],
-            runs=2,
-            query_modes=["exact"],
-        )
+        curve = curve_of(base, queries, [spec], runs=2, query_modes=["exact"])
         return [tuple(run.values[name] for name in MEASURES[:3]) for run in curve.runs]
 
     expected = shares(BASE, QUERIES)
@@ -208,13 +181,7 @@ def test_more_epsilon_finds_more_and_bits_are_small():
     grid = spec_grid(
         30, ["dp-oporp-staircase", "dp-signoporp-rr"], [0.5, 30.0], [16], adjacency=attribute(1.0)
     )
-    curve = curve_of(
-        base,
-        base[:30],
-        grid.specs,
-        runs=3,
-        neighbours=10,
-    )
+    curve = curve_of(base, base[:30], grid.specs, runs=3, neighbours=10)
     for lines in (curve.series("private"), curve.series("exact")):
         for line in lines.values():
             assert line[0].spec.epsilon == 0.5
@@ -298,13 +265,7 @@ class TestSpecGrid:
             "adjacency": attribute(1.0),
             "variant": Dense("very-sparse", sparsity=2, min_norm=3.0),
         }
-        grid = spec_grid(
-            24,
-            names[1:],
-            [1],
-            delta=1e-5,
-            **options,
-        )
+        grid = spec_grid(24, names[1:], [1], delta=1e-5, **options)
         assert grid.refused == ()
         assert [s.variant for s in grid.specs] == [
             Dense("very-sparse", sparsity=2),
@@ -341,13 +302,7 @@ def test_csv_files_say_what_was_measured(tmp_path):
     grid = spec_grid(
         DIM, ["dp-oporp", "idp-signrp-rr", "none-oporp"], [2], [8], adjacency=attribute(1.0)
     )
-    curve = curve_of(
-        BASE,
-        QUERIES,
-        grid.specs,
-        runs=2,
-        query_epsilon=3.0,
-    )
+    curve = curve_of(BASE, QUERIES, grid.specs, runs=2, query_epsilon=3.0)
     write_report(tmp_path, [curve])
     with open(tmp_path / "curve.csv", newline="") as file:
         lines = list(csv.DictReader(file))
@@ -385,18 +340,8 @@ def test_csv_files_say_what_was_measured(tmp_path):
 def test_denoised_curves_find_more_and_say_what_is_exposed():
     """At the same budget; the gain of 0.09 is eight deviations of chance over 300 queries."""
     base = 2 * np.clip(low_rank(2000) - 0.25, 0, 0.5)
-    spec = attribute_spec(
-        "raw-staircase",
-        24,
-        epsilon=3.0,
-        bounds=(0, 1),
-    )
-    ceiling = attribute_spec(
-        "none-oporp",
-        24,
-        k=24,
-        bounds=(0, 1),
-    )
+    spec = attribute_spec("raw-staircase", 24, epsilon=3.0, bounds=(0, 1))
+    ceiling = attribute_spec("none-oporp", 24, k=24, bounds=(0, 1))
     plain, denoised = (
         curve_of(base, base[:300], [spec, ceiling], runs=1, denoise=kind)
         for kind in (None, "linear")
@@ -440,12 +385,7 @@ def test_linkage_is_never_below_what_the_index_itself_finds(fake):
     """The index finds each own code first; noise hides it from the attack on the codes."""
     places = np.arange(100)
     rows = np.arange(150)[:, None]
-    spec = attribute_spec(
-        "dp-oporp-staircase",
-        DIM,
-        k=4,
-        epsilon=0.01,
-    )
+    spec = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=0.01)
     fake.answers = (rows + places - 15) % 150
     mean = curve_of(BASE, QUERIES, [spec], runs=1).points[0].mean
     assert mean["linked"] < 0.1
@@ -456,19 +396,8 @@ def test_linkage_is_never_below_what_the_index_itself_finds(fake):
 def test_more_candidates_never_find_less():
     """One noisy query is asked for all of them."""
     base = default_rng(4).uniform(-1, 1, (2100, DIM))
-    spec = attribute_spec(
-        "dp-oporp-staircase",
-        DIM,
-        k=4,
-        epsilon=0.5,
-    )
-    curve = curve_of(
-        base,
-        base[:5],
-        [spec],
-        runs=1,
-        query_modes=["private"],
-    )
+    spec = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=0.5)
+    curve = curve_of(base, base[:5], [spec], runs=1, query_modes=["private"])
     found = [curve.points[0].mean[f"recall@10 within {level}"] for level in curve.candidates]
     assert curve.candidates[-1] == 200
     assert found == sorted(found)
@@ -477,13 +406,7 @@ def test_more_candidates_never_find_less():
 
 def test_a_curve_prints_as_a_table_and_is_a_frame():
     spec = attribute_spec("dp-oporp-staircase", DIM, epsilon=4.0)
-    curve = curve_of(
-        BASE,
-        QUERIES,
-        [spec, PLAIN],
-        runs=2,
-        neighbours=20,
-    )
+    curve = curve_of(BASE, QUERIES, [spec, PLAIN], runs=2, neighbours=20)
     said = str(curve)
     assert "recall@10 of the true 10" in said
     for point in curve.points:

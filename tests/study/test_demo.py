@@ -79,12 +79,7 @@ def test_ctrl_c_leaves_the_index_and_no_report(tmp_path):
         "cli.main()\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert done.stderr == "dpindex: interrupted; what was committed is kept. Run it again.\n"
     assert {path.name for path in tmp_path.iterdir()} == {"index", "index.released"}

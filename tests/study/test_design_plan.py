@@ -43,12 +43,7 @@ def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_o
     """It would come to know vectors of which it sees ten codes each."""
     sample = Sample(collection(800, 1), 2000)
     made = design(sample.fitted, epsilon=1.0, code_length=12)
-    spec = Spec(
-        DESIGNED,
-        DIM,
-        design=made,
-        **PLAIN,
-    )
+    spec = Spec(DESIGNED, DIM, design=made, **PLAIN)
     population = sample.population_of(spec, 100)
     others = population.others
     tried = population.vectors
@@ -63,19 +58,9 @@ def test_designs_of_signs_are_tried_on_what_they_do_not_hold():
     """They compare codes with the vectors that they are made of, so it is most of the sample."""
     for rows, held in ((600, 300), (4400, 3300)):
         sample = Sample(collection(rows, 1), 20_000)
-        made = design(
-            sample.compared,
-            epsilon=1.0,
-            code_length=12,
-            signs=True,
-        )
+        made = design(sample.compared, epsilon=1.0, code_length=12, signs=True)
         assert len(sample.compared) == held
-        spec = Spec(
-            "dp-signdesigned-geometric",
-            DIM,
-            design=made,
-            **PLAIN,
-        )
+        spec = Spec("dp-signdesigned-geometric", DIM, design=made, **PLAIN)
         population = sample.population_of(spec, 50, common=True)
         others = Spec("raw-laplace", DIM, **PLAIN)
         same = sample.population_of(others, 50, common=True)
@@ -97,18 +82,8 @@ def test_vectors_of_one_code_share_what_is_promised():
     truth = ground_truth(base, queries, 50)
     terms = {**PLAIN, "epsilon": 30.0}
     sample = Sample(public, 4000)
-    made = design(
-        sample.compared,
-        epsilon=30.0,
-        code_length=8,
-        signs=True,
-    )
-    spec = Spec(
-        "dp-signdesigned-geometric",
-        8,
-        design=made,
-        **terms,
-    )
+    made = design(sample.compared, epsilon=30.0, code_length=8, signs=True)
+    spec = Spec("dp-signdesigned-geometric", 8, design=made, **terms)
     (row,) = predicted_rows(spec, sample.population_of(spec, 200), 4, [10], 1.0)
     index = filled_index(spec, base)
     found = truth.precision(index.search(queries, k=10, query="exact").ids, 10, 50).mean()
@@ -128,12 +103,7 @@ def test_a_sign_for_each_attribute_is_read_by_public_vectors():
     found = {}
     for method in ("dp-signdesigned-geometric", "dp-signoporp-rr"):
         terms = {"adjacency": attribute(0.5), "methods": [method], "norm": 1.0}
-        plan = dpi.plan(
-            public,
-            n=6000,
-            epsilon=1.0,
-            **terms,
-        )
+        plan = dpi.plan(public, n=6000, epsilon=1.0, **terms)
         assert plan.best.spec.code_length == DIM
         found[method], _ = found_shares(plan.spec, base, queries)["exact"]
         assert abs(plan.best.exact.precision - found[method]) < 0.1
@@ -167,12 +137,7 @@ def test_no_vector_is_encoded_by_a_codeword_that_lies_at_its_own():
     sample = Sample(collection(200, 1), 2000)
     book = sample.grown_book(200, 800)
     terms = {**PLAIN, "epsilon": 50.0}
-    spec = dpi.Spec(
-        "codebook-softmax",
-        DIM,
-        codebook=book,
-        **terms,
-    )
+    spec = dpi.Spec("codebook-softmax", DIM, codebook=book, **terms)
     population = sample.population_of(spec, 20)
     ends = population.codewords
     assert ends.shape == (2, 800)
@@ -189,12 +154,7 @@ def test_no_vector_is_encoded_by_a_codeword_that_lies_at_its_own():
 def test_a_softmax_codebook_is_grown_where_more_codewords_find_more():
     public = collection(1000, 1)
     terms = {**TERMS, "methods": ["codebook-softmax"], "epsilon": 10.0}
-    plan = dpi.plan(
-        public,
-        n=8000,
-        candidates=40,
-        **terms,
-    )
+    plan = dpi.plan(public, n=8000, candidates=40, **terms)
     assert plan.best.spec.codebook == dpi.fit_codebook(public, 4000)
     base, queries = collection(8000, 2), collection(300, 3)
     truth = ground_truth(base, queries, 50)
@@ -223,12 +183,7 @@ def test_what_a_design_gives_away_is_measured():
     terms = {**PLAIN, "epsilon": 4.0}
     for method in METHODS[:2]:
         made = design(collection(600, 1), epsilon=4.0, signs="signdesigned" in method)
-        spec = Spec(
-            method,
-            DIM,
-            design=made,
-            **terms,
-        )
+        spec = Spec(method, DIM, design=made, **terms)
         figures = Trial(spec, base).reconstruction()
         assert figures["reconstruction_error"] < 0.5, method
         (curve,) = evaluate(base, base[:20], [spec], runs=1)
@@ -266,12 +221,7 @@ def test_a_design_for_pictures_in_black_and_white_is_promised_what_it_finds():
     public, queries, base = np.split(pictures[pictures.any(axis=1)], (2000, 2300))
     sample = Sample(public, len(base))
     made = design(sample.fitted, epsilon=0.7, code_length=16)
-    spec = Spec(
-        DESIGNED,
-        256,
-        design=made,
-        **{**PLAIN, "epsilon": 0.7},
-    )
+    spec = Spec(DESIGNED, 256, design=made, **{**PLAIN, "epsilon": 0.7})
     (row,) = predicted_rows(spec, sample.population_of(spec, 300), 6, [10], 1.0)
     for mode, (_, recall) in found_shares(spec, base, queries).items():
         assert abs(row.found(mode).recall - recall) < 0.04, mode
@@ -284,12 +234,7 @@ def test_what_is_promised_of_a_softmax_codebook_is_found():
     base = collection(n, 2)
     queries = collection(300, 3)
     terms = {**TERMS, "methods": ["codebook-softmax"], "record_epsilon": 6.0}
-    plan = dpi.plan(
-        collection(2000, 1),
-        n=n,
-        candidates=n // 50,
-        **terms,
-    )
+    plan = dpi.plan(collection(2000, 1), n=n, candidates=n // 50, **terms)
     assert len(plan.best.guarantee.promises) == 2
     for query, (_, recall) in found_shares(plan.best.spec, base, queries, n // 50).items():
         assert -0.05 < recall - plan.best.found(query).recall_within(n // 50) < 0.1, query
@@ -302,11 +247,6 @@ def test_a_design_of_few_directions_is_promised_no_more_than_it_finds():
     vectors = np.clip(rng.random((4200, 4)) @ rng.random((4, 24)) / 4, 0, 1)
     asked, public, base = np.split(vectors, (200, 1200))
     terms = {"adjacency": attribute(1.0), "epsilon": 2.0, "bounds": (0.0, 1.0)}
-    made = dpi.plan(
-        public,
-        n=3000,
-        methods=["dp-designed-laplace"],
-        **terms,
-    )
+    made = dpi.plan(public, n=3000, methods=["dp-designed-laplace"], **terms)
     for mode, (precision, _) in found_shares(made.best.spec, base, asked).items():
         assert made.best.found(mode).precision < precision + 0.1

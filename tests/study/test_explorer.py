@@ -48,14 +48,7 @@ def specs():
 def curves():
     source = as_source(BASE, "base")
     asked = as_source(QUERIES, "queries")
-    return evaluate(
-        source,
-        asked,
-        specs(),
-        examples=4,
-        runs=2,
-        neighbours=10,
-    )
+    return evaluate(source, asked, specs(), examples=4, runs=2, neighbours=10)
 
 
 def data_of(curves, **how):
@@ -345,13 +338,7 @@ def test_a_page_shows_what_there_is(curves):
         grid = spec_grid(
             DIM, ["dp-oporp-staircase", "none-oporp"], epsilons, [DIM], adjacency=attribute(1.0)
         )
-        some = evaluate(
-            BASE,
-            QUERIES,
-            grid.specs,
-            runs=1,
-            neighbours=10,
-        )
+        some = evaluate(BASE, QUERIES, grid.specs, runs=1, neighbours=10)
         page = Page(page_html(some, shown))
         kinds = [attributes.get("type") for tag, attributes in page.elements if tag == "input"]
         assert kinds == ["range"] * sliders

@@ -33,12 +33,7 @@ DIM = 16
 
 
 def whole(method, epsilon, **terms):
-    return record_spec(
-        method,
-        DIM,
-        epsilon=epsilon,
-        **terms,
-    )
+    return record_spec(method, DIM, epsilon=epsilon, **terms)
 
 
 # Measures
@@ -63,12 +58,7 @@ def test_half_of_the_ties_are_before_the_true_vector():
 def test_symbols_rank_candidates_by_their_exact_law():
     words = directions(12, DIM, 1)
     candidates = directions(40, DIM, 2)
-    spec = whole(
-        "record-codebook",
-        3.0,
-        codebook=Codebook(words),
-        subset=3,
-    )
+    spec = whole("record-codebook", 3.0, codebook=Codebook(words), subset=3)
     symbols = np.array([4, 7, 4])
     own = np.array([0, 5, 9])
     codes = spec.format.codes(symbols[:, None].astype(np.uint8))
@@ -322,12 +312,7 @@ def test_the_command_writes_a_table_and_a_section(run, tmp_path, monkeypatch):
     assert "A panel of attacks" in (tmp_path / "r" / "report.html").read_text("utf-8")
 
 
-STRONG = attribute_spec(
-    "raw-square-wave",
-    24,
-    epsilon=2.0,
-    bounds=(0.0, 1.0),
-)
+STRONG = attribute_spec("raw-square-wave", 24, epsilon=2.0, bounds=(0.0, 1.0))
 
 
 def uniform(rows, seed):

@@ -626,12 +626,7 @@ def test_near_copies_say_no_more_of_how_distances_grow_than_one_vector():
 @few
 def test_half_of_a_sample_may_be_one_group(sample):
     groups = np.maximum(np.arange(1000) - 499, 0)
-    made = plan(
-        sample,
-        **TERMS,
-        methods=["raw-staircase"],
-        groups=groups,
-    )
+    made = plan(sample, **TERMS, methods=["raw-staircase"], groups=groups)
     assert 0.0 < made.best.private.recall < 1.0
 
 
@@ -681,12 +676,7 @@ def test_near_ranks_are_as_near_as_each_querys_exponent_says(copied):
         true = np.log(np.median(nearest[:, [4, 19]], axis=0))
         made = np.log(np.median(population.near[own][:, [4, 19]], axis=0))
         # In logarithms of how many vectors lie that near; with one exponent for all 5 to 13.
-        assert_allclose(
-            dim / 2 * made,
-            dim / 2 * true,
-            rtol=0,
-            atol=2.2,
-        )
+        assert_allclose(dim / 2 * made, dim / 2 * true, rtol=0, atol=2.2)
 
 
 def test_near_vectors_of_sparse_ones_have_whole_attributes():

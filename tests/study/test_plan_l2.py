@@ -66,12 +66,7 @@ def test_a_plan_says_that_cosines_rank_unless_distances_do():
 @pytest.mark.usefixtures("few_queries")
 def test_a_plan_names_a_delta_above_one_over_n():
     options = {"n": 3000, "epsilon": 6.0, "public": table(700)}
-    outcome = plan(
-        methods=["raw-gaussian"],
-        delta=0.01,
-        **options,
-        **TERMS,
-    )
+    outcome = plan(methods=["raw-gaussian"], delta=0.01, **options, **TERMS)
     assert any("delta = 0.01 is more than one over" in line for line in outcome.remarks)
 
 

@@ -129,12 +129,7 @@ def test_what_a_plan_cannot_build_is_said(run, options, words):
 
 
 def test_python_takes_a_plan(tmp_path):
-    plan = dpi.plan(
-        collection(600, 1),
-        n=700,
-        epsilon=8.0,
-        adjacency=record(),
-    )
+    plan = dpi.plan(collection(600, 1), n=700, epsilon=8.0, adjacency=record())
     assert plan.spec == plan.best.spec
     assert "Recommended: record-codebook" in str(plan)
     index = PrivateIndex(plan)

@@ -121,13 +121,7 @@ def test_a_published_index_ranks_by_its_vectors(index, vectors, monkeypatch):
 def test_evaluations_and_plans_run_it(vectors):
     before = Counts.searches
     toy = attribute_spec(LAW.name, 16, epsilon=24.0)
-    (curve,) = evaluate(
-        vectors,
-        vectors[:20],
-        [toy],
-        runs=1,
-        neighbours=20,
-    )
+    (curve,) = evaluate(vectors, vectors[:20], [toy], runs=1, neighbours=20)
     assert Counts.searches > before
     assert all(0 < point.mean["recall@10"] <= 1 for point in curve.points)
     planned = []

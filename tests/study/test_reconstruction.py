@@ -92,12 +92,7 @@ def test_what_cannot_be_inverted_is_refused():
 def test_record_level_codes_are_rebuilt_as_large_as_is_best(method, epsilon):
     """The slope of the truth on the estimate is 1, up to what is approximate in either."""
     book = Codebook(directions(400, DIM, 1)) if method == "record-codebook" else None
-    spec = record_spec(
-        method,
-        DIM,
-        epsilon=epsilon,
-        codebook=book,
-    )
+    spec = record_spec(method, DIM, epsilon=epsilon, codebook=book)
     truth = directions(20_000, DIM, 2)
     estimate = invert(codes_of(spec, truth), spec).astype(np.float64)
     slope = (estimate * truth).sum() / np.square(estimate).sum()

@@ -152,12 +152,7 @@ def test_a_codebook_of_vectors_without_clusters_is_promised_no_more_than_it_find
     made = rng.normal(size=(14_500, 64)).astype(np.float32)
     public, base, queries = np.split(made, [2000, 14_000])
     terms = {"n": len(base), "methods": ["record-codebook"], "candidates": 120}
-    outcome = plan(
-        **terms,
-        epsilon=10.0,
-        public=public,
-        query="exact",
-    )
+    outcome = plan(**terms, epsilon=10.0, public=public, query="exact")
     precision, recall = found_shares(outcome.best.spec, base, queries, 120)["exact"]
     assert outcome.best.exact.precision < precision + 0.03
     assert outcome.best.exact.recall_within(120) < recall + 0.03
