@@ -288,27 +288,27 @@ def test_foreign_bytes_are_no_calibration():
     learned = SimilarityCalibration(5, denoised_energy=2.0, density=np.full(128, 1 / 128))
     assert calibration_from_bytes(learned.to_bytes()).rows == 5
     for wrong in (
-        SimilarityCalibration(5, density=np.full(127, 1 / 127)),
-        SimilarityCalibration(5, density=np.zeros(128)),
-        SimilarityCalibration(5, density=np.full((1, 128), 1 / 128)),
-        SimilarityCalibration(5, energies=np.ones(7)),
-        SimilarityCalibration(5, energy=-1.0),
-        SimilarityCalibration(5, energy=1e300),
-        SimilarityCalibration(5, energy=1e-300),
-        SimilarityCalibration(5, denoised_energy=-2.0),
-        SimilarityCalibration(5, uncovered=1.5),
-        SimilarityCalibration(5, limit=-0.1),
-        SimilarityCalibration(5, mean=np.zeros(7), locations=np.ones((3, 8))),
-        SimilarityCalibration(5, mean=np.full(7, 1e200), locations=np.ones((3, 8))),
-        SimilarityCalibration(5, mean=np.ones(7), locations=np.zeros((3, 8))),
-        SimilarityCalibration(5, locations=np.arange(24.0, 0.0, -1.0).reshape(3, 8)),
-        SimilarityCalibration(5, locations=np.zeros((3, 9))),
-        SimilarityCalibration(5, energy=1.0, energies=np.zeros(121)),
-        SimilarityCalibration(5, energy=1.0, energies=np.full(121, 1e308)),
-        SimilarityCalibration(5, density=np.full(128, 1.0)),
+        {"density": np.full(127, 1 / 127)},
+        {"density": np.zeros(128)},
+        {"density": np.full((1, 128), 1 / 128)},
+        {"energies": np.ones(7)},
+        {"energy": -1.0},
+        {"energy": 1e300},
+        {"energy": 1e-300},
+        {"denoised_energy": -2.0},
+        {"uncovered": 1.5},
+        {"limit": -0.1},
+        {"mean": np.zeros(7), "locations": np.ones((3, 8))},
+        {"mean": np.full(7, 1e200), "locations": np.ones((3, 8))},
+        {"mean": np.ones(7), "locations": np.zeros((3, 8))},
+        {"locations": np.arange(24.0, 0.0, -1.0).reshape(3, 8)},
+        {"locations": np.zeros((3, 9))},
+        {"energy": 1.0, "energies": np.zeros(121)},
+        {"energy": 1.0, "energies": np.full(121, 1e308)},
+        {"density": np.full(128, 1.0)},
     ):
         with refuses("not a calibration"):
-            calibration_from_bytes(wrong.to_bytes())
+            calibration_from_bytes(SimilarityCalibration(5, **wrong).to_bytes())
 
 
 def test_a_calibration_of_other_codes_is_named():

@@ -147,9 +147,7 @@ def test_damaged_and_foreign_bytes_are_refused():
         stream.write_table(pa.table({"v": pa.array([[1.0]], pa.list_(pa.float32()))}))
     compressed = sink.getvalue().to_pybytes()
     listed = vectors.getvalue().to_pybytes()
-    for data in (b"", b"x" * 100, good[:-50], good[:200], compressed, listed, good + good):
-        if data == good + good:
-            continue
+    for data in (b"", b"x" * 100, good[:-50], good[:200], compressed, listed):
         with refuses("file is damaged"):
             payload_from_bytes(data)
     for place in range(0, len(good), 7):
