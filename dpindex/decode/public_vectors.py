@@ -91,7 +91,7 @@ class PublicVectors:
         missing = design.inside[:tested] - by_codes
         fits = []
         for power in _POWERS:
-            likely = scipy.special.softmax(power * logs, axis=1) @ self._inside
+            likely = scipy.special.softmax(np.float32(power) * logs, axis=1) @ self._inside
             # What the linear estimate of least squares does not say is orthogonal to it.
             known = np.vdot(by_codes, likely) / max(np.vdot(by_codes, by_codes), _TINY)
             new = likely - known * by_codes

@@ -126,27 +126,39 @@ def design(
         if window is None:
             length = code_length or usual_length(epsilon, source.shape[1])
             window = best_window(source, scale, beta, min(length, MAX_LENGTH), noise)
-        known = _known(source, scale, beta, window, compared=_COMPARED if signs else 0)
-    if code_length is None:
-        code_length = usual_length(epsilon, len(known.attributes))
-    k = whole_number(code_length, "code_length", 1, MAX_LENGTH)
-    gaussian = delta > 0
-    unit = known.unit(beta)
+        known = known_vectors(source, scale, beta, window, signs)
+    return design_of(known, epsilon, code_length, delta, signs, seed, steps)
+
+
+def design_of(
+    known: KnownVectors,
+    epsilon: float,
+    code_length: int | None = None,
+    delta: float = 0.0,
+    signs: bool = False,
+    seed: int = 0,
+    steps: int = MAX_STEPS,
+) -> Design:
+    """Return a projection for known vectors: see :func:`design`."""
     attributes = len(known.attributes)
+    if code_length is None:
+        code_length = usual_length(epsilon, attributes)
+    k = whole_number(code_length, "code_length", 1, MAX_LENGTH)
+    noise = known.unit**2 * noise_variance(epsilon, delta, signs)
+    gaussian = delta > 0
     if signs and k >= attributes:
         w = np.eye(k, attributes)  # every attribute has a sign of its own
     else:
-        w = _optimised(known, k, unit**2 * noise, gaussian, np.random.default_rng(seed), steps)
+        w = _optimised(known, k, noise, gaussian, np.random.default_rng(seed), steps)
     if signs and k < attributes:
         bins = _clusters(known.covariance, k, np.random.default_rng(seed))
-        recovered = _recovered_by_signs(w, known, epsilon, unit)
+        recovered = _recovered_by_signs(w, known, epsilon)
         # The search weighs noise that is added; signs see it otherwise, so plain bins may be
         # better.
-        by_bins = _recovered_by_signs(bins, known, epsilon, unit)
+        by_bins = _recovered_by_signs(bins, known, epsilon)
         if by_bins > _GAIN_OF_BINS * recovered:
             w = bins
-    facts = {"dim": source.shape[1], "norm": 2 if gaussian else 1, "beta": beta}
-    return _finished(w, known, facts)
+    return _finished(w, known, gaussian)
 
 
 def usual_length(epsilon: float, attributes: int) -> int:
@@ -170,9 +182,9 @@ def best_window(
     few = _few(source)
     recovered = []
     for window in _WINDOWS:
-        known = _known(few, scale, beta, window, _FEW_ATTRIBUTES)
+        known = known_vectors(few, scale, beta, window, most=_FEW_ATTRIBUTES)
         w = _clusters(known.covariance, k, np.random.default_rng(0))
-        added = noise * known.unit(beta) ** 2 * np.eye(k)
+        added = noise * known.unit**2 * np.eye(k)
         cross = w @ known.shared
         gain = np.linalg.solve(w @ known.covariance @ w.T + added, cross)
         recovered.append(float(np.sum(gain * cross)))
@@ -195,9 +207,8 @@ def noise_variance(epsilon: float, delta: float, signs: bool) -> float:
 
 def _recovered_by_signs(
     w: Doubles,
-    known: _Known,
+    known: KnownVectors,
     epsilon: float,
-    unit: float,
 ) -> float:
     """The variance that signs tell of; a sign that an attribute moves alone has wide levels."""
     levels = 1 << ENTRY_BITS
@@ -207,20 +218,22 @@ def _recovered_by_signs(
     within = w @ known.covariance @ w.T
     flips = geometric_flips(epsilon / levels)
     centred = np.zeros(len(w))
-    channel = flips.linear_channel(centred, np.diag(within), unit / levels)
+    channel = flips.linear_channel(centred, np.diag(within), known.unit / levels)
     cross = channel.slope[:, None] * (w @ known.shared)
     gain = np.linalg.solve(channel.covariance(within), cross)
     return float(np.sum(gain * cross))
 
 
-class _Known(NamedTuple):
-    """What is known of public vectors, over the attributes that vary most.
+class KnownVectors(NamedTuple):
+    """What is known of public vectors of ``dim`` attributes, over those that vary most.
 
     ``covariance`` is that of vectors in their windows, ``shared`` theirs with the vectors as they
     are. ``sample`` are some of the vectors, ``clipped`` the same in their windows, and ``products``
     inner products of the first of them over all attributes.
     """
 
+    dim: int
+    beta: float
     attributes: Indices
     windows: Windows | None
     mean: Doubles
@@ -231,23 +244,25 @@ class _Known(NamedTuple):
     clipped: Doubles
     products: Doubles
 
-    def unit(self, beta: float) -> float:
+    @property
+    def unit(self) -> float:
         """One beta in the units of ``covariance``."""
-        return beta if self.windows is None else 1.0
+        return self.beta if self.windows is None else 1.0
 
 
-def _known(
+def known_vectors(
     source: VectorSource,
     scale: float,
     beta: float,
     window: float,
+    signs: bool = False,
     most: int = _MAX_ATTRIBUTES,
-    compared: int = 0,
-) -> _Known:
-    """The moments of public vectors, shrunk, and a sample of them.
+) -> KnownVectors:
+    """Return the moments of public vectors, shrunk, and a sample of them: see :func:`design`.
 
-    If vectors are ``compared`` with codes, the sample has up to so many more, at its end.
+    For signs, which are compared with vectors, the sample has more of them, at its end.
     """
+    compared = _COMPARED if signs else 0
     rows = spaced(source.shape[0], _MAX_SAMPLE)
     count = len(rows)
 
@@ -300,13 +315,15 @@ def _known(
     for x in chunks():
         parts.append(x[_between(kept, done, x.shape[0])])
         done += x.shape[0]
-        centred = _dense(x[:, attributes]) - middle
+        used = _dense(x[:, attributes])
+        # In single precision, as the covariances are kept.
+        centred = (used - middle).astype(np.float32)
         clipped = centred
         if windows is not None:
-            clipped = windows.clipped(centred + middle) - centre
+            clipped = (windows.clipped(used) - centre).astype(np.float32)
             shared += clipped.T @ centred
         covariance += clipped.T @ clipped
-        norms = (clipped**2).sum(axis=1)
+        norms = np.einsum("ij,ij->i", clipped, clipped, dtype=np.float64)
         fourth += float((norms**2).sum())
     covariance /= count
     shared /= count
@@ -320,7 +337,9 @@ def _known(
     share = _shrinkage(covariance, fourth / count, count)
     shrunk = _shrunk(covariance, share)
     rows = _dense(sample[:, attributes])
-    return _Known(
+    return KnownVectors(
+        source.shape[1],
+        beta,
         attributes,
         windows,
         middle,
@@ -370,7 +389,7 @@ _CLUSTER_ROUNDS = 15
 
 @limited_threads()
 def _optimised(
-    known: _Known,
+    known: KnownVectors,
     k: int,
     noise: float,
     gaussian: bool,
@@ -504,9 +523,10 @@ def in_integers(w: Doubles, gaussian: bool) -> npt.NDArray[np.int16]:
     return whole
 
 
-def _finished(w: Doubles, known: _Known, facts: dict[str, Any]) -> Design:
+def _finished(w: Doubles, known: KnownVectors, gaussian: bool) -> Design:
     """The design of an optimised W: rounded, with its decoder."""
-    entries = in_integers(w, facts["norm"] == 2)
+    facts = {"dim": known.dim, "norm": 2 if gaussian else 1, "beta": known.beta}
+    entries = in_integers(w, gaussian)
     w = entries.astype(np.float64) / (1 << ENTRY_BITS)
     cross = w @ known.shared
     span = np.vstack([known.mean, cross])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,10 @@ from dpindex.mechanism.method_table import methods as all_methods
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.optimiser import (
     MAX_STEPS,
+    KnownVectors,
     best_window,
-    design,
+    design_of,
+    known_vectors,
     noise_variance,
     usual_length,
 )
@@ -113,6 +115,7 @@ class SpecsToTry:
         self._sample = sample
         self._narrow = self._narrow_bounds()
         self._design = cache(self._new_design)
+        self._known = lru_cache(maxsize=2)(self._new_known)  # of numbers, and of signs
         self.grown = cache(self._new_grown)
         self._window_of: dict[float, float] = {}  # by the variance of noise
         self.refused: list[str] = []
@@ -279,31 +282,38 @@ class SpecsToTry:
     def _new_design(self, method: Method, k: int, epsilon: float, whole: bool = False) -> Design:
         """Return a design of a part of the sample, or of all public vectors."""
         terms = self._terms
-        bounds = terms["bounds"]
         signs = method.calibration.format.are_signs
-        tried = self._sample.compared if signs else self._sample.fitted
-        public = self._source if whole else as_source(tried)
-        if terms["clip"]:
-            low, high = bounds
-            public = public.clipped(low * terms["scale"], high * terms["scale"])
         delta = terms["delta"] if method.needs_delta else 0.0
-        beta = self._goal.adjacency.largest_change(bounds)
         # The window of numbers recovers within a hundredth of the most that signs can, too.
         noise = noise_variance(epsilon, delta, signs=False)
         if noise not in self._window_of:
             length = usual_length(epsilon, self._goal.dim)
-            self._window_of[noise] = best_window(public, terms["scale"], beta, length, noise)
-        return design(
-            public,
-            epsilon=epsilon,
-            beta=beta,
-            code_length=k,
-            delta=delta,
-            signs=signs,
-            scale=terms["scale"],
-            window=self._window_of[noise],
-            steps=MAX_STEPS if whole else _TRIED_STEPS,
-        )
+            public = self._designed_for(signs, whole)
+            self._window_of[noise] = best_window(public, terms["scale"], self._beta, length, noise)
+        # All vectors are looked at once, and those that are tried for each length.
+        known = (self._new_known if whole else self._known)(signs, self._window_of[noise], whole)
+        steps = MAX_STEPS if whole else _TRIED_STEPS
+        return design_of(known, epsilon, k, delta, signs, steps=steps)
+
+    @property
+    def _beta(self) -> float:
+        return self._goal.adjacency.largest_change(self._terms["bounds"])
+
+    def _designed_for(self, signs: bool, whole: bool) -> VectorSource:
+        """Return the vectors that designs are made of, as they are compared."""
+        if whole:
+            public = self._source
+        else:
+            public = as_source(self._sample.compared if signs else self._sample.fitted)
+        if self._terms["clip"]:
+            low, high = self._terms["bounds"]
+            scale = self._terms["scale"]
+            public = public.clipped(low * scale, high * scale)
+        return public
+
+    def _new_known(self, signs: bool, window: float, whole: bool) -> KnownVectors:
+        public = self._designed_for(signs, whole)
+        return known_vectors(public, self._terms["scale"], self._beta, window, signs)
 
     def _books(self, epsilon: float) -> Iterator[tuple[Codebook, int]]:
         """Yield codebooks and sizes of sets of nearest codewords, the largest codebooks first."""
