@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, NoGuaranteeError
@@ -47,15 +47,6 @@ _LOWEST_EPSILON = 0.001
 # Bisections of epsilon: the ratio of the ends, their number, and whether denoisers are fitted.
 _BISECTIONS = ((_MAX_EPSILON / _MIN_EPSILON, 6, False), (4.0, 6, True))
 _MIDDLE_EPSILON = 4.0
-# Specs are compared on few queries and codes first. Those within a few standard errors of the
-# best, as if a query found all or nothing, are predicted from more, and again.
-_SCREENING_QUERIES = 50
-_SCREENING_ROUNDS = 2
-_MARGIN = 1.0
-# Whole records vary much from query to query, and codes of them less: with 250 other queries each
-# and 12 codes of each vector a plan took codebooks that find up to .05 less.
-_REFINEMENTS = ((150, 4), (300, 6))
-_COMPARED = 4
 # Queries of a self-test, and of what is promised of codes whose near ranks take long to denoise or
 # to compare with public vectors; such codes are tried on half of the queries of others.
 QUERIES = 300
@@ -69,8 +60,7 @@ _FITTED_PER_COORDINATE = 25
 _FITTED_CODES = 10_000
 _FITTED_NUMBERS = 1 << 24
 _FINALISTS = 3
-_FITTED_AT_FIRST = 4000
-# Of so few codes less is found than in the end, and by long codes without a public part always, as
+# Of few codes less is found than in the end, and by long codes without a public part always, as
 # denoisers have learned of few others: digits at epsilon 2 were promised .93 and found .96,
 # photographs .90 and .92, counts .52 and .54. So much of what is found times what is missed is
 # added when specs are compared, at most, and none of it is promised.
@@ -88,6 +78,36 @@ _WORTH_OF_DESIGN = 0.02
 _MIN_SNR = 1.0
 # Among predictions that differ by less than this share, the shortest code is recommended.
 _EVEN = 0.01
+
+
+class _Effort(NamedTuple):
+    """How much a spec is tried.
+
+    Attributes
+    ----------
+    queries : int
+        Half of them where each takes long.
+    rounds : int
+        Codes of each vector.
+    fitted : int
+        Codes that a denoiser is fitted to, at most.
+    """
+
+    queries: int
+    rounds: int
+    fitted: int = _FITTED_NUMBERS
+
+
+# Specs are compared on few queries and codes first. Those within a few standard errors of the
+# best, as if a query found all or nothing, are predicted from more, and again. Whole records vary
+# much from query to query, and codes of them less: with 250 other queries each and 12 codes of each
+# vector a plan took codebooks that find up to .05 less.
+_SCREENING = _Effort(50, 2)
+_FIRST = _Effort(150, 4, fitted=4000)
+_LAST = _Effort(300, 6)
+_CONTRAST = _Effort(QUERIES, COUNTED_ROUNDS)
+_MARGIN = 1.0
+_COMPARED = 4
 
 _Item = TypeVar("_Item")
 
@@ -277,46 +297,51 @@ class _Planner:
         All are predicted from few trials, those near the best of them from more, and the last ones
         from even more, with their denoisers. The best is predicted once more, for what is promised.
         """
-        rows = {row.spec: row for row in self._screened_at(epsilon)}
-        self._progress(0, len(rows), "the best of them, in more detail")
-
-        def refined(
-            some: list[Row], kind: DenoiserKind | None = None, stage: int = -1
-        ) -> list[Row]:
-            work = partial(self.refined, kind=kind, stage=stage)
-            again = [*in_threads(work, some, self._workers)]
-            rows.update({row.spec: row for row in again})
-            return again
-
-        # What is no better denoised was tried on other queries than those that it is compared with.
-        screened = dict(rows)
-        tried = refined(self._denoisable(rows.values()), "auto", stage=0)
-        leaders = [row for row in tried if row.denoiser]
-        rows = {**screened, **{row.spec: row for row in leaders}}
-        others = [row for row in self._near_best(rows.values()) if row not in leaders]
-        leaders += refined(others, stage=0)
-        near = self._near_best(leaders, _REFINEMENTS[0][0])[:_COMPARED]
-        # Which width of square waves is better as they are, luck decides, and not which is better
-        # denoised: at epsilon 2 the narrow one finds .85 of gray photographs and the other .79, of
-        # digits .81 and .86. Denoisers of few codes show it.
-        waves = [row for row in near if _is_wave(row)]
-        others = [row for row in rows.values() if _is_wave(row) and not row.denoiser]
-        if others and any(row.denoiser for row in waves):
-            waves += refined(others, "auto", stage=0)
-            best = max(waves, key=self._found_by_both)
-            near = [best, *(row for row in near if not _is_wave(row))]
+        screened = self._screened_at(epsilon)
+        self._progress(0, len(screened), "the best of them, in more detail")
+        tried = self._tried_again(self._denoisable(screened), _FIRST, "auto")
+        # What is no better denoised keeps its row: it was tried on other queries than those that it
+        # is compared with.
+        denoised = [row for row in tried if row.denoiser]
+        rows = _latest(screened, denoised)
+        plain = [row for row in self._near_best(rows) if row not in denoised]
+        leaders = [*denoised, *self._tried_again(plain, _FIRST)]
+        near = self._near_best(leaders, _FIRST.queries)[:_COMPARED]
+        waves = self._denoised_waves(near, _latest(rows, leaders))
+        if waves:
+            best_wave = max(waves, key=self._found_by_both)
+            near = [best_wave, *(row for row in near if not _is_wave(row))]
         self._sample.forget()
-        denoised = [row for row in near if is_informed(row.spec) and has_scores(row.spec)]
-        plain = [row for row in near if row not in denoised]
-        if denoised or len(plain) > 1 or self.to_try.grown(plain[0].spec):
-            near = [*refined(denoised, "auto"), *refined(plain)]
+        designs = [row for row in near if is_informed(row.spec) and has_scores(row.spec)]
+        others = [row for row in near if row not in designs]
+        if designs or len(others) > 1 or self.to_try.grown(others[0].spec):
+            near = self._tried_again(designs, _LAST, "auto") + self._tried_again(others, _LAST)
         compared = self._with_grown(near)
-        rows.update({row.spec: row for row in compared})
         best = self._best_of(compared)
         self._sample.forget()
-        rest = [row for spec, row in rows.items() if spec != best.spec]
+        rows = _latest(rows, leaders, waves, compared)
+        rest = [row for row in rows if row.spec != best.spec]
         # The best of many predictions is too high: it is promised what further queries find.
         return (self.promised(best), *self._goal.ranked(rest))
+
+    def _tried_again(
+        self, rows: Iterable[Row], effort: _Effort, kind: DenoiserKind | None = None
+    ) -> list[Row]:
+        work = partial(self.refined, effort=effort, kind=kind)
+        return [*in_threads(work, rows, self._workers)]
+
+    def _denoised_waves(self, near: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+        """Return both widths of square waves denoised, if one is near the best; else none.
+
+        Which is better as they are, luck decides, and not which is better denoised: at epsilon 2
+        the narrow one finds .85 of gray photographs and the other .79, of digits .81 and .86.
+        Denoisers of few codes show it.
+        """
+        waves = [row for row in near if _is_wave(row)]
+        others = [row for row in rows if _is_wave(row) and not row.denoiser]
+        if others and any(row.denoiser for row in waves):
+            return waves + self._tried_again(others, _FIRST, "auto")
+        return []
 
     def _best_of(self, rows: Sequence[Row]) -> Row:
         """Return the shortest of the codes that find as much as the best ones, within chance."""
@@ -391,9 +416,7 @@ class _Planner:
         def predicted(spec: Spec) -> Row:
             # What a score finds is not told by what a linear denoiser does, and designs denoise.
             linear_only = spec in denoised and not (has_scores(spec) or is_informed(spec))
-            kind: DenoiserKind | None = "linear" if linear_only else None
-            queries = _SCREENING_QUERIES // (2 if is_compared(spec) else 1)
-            return self._row(spec, noises[spec], queries, _SCREENING_ROUNDS, kind)
+            return self._row(spec, noises[spec], _SCREENING, "linear" if linear_only else None)
 
         for row in in_threads(predicted, above_noise, self._workers):
             rows.append(row)
@@ -410,7 +433,7 @@ class _Planner:
 
         def noise_of(spec: Spec) -> float | str:
             try:
-                return noise_share(spec, self._sample.vectors[:_SCREENING_QUERIES])
+                return noise_share(spec, self._sample.vectors[: _SCREENING.queries])
             except NoGuaranteeError as error:
                 return f"{spec.method}, k = {spec.code_length}: {error}"
 
@@ -428,7 +451,7 @@ class _Planner:
             refusals.append(f"no method is left at this epsilon: {unfit[0]}")
         return noises
 
-    def _near_best(self, rows: Collection[Row], queries: int = _SCREENING_QUERIES) -> list[Row]:
+    def _near_best(self, rows: Collection[Row], queries: int = _SCREENING.queries) -> list[Row]:
         """Return rows that may be the best in truth, best first.
 
         Of a query that finds all or nothing, by luck.
@@ -485,13 +508,9 @@ class _Planner:
     def _found_by_both(self, row: Row) -> float:
         return self._goal.value(row) + row.found(self._goal.query).precision
 
-    def refined(self, row: Row, kind: DenoiserKind | None = None, stage: int = -1) -> Row:
+    def refined(self, row: Row, kind: DenoiserKind | None = None, effort: _Effort = _LAST) -> Row:
         """Return the row from more trials, with another denoiser than it has if one is named."""
-        kind = kind or row.denoiser
-        queries, rounds = _REFINEMENTS[stage]
-        if _takes_long(row.spec, kind):
-            queries //= 2
-        return self._row(row.spec, row.noise, queries, rounds, kind, stage)
+        return self._row(row.spec, row.noise, effort, kind or row.denoiser)
 
     def promised(self, row: Row) -> Row:
         """Return what is predicted of all queries."""
@@ -538,19 +557,20 @@ class _Planner:
         self,
         spec: Spec,
         noise: float,
-        queries: int,
-        rounds: int,
+        effort: _Effort,
         kind: DenoiserKind | None,
-        stage: int = -1,
     ) -> Row:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         goal = self._goal
-        asking = max(_REFINEMENTS[0][0], queries)
+        queries = effort.queries
+        if _takes_long(spec, kind):
+            queries //= 2
+        asking = max(_FIRST.queries, queries)
         population = self._sample.population_of(spec, asking, True, denoised=kind is not None)
         rows = predicted_rows(
-            spec, population, rounds, goal.ladder, noise, kind,
+            spec, population, effort.rounds, goal.ladder, noise, kind,
             queries=queries, on_average=goal.on_average,
-            fitted=_fitted(spec, kind, stage), learned=self._learned,
+            fitted=_fitted(spec, kind, effort), learned=self._learned,
         )  # fmt: skip
         plain, denoised = rows[0], rows[-1]
         values = goal.value(plain), goal.value(denoised)
@@ -572,7 +592,7 @@ class _Planner:
                         alike = self.to_try.like(leader.spec, epsilon)
                         best = self.screened(alike)[0]
                         if leader.denoiser == "auto":
-                            best = self.refined(best, "auto", stage=0)
+                            best = self.refined(best, "auto", _FIRST)
                         line.append(best)
             lines.append(tuple(line))
         return tuple(lines)
@@ -582,15 +602,14 @@ class _Planner:
         spec = self.to_try.contrast(epsilon)
         if spec is None:
             return ()
-        noise = noise_share(spec, self._sample.vectors[:_SCREENING_QUERIES])
-        return (self._row(spec, noise, QUERIES, COUNTED_ROUNDS, None),)
+        noise = noise_share(spec, self._sample.vectors[: _SCREENING.queries])
+        return (self._row(spec, noise, _CONTRAST, None),)
 
     def attacks(self, row: Row) -> AttackFigures:
         """Return what attacks on codes of public vectors find, with the denoiser of the promise."""
         spec, vectors = self._sample.attacked(row.spec)
         known = self._learned.get((spec, row.denoiser or "auto", _fitted(spec, row.denoiser)))
-        trial = Trial(spec, vectors, metric=self._goal.metric, denoise=None if known else "auto")
-        trial.denoiser = known or trial.denoiser
+        trial = Trial(spec, vectors, metric=self._goal.metric, denoise=known or "auto")
         return AttackFigures.of(trial)
 
     def quick_best(self, epsilon: float) -> Row:
@@ -606,13 +625,13 @@ class _Planner:
         return [row.spec for row in different[:_CONTENDERS]]
 
 
-def _fitted(spec: Spec, kind: DenoiserKind | None, stage: int = -1) -> int:
+def _fitted(spec: Spec, kind: DenoiserKind | None, effort: _Effort = _LAST) -> int:
     """Return how many codes a denoiser is fitted to; 0 for those that are counted."""
+    if kind != "auto":
+        return 0
     length = spec.code_length
-    codes = min(max(_FITTED_CODES, _FITTED_PER_COORDINATE * length), _FITTED_NUMBERS // length)
-    if stage == 0:
-        codes = min(codes, _FITTED_AT_FIRST)
-    return codes if kind == "auto" else 0
+    codes = max(_FITTED_CODES, _FITTED_PER_COORDINATE * length)
+    return min(codes, _FITTED_NUMBERS // length, effort.fitted)
 
 
 def _takes_long(spec: Spec, kind: DenoiserKind | None) -> bool:
@@ -623,6 +642,11 @@ def _takes_long(spec: Spec, kind: DenoiserKind | None) -> bool:
 def _is_wave(row: Row) -> bool:
     """Return whether a row's noise is that of values of an interval."""
     return row.spec.method_row.calibration.bounded
+
+
+def _latest(*several: Iterable[Row]) -> list[Row]:
+    """Return the last row of each spec, where its first one is."""
+    return [*{row.spec: row for row in chain(*several)}.values()]
 
 
 def _first_of_each(items: Iterable[_Item], kind: Callable[[_Item], object]) -> list[_Item]:

@@ -82,15 +82,15 @@ class Trial:
         As of :class:`dpindex.PrivateIndex`.
     query_epsilon : float, optional
         Budget of private queries; default that of the index.
-    denoise : "auto", "linear" or "score", optional
-        Fit a denoiser of this kind, where one can be ("linear" for sign codes).
+    denoise : "auto", "linear" or "score", or Denoiser, optional
+        Fit a denoiser of this kind, where one can be ("linear" for sign codes), or use this one.
 
     Attributes
     ----------
     index : PrivateIndex
         Its ids are the rows of the base.
     denoiser : Denoiser or None
-        What was fitted, or is given to attack with.
+        What was fitted or given.
     build_seconds : float
         What privatizing, indexing and fitting took.
     bytes_per_vector : int
@@ -117,7 +117,7 @@ class Trial:
         metric: Metric = "cosine",
         index_type: str = "f32",
         query_epsilon: float | None = None,
-        denoise: DenoiserKind | None = None,
+        denoise: DenoiserKind | Denoiser | None = None,
     ) -> None:
         self._base = as_source(base, "base")
         self._privatizer = Privatizer(spec, allow_unprotected=True)  # discarded, never published
@@ -130,7 +130,9 @@ class Trial:
             codes = self._privatizer.privatize(chunk, first_row=first)
             self.index.add_codes(codes)
             self.bytes_per_vector = max(self.bytes_per_vector, codes.stored[0].nbytes)
-        if denoise is not None:
+        if isinstance(denoise, Denoiser):
+            self.denoiser = denoise
+        elif denoise is not None:
             self.denoiser = fit_if_possible(self.index.fit_denoiser, spec, denoise)
         self.build_seconds = time.perf_counter() - start
 

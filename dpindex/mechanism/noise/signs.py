@@ -122,9 +122,10 @@ class FlipsByLevel(SignLaw):
         shares = counts / len(self.weights)
         chances = np.zeros(np.shape(x), dtype=np.float64)
         for weight, share in zip(weights, shares, strict=True):
-            level = np.ceil(x / weight)
-            level = np.clip(level, 1, len(self.thresholds)).astype(np.intp)
-            chances += self.table[level] * (share / ONE)
+            level = np.asarray(x / weight)
+            np.ceil(level, out=level)
+            np.clip(level, 1, len(self.thresholds), out=level)
+            chances += (self.table * (share / ONE)).take(level.astype(np.intp))
         return chances
 
 
