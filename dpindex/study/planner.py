@@ -86,7 +86,6 @@ class _Effort(NamedTuple):
     Attributes
     ----------
     queries : int
-        Half of them where each takes long.
     rounds : int
         Codes of each vector.
     fitted : int
@@ -96,6 +95,10 @@ class _Effort(NamedTuple):
     queries: int
     rounds: int
     fitted: int = _FITTED_NUMBERS
+
+    def halved(self) -> _Effort:
+        """Return it with half of the queries."""
+        return self._replace(queries=self.queries // 2)
 
 
 # Specs are compared on few queries and codes first. Those within a few standard errors of the
@@ -312,11 +315,7 @@ class _Planner:
             best_wave = max(waves, key=self._found_by_both)
             near = [best_wave, *(row for row in near if not _is_wave(row))]
         self._sample.forget()
-        designs = [row for row in near if is_informed(row.spec) and has_scores(row.spec)]
-        others = [row for row in near if row not in designs]
-        if designs or len(others) > 1 or self.to_try.grown(others[0].spec):
-            near = self._tried_again(designs, _LAST, "auto") + self._tried_again(others, _LAST)
-        compared = self._with_grown(near)
+        compared = self._compared_at_last(near)
         best = self._best_of(compared)
         self._sample.forget()
         rows = _latest(rows, leaders, waves, compared)
@@ -329,6 +328,23 @@ class _Planner:
     ) -> list[Row]:
         work = partial(self.refined, effort=effort, kind=kind)
         return [*in_threads(work, rows, self._workers)]
+
+    def _compared_at_last(self, rows: Sequence[Row]) -> list[Row]:
+        """Return rows from the most trials, all on the same queries, with what comes last.
+
+        That are denoisers of designs, and points between the codewords of a codebook.
+        """
+        kinds = {row.spec: _kind_at_last(row) for row in rows}
+        takes_long = any(_takes_long(spec, kind) for spec, kind in kinds.items())
+        effort = _LAST.halved() if takes_long else _LAST
+
+        def compared(row: Row) -> Row:
+            return self._row(row.spec, row.noise, effort, kinds[row.spec])
+
+        first = rows[0]
+        if len(rows) > 1 or kinds[first.spec] != first.denoiser or self.to_try.grown(first.spec):
+            rows = [*in_threads(compared, rows, self._workers)]
+        return self._with_grown(rows, effort)
 
     def _denoised_waves(self, near: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
         """Return both widths of square waves denoised, if one is near the best; else none.
@@ -416,7 +432,8 @@ class _Planner:
         def predicted(spec: Spec) -> Row:
             # What a score finds is not told by what a linear denoiser does, and designs denoise.
             linear_only = spec in denoised and not (has_scores(spec) or is_informed(spec))
-            return self._row(spec, noises[spec], _SCREENING, "linear" if linear_only else None)
+            kind: DenoiserKind | None = "linear" if linear_only else None
+            return self._tried_with(spec, noises[spec], _SCREENING, kind)
 
         for row in in_threads(predicted, above_noise, self._workers):
             rows.append(row)
@@ -481,7 +498,7 @@ class _Planner:
             return _first_of_each(with_scores, lambda row: row.method)
         return _first_of_each(with_scores, lambda row: type(row.spec.projection))[:_FINALISTS]
 
-    def _with_grown(self, rows: Sequence[Row]) -> list[Row]:
+    def _with_grown(self, rows: Sequence[Row], effort: _Effort) -> list[Row]:
         """Return rows, with the best softmax codebook of vectors grown if that finds more.
 
         It takes four times as long, so one is tried, with the best window, and the other windows
@@ -491,7 +508,7 @@ class _Planner:
         for row in ranked:
             spec = self.to_try.grown(row.spec)
             if spec is not None:
-                grown = self.refined(replace(row, spec=spec))
+                grown = self._row(spec, row.noise, effort, row.denoiser)
                 if self._found_by_both(grown) > self._found_by_both(row):
                     book = row.spec.codebook
                     return [grown, *(other for other in ranked if other.spec.codebook != book)]
@@ -510,7 +527,7 @@ class _Planner:
 
     def refined(self, row: Row, kind: DenoiserKind | None = None, effort: _Effort = _LAST) -> Row:
         """Return the row from more trials, with another denoiser than it has if one is named."""
-        return self._row(row.spec, row.noise, effort, kind or row.denoiser)
+        return self._tried_with(row.spec, row.noise, effort, kind or row.denoiser)
 
     def promised(self, row: Row) -> Row:
         """Return what is predicted of all queries."""
@@ -553,6 +570,12 @@ class _Planner:
         vectors = sum(population.vectors.shape[0] for population in populations)
         return SelfTest.of(queries, vectors, *shares)
 
+    def _tried_with(
+        self, spec: Spec, noise: float, effort: _Effort, kind: DenoiserKind | None
+    ) -> Row:
+        """Return the row of an effort, with half of its queries where each takes long."""
+        return self._row(spec, noise, effort.halved() if _takes_long(spec, kind) else effort, kind)
+
     def _row(
         self,
         spec: Spec,
@@ -562,14 +585,11 @@ class _Planner:
     ) -> Row:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         goal = self._goal
-        queries = effort.queries
-        if _takes_long(spec, kind):
-            queries //= 2
-        asking = max(_FIRST.queries, queries)
+        asking = max(_FIRST.queries, effort.queries)
         population = self._sample.population_of(spec, asking, True, denoised=kind is not None)
         rows = predicted_rows(
             spec, population, effort.rounds, goal.ladder, noise, kind,
-            queries=queries, on_average=goal.on_average,
+            queries=effort.queries, on_average=goal.on_average,
             fitted=_fitted(spec, kind, effort), learned=self._learned,
         )  # fmt: skip
         plain, denoised = rows[0], rows[-1]
@@ -637,6 +657,11 @@ def _fitted(spec: Spec, kind: DenoiserKind | None, effort: _Effort = _LAST) -> i
 def _takes_long(spec: Spec, kind: DenoiserKind | None) -> bool:
     """Return whether each query takes long: near ranks are denoised or compared with vectors."""
     return (kind == "auto" and spec.code_length > _FEW) or is_compared(spec)
+
+
+def _kind_at_last(row: Row) -> DenoiserKind | None:
+    """Return which denoiser a row has in the end: designs, which find much as they are, get one."""
+    return "auto" if is_informed(row.spec) and has_scores(row.spec) else row.denoiser
 
 
 def _is_wave(row: Row) -> bool:
