@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.made_datasets import vectors, write_dataset
 from helpers.refusals import refuses
+from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from dpindex.data import open_dataset
@@ -47,7 +48,7 @@ def test_a_partitioned_dataset(tmp_path, monkeypatch, most, remote):
     dataset = open_dataset(folder, id_column="id", rows_per_part=most)
     order = _in_order(240, 4)
     x, ids = _read(dataset)
-    np.testing.assert_array_equal(x, vectors(240)[order])
+    assert_array_equal(x, vectors(240)[order])
     assert ids == [f"n{row}" for row in order]
     first = {20: [25, 25], 50: [50, 10], 1000: [60, 60]}[most]
     assert [part.rows for part in dataset.parts][:2] == first
@@ -88,7 +89,7 @@ def test_ranges_of_an_array_file(tmp_path, kind, in_process):
         assert [part.rows for part in dataset.parts] == [16, 16, 16, 2]
         for _ in range(2):
             found, ids = _read(dataset, travels=not in_process)
-            np.testing.assert_array_equal(found, x)
+            assert_array_equal(found, x)
             assert ids == list(range(100, 150))
 
 

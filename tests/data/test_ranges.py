@@ -10,6 +10,7 @@ from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import record_spec
 from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from dpindex import Originals, PrivateIndex, Privatizer, codes_from_bytes, device
@@ -43,7 +44,7 @@ def test_low_ranges_learn_nothing_from_the_data():
 def test_ends_that_floats_round_lie_inside():
     ranges = Ranges(("t", "u"), (0.1, 0.7), (0.7, 0.9))
     ends = ranges.scale(np.array([[0.1, 0.7], [0.7, 0.9]], dtype=np.float32))
-    np.testing.assert_allclose(ends, [[0.0, 0.0], [1.0, 1.0]], atol=1e-6)
+    assert_allclose(ends, [[0.0, 0.0], [1.0, 1.0]], atol=1e-6)
     assert ends.min() >= 0
     assert ends.max() <= 1
 
@@ -117,7 +118,7 @@ def test_a_transformer_takes_ranges():
     }
     codes = PrivateProjection("none-oporp", ranges=TABLE, **options).fit_transform(rows)
     plain = PrivateProjection("none-oporp", **options).fit_transform(TABLE.scale(rows))
-    np.testing.assert_array_equal(codes, plain)
+    assert_array_equal(codes, plain)
 
 
 @pytest.mark.slow
@@ -144,7 +145,7 @@ def test_commands_take_ranges(run, prints, tmp_path):
         prints("query my-index queries.npy -k 3 --candidates 20 --rerank vectors.npy --json")
     )
     assert [row[0] for row in reranked["ids"]] == list(range(10))
-    np.testing.assert_allclose([row[0] for row in reranked["scores"]], 1.0, atol=1e-6)
+    assert_allclose([row[0] for row in reranked["scores"]], 1.0, atol=1e-6)
     prints("add my-index more.npy")
     told = prints("info my-index")
     assert f"{TABLE.digest[:8]}: age 0 to 120, income 0 to 1e+06, rate -1 to 1; each is" in told
@@ -167,7 +168,7 @@ def test_sketches_take_ranges(prints, tmp_path):
     near = json.loads(prints("race query s.race queries.npy --json"))["count"]
     sketch = RaceSketch.open("s.race")
     sketch.spec = replace(sketch.spec, ranges=None)
-    np.testing.assert_array_equal(near, sketch.count(np.load("scaled.npy")))
+    assert_array_equal(near, sketch.count(np.load("scaled.npy")))
     assert "income 0 to 1e+06" in prints("race info s.race")
 
 
@@ -233,14 +234,14 @@ def test_finding_38_2_an_index_keeps_its_ranges(tmp_path):
         found = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(hits.ids, near, strict=True)])
         assert found > 0.8
         exact = where.search(queries, k=5, candidates=300, rerank=rows)
-        np.testing.assert_allclose(exact.similarity, np.sort(true, axis=1)[:, :5], rtol=1e-9)
+        assert_allclose(exact.similarity, np.sort(true, axis=1)[:, :5], rtol=1e-9)
         fetched = where.search(
             queries,
             k=5,
             candidates=300,
             rerank=lambda ids: rows[ids],
         )
-        np.testing.assert_allclose(fetched.similarity, exact.similarity, rtol=1e-9)
+        assert_allclose(fetched.similarity, exact.similarity, rtol=1e-9)
     opened.add(queries)
     again = opened.search(queries, k=1, query="private")
     assert np.mean(again.ids[:, 0] >= 300) > 0.9
@@ -252,8 +253,8 @@ def test_finding_38_2_devices_keep_ranges(tmp_path):
     path.write_text(spec.to_json())
     code = codes_from_bytes(device.privatize(ROWS[0], path, max_epsilon=60.0))
     assert code.fingerprint == spec.fingerprint != plain_spec().fingerprint
-    np.testing.assert_allclose(code.to_float()[0], SCALED[0], atol=0.5)
-    np.testing.assert_array_equal(
+    assert_allclose(code.to_float()[0], SCALED[0], atol=0.5)
+    assert_array_equal(
         Projector(spec).project(ROWS), Projector(plain_spec()).project(TABLE.scale(ROWS))
     )
     with refuses("another spec than this index"):
@@ -280,7 +281,7 @@ def test_finding_38_2_sketches_keep_ranges():
     sketch = RaceSketch.from_bytes(RaceSketch(spec).fit(rows).release().to_bytes())
     assert sketch.spec == spec
     expected = kernel_sum(PStable(0.5), TABLE.scale(rows), TABLE.scale(rows[:5]))
-    np.testing.assert_allclose(sketch.count(rows[:5]), expected, rtol=0.5)
+    assert_allclose(sketch.count(rows[:5]), expected, rtol=0.5)
     other = RaceSketch(SketchSpec(**terms, epsilon=60.0)).fit(rows).release()
     with refuses("seed and ranges, nor"):
         sketch.merge(other)
@@ -294,7 +295,7 @@ def test_finding_38_2_codewords_are_scaled_like_records():
     index = filled_index(spec, table(200))
     assert index.search(table(30, 2), k=3).ids.shape == (30, 3)
     same = Projector(spec.without_ranges()).project(TABLE.scale(ROWS + 1))
-    np.testing.assert_array_equal(Projector(spec).project(ROWS + 1), same)
+    assert_array_equal(Projector(spec).project(ROWS + 1), same)
     with refuses("codewords are private vectors too"):
         PrivateIndex(spec).add(np.asarray(book.stated))
     assert Spec.from_json(spec.to_json()).with_public(book) == spec

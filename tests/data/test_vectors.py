@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 from helpers.refusals import refuses
+from numpy.testing import assert_array_equal
 
 from dpindex.data import as_source, open_vectors, read_ids
 
@@ -107,16 +108,16 @@ def _check_source(source, expected):
     """The whole, every chunking, and two passes at once all agree with what was written."""
     assert source.shape == expected.shape
     assert source.dtype.isnative
-    np.testing.assert_array_equal(_dense(source, source.read()), expected)
+    assert_array_equal(_dense(source, source.read()), expected)
     for size in (1, 4, ROWS, ROWS + 1):
         for start in (0, 9, ROWS):
             for first, chunk in source.chunks(size, start):
                 assert chunk.shape[0] == min(size, ROWS - first)
                 assert chunk.dtype == source.dtype
-                np.testing.assert_array_equal(_dense(source, chunk), expected[first : first + size])
+                assert_array_equal(_dense(source, chunk), expected[first : first + size])
     for (first, chunk), (later, other) in zip(source.chunks(4), source.chunks(3, 2), strict=False):
-        np.testing.assert_array_equal(_dense(source, chunk), expected[first : first + 4])
-        np.testing.assert_array_equal(_dense(source, other), expected[later : later + 3])
+        assert_array_equal(_dense(source, chunk), expected[first : first + 4])
+        assert_array_equal(_dense(source, other), expected[later : later + 3])
 
 
 # ---- what was written is what is read
@@ -196,7 +197,7 @@ def test_keys(suffix, write, tmp_path):
     write(path, _matrix(), _matrix() + 1)
     for key, shift in (("a", 0), ("b", 1)):
         with open_vectors(f"{path}:{key}") as source:
-            np.testing.assert_array_equal(source.read(), _matrix() + shift)
+            assert_array_equal(source.read(), _matrix() + shift)
     with refuses(r"\(a, b\).*PATH:KEY"):
         open_vectors(path)
     with refuses(r"'c'; name one of a, b"):
@@ -211,7 +212,7 @@ def test_ids_round_trip(kind, ids, tmp_path):
     write(path, ids)
     found = read_ids(f"{path}{key}")
     assert found.dtype.kind == ids.dtype.kind
-    np.testing.assert_array_equal(found, ids)
+    assert_array_equal(found, ids)
 
 
 def test_ids_text_lines(tmp_path):

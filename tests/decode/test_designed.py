@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers.releases import filled_index
 from helpers.streams import seed_noise
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import dpindex as dpi
@@ -90,6 +90,6 @@ def test_an_index_keeps_its_design(tmp_path):
     assert again.spec == index.spec
     assert (again.search(QUERIES, 5).ids == index.search(QUERIES, 5).ids).all()
     one, two = (each.search(QUERIES, 5, query="exact") for each in (index, again))
-    np.testing.assert_array_equal(one.unbiased, two.unbiased)
+    assert_array_equal(one.unbiased, two.unbiased)
     again.add(BASE[:3], ids=[10**6, 10**6 + 1, 10**6 + 2])
     again.save(tmp_path / "index")

@@ -5,7 +5,7 @@ import pytest
 from helpers.releases import codes_of, filled_index, projected
 from helpers.specs import attribute_spec, folded
 from numpy.random import default_rng
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex import attribute
 from dpindex.decode.base import ExactQueries, PrivateQueries
@@ -170,7 +170,7 @@ def test_ranges_are_read_off_the_codes_too(metric):
             compared = hits.similarity
             all_compared = ranked.similarity[row]
         assert (np.diff(sign * compared) <= 0).all()
-        np.testing.assert_array_equal(hits.scores, sign * compared)
+        assert_array_equal(hits.scores, sign * compared)
         near = sign * all_compared >= sign * threshold
         assert 0 < near.sum() < 3000
         ours = np.argsort(hits.ids)

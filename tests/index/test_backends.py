@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers.made_datasets import low_rank
 from helpers.specs import attribute_spec
+from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex import PrivateIndex
 from dpindex.base.arrays import matrix_product
@@ -87,9 +88,9 @@ def test_the_size_of_vectors_does_not_matter(made, size):
     truth = case.truth(vectors, queries)
     scores, rows = case.fill(vectors).search(queries, 1500)
     scale = np.abs(truth).max()
-    np.testing.assert_allclose(scores / scale, -np.sort(-truth, axis=1) / scale, atol=2e-6)
+    assert_allclose(scores / scale, -np.sort(-truth, axis=1) / scale, atol=2e-6)
     found = np.take_along_axis(truth, rows, axis=1)
-    np.testing.assert_allclose(found / scale, scores / scale, atol=2e-6)
+    assert_allclose(found / scale, scores / scale, atol=2e-6)
 
 
 @pytest.mark.parametrize("index_type", ["int8", "SQ4", "PQ8", "f16", "HNSW16"])
@@ -180,7 +181,7 @@ def test_similarities_do_not_depend_on_what_found_the_rows(index):
             np.take_along_axis(getattr(hits, name), np.argsort(hits.ids, axis=1), axis=1)
             for hits in (ours, theirs)
         ]
-        np.testing.assert_allclose(
+        assert_allclose(
             of_rows[0],
             of_rows[1],
             rtol=1e-6,
@@ -212,5 +213,5 @@ def test_products_of_whole_numbers_do_not_depend_on_their_size():
     y = rng.integers(-60, 60, (40, 100)).astype(np.float32)
     batch = matrix_product(x, y)
     alone = np.concatenate([matrix_product(row[None], y) for row in x])
-    np.testing.assert_array_equal(batch, alone)
-    np.testing.assert_array_equal(batch, x.astype(np.int64) @ y.astype(np.int64))
+    assert_array_equal(batch, alone)
+    assert_array_equal(batch, x.astype(np.int64) @ y.astype(np.int64))

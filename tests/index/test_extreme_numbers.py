@@ -5,6 +5,7 @@ import pytest
 from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import dpindex as dpi
@@ -45,7 +46,7 @@ def test_rows_of_any_size_have_norm_1_and_rows_of_zeros_stay(kind):
         assert found.dtype == np.float32
         kept = np.delete(np.arange(7), 3)
         wanted = rows[kept] / np.linalg.norm(rows[kept], axis=1, keepdims=True)
-        np.testing.assert_allclose(found[kept], wanted, atol=2e-3 if power < -35 else 1e-6)
+        assert_allclose(found[kept], wanted, atol=2e-3 if power < -35 else 1e-6)
         assert not found[3].any()
 
 
@@ -74,13 +75,13 @@ def test_entries_given_twice_are_added_up_exactly(form, kind, tmp_path):
     dense = np.array([[0, float(half) + float(values[1]), 0], [0, 0, 3]])
     privatizer = dpi.Privatizer(spec, allow_unprotected=True)
     wanted = privatizer.privatize(dense).to_float()
-    np.testing.assert_array_equal(privatizer.privatize(matrix).to_float(), wanted)
+    assert_array_equal(privatizer.privatize(matrix).to_float(), wanted)
     if form != "csr":
         return
     sparse.save_npz(tmp_path / "x.npz", matrix)
     with dpi.open_dataset(tmp_path / "x.npz") as dataset:
         index = filled_index(spec, dataset)
-    np.testing.assert_array_equal(index.codes.to_float(), wanted)
+    assert_array_equal(index.codes.to_float(), wanted)
 
 
 @pytest.mark.parametrize("form", ["coo", "csr", "csc"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.random import default_rng
+from numpy.testing import assert_array_equal
 
 from dpindex.index import faiss_signs
 from dpindex.index.faiss_signs import FaissSigns, rank_all, rounding_bound
@@ -31,8 +32,8 @@ def _ranking(scores, count):
 def _check_exact(store, signs, queries, count):
     expected = _ranking(queries @ signs.T, count)
     scores, rows = store.search(queries.astype(np.float32), count)
-    np.testing.assert_array_equal(scores, expected[0])
-    np.testing.assert_array_equal(rows, expected[1])
+    assert_array_equal(scores, expected[0])
+    assert_array_equal(rows, expected[1])
 
 
 @pytest.mark.parametrize("k", [1, 3, 8, 12, 31, 64, 100, 257, 512, 1000, 2048])
@@ -69,7 +70,7 @@ def test_the_size_of_a_query_does_not_matter(size):
     signs = _signs(4000, 64)
     queries = default_rng(3).integers(-1000, 1000, (4, 64)) * size
     _, rows = _bits(signs).search(queries, 10)
-    np.testing.assert_array_equal(rows, _ranking(queries @ signs.T, 10)[1])
+    assert_array_equal(rows, _ranking(queries @ signs.T, 10)[1])
 
 
 def test_answers_stay_exact_when_no_candidate_can_be_certified(
@@ -132,6 +133,6 @@ def test_private_queries_are_searched_by_hamming_distance(k, n):
     count = min(20, n)
     scores, rows = _bits(signs).search(BitCodes.from_signs(asked > 0, MARK).stored, count)
     truth = asked @ signs.T
-    np.testing.assert_array_equal(scores, _ranking(truth, count)[0])
-    np.testing.assert_array_equal(np.take_along_axis(truth, rows, axis=1), scores)
+    assert_array_equal(scores, _ranking(truth, count)[0])
+    assert_array_equal(np.take_along_axis(truth, rows, axis=1), scores)
     assert all(len(set(row)) == count for row in rows.tolist())

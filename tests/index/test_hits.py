@@ -8,6 +8,7 @@ import pytest
 from helpers.made_datasets import uniform
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec
+from numpy.testing import assert_array_equal
 
 import dpindex as dpi
 from dpindex.privacy import Attribute
@@ -55,7 +56,7 @@ def test_similarities_are_those_of_the_search(index, tmp_path, stored):
     index.add(VECTORS[:3], ["x", "y", "z"], upsert=True)
     index.calibrate()
     for name, values in zip(names, before, strict=True):
-        np.testing.assert_array_equal(getattr(late, name), values)
+        assert_array_equal(getattr(late, name), values)
 
 
 def test_hits_as_a_table(index):
@@ -140,5 +141,5 @@ def test_an_index_is_a_table():
     assert table.schema.names == ["id", "code", "year"]
     stored = index.codes.stored
     code = np.frombuffer(table["code"][5].as_py(), stored.dtype.newbyteorder("<"))
-    np.testing.assert_array_equal(code, stored[5])
-    np.testing.assert_array_equal(table["id"].to_numpy(), index.ids)
+    assert_array_equal(code, stored[5])
+    assert_array_equal(table["id"].to_numpy(), index.ids)

@@ -12,6 +12,7 @@ from helpers.refusals import interrupted_at, refuses
 from helpers.releases import codes_of, filled_index
 from helpers.specs import attribute_spec, designed, needed
 from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import dpindex as dpi
@@ -81,9 +82,9 @@ def test_every_method_builds_searches_saves_and_opens(method, tmp_path):
     assert again.spec == index.spec
     assert _state(again) == _state(index)
     after = again.search(_vectors(3, seed=1), k=5)
-    np.testing.assert_array_equal(after.ids, before[0].ids)
-    np.testing.assert_array_equal(after.scores, before[0].scores)
-    np.testing.assert_array_equal(after.similarity, before[0].similarity)
+    assert_array_equal(after.ids, before[0].ids)
+    assert_array_equal(after.scores, before[0].scores)
+    assert_array_equal(after.similarity, before[0].similarity)
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m.startswith("none-")])
@@ -232,7 +233,7 @@ def test_codes_search_like_the_queries_they_were(method):
         codes = codes_of(spec, _vectors(5))
         hits = index.search(codes, k=4)
         assert np.isfinite(hits.scores).all()
-        np.testing.assert_array_equal(index.search(codes, k=4).scores, hits.scores)
+        assert_array_equal(index.search(codes, k=4).scores, hits.scores)
     # The noisier query's estimates know that they are worse.
     tight, loose = (
         index.search(codes_of(spec, _vectors(200)), k=60) for spec in (index.spec, index.query_spec)
@@ -245,14 +246,14 @@ def test_query_codes_are_decoded_by_the_spec_not_by_what_they_claim():
     codes = index.codes
     format_ = NumberFormat(codes.k, codes.fingerprint, 1e30, 5.0)
     lying = format_.codes(codes.stored)
-    np.testing.assert_array_equal(index.search(lying).scores, index.search(codes).scores)
+    assert_array_equal(index.search(lying).scores, index.search(codes).scores)
 
 
 def test_private_queries_are_drawn_anew_and_exact_ones_are_not():
     index = filled_index(_spec(epsilon=1.0), _vectors())
     exact = [index.search(_vectors(4)).scores for _ in range(2)]
     private = [index.search(_vectors(4), query="private").scores for _ in range(2)]
-    np.testing.assert_array_equal(*exact)
+    assert_array_equal(*exact)
     assert (private[0] != private[1]).any()
 
 
@@ -263,7 +264,7 @@ def test_sparse_input_is_dense_input(method):
     index.add(sparse.csc_matrix(_vectors(5, seed=2)))
     assert len(index) == 65
     dense, thin = (index.search(q, k=9) for q in (_vectors(4), sparse.csr_matrix(_vectors(4))))
-    np.testing.assert_array_equal(dense.scores, thin.scores)
+    assert_array_equal(dense.scores, thin.scores)
 
 
 def test_one_vector_may_come_as_a_row():
@@ -277,7 +278,7 @@ def test_wider_codes_later_do_not_wrap_round():
     for size in (0.001, 1.0, 90.0):
         index.add(np.eye(4)[:1] * size)
     hits = index.search(np.eye(4)[:1], k=3)
-    np.testing.assert_allclose(hits.unbiased[0], [90.0, 1.0, 0.001], rtol=0.1)
+    assert_allclose(hits.unbiased[0], [90.0, 1.0, 0.001], rtol=0.1)
 
 
 def test_int8_fitted_to_the_first_few_rows_adapts():
@@ -382,8 +383,8 @@ def test_ctrl_c_between_blocks_does_not_shift_rows(index_type, after, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         index.search(_vectors(1))
     hits = index.search(_vectors(60), k=1)
-    np.testing.assert_array_equal(hits.ids[:, 0], np.arange(60))
-    np.testing.assert_allclose(hits.unbiased[:, 0], 0, atol=1e-2)
+    assert_array_equal(hits.ids[:, 0], np.arange(60))
+    assert_allclose(hits.unbiased[:, 0], 0, atol=1e-2)
 
 
 def test_ctrl_c_while_rows_are_removed_changes_nothing():
@@ -548,7 +549,7 @@ def test_an_index_of_mapped_segments_is_the_one_in_memory(method, names, tmp_pat
     reader = PrivateIndex.open(tmp_path / "i")  # and now the segments under it are replaced
     before = reader.codes.stored
     mapped.save(tmp_path / "i", allow_unprotected=True)
-    np.testing.assert_array_equal(reader.codes.stored, before)
+    assert_array_equal(reader.codes.stored, before)
     assert reader.search(_vectors(3), k=5).ids.shape == (3, 5)
     _equal(plain, PrivateIndex.open(tmp_path / "i"))
     with refuses("was changed since"):
@@ -557,7 +558,7 @@ def test_an_index_of_mapped_segments_is_the_one_in_memory(method, names, tmp_pat
 
 def _equal(plain, mapped):
     assert plain.ids.tolist() == mapped.ids.tolist() == list(mapped)
-    np.testing.assert_array_equal(plain.codes.stored, mapped.codes.stored)
+    assert_array_equal(plain.codes.stored, mapped.codes.stored)
     assert plain.repeats(mapped.codes) == len(plain)
     codes = plain.codes.take(slice(5))
     kept = plain.ids[::3].tolist()
@@ -566,10 +567,10 @@ def _equal(plain, mapped):
             for filter_ in (None, kept):
                 found = [index.search(asked, k=k, filter=filter_) for index in (plain, mapped)]
                 for name, column in found[0].columns.items():
-                    np.testing.assert_array_equal(column, found[1].columns[name])
+                    assert_array_equal(column, found[1].columns[name])
     for id_ in plain.ids[[0, len(plain) // 2, -1]].tolist():
         assert id_ in mapped
-        np.testing.assert_array_equal(mapped[id_].stored, plain[id_].stored)
+        assert_array_equal(mapped[id_].stored, plain[id_].stored)
     assert "nothing" not in mapped
 
 

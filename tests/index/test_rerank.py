@@ -10,6 +10,7 @@ from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec, codebook, record_spec
 from numpy.random import default_rng
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import dpindex as dpi
@@ -68,7 +69,7 @@ def _check(hits, metric, ids=None, k=K):
     sign = -1.0 if metric == "l2" else 1.0
     order = np.argsort(-sign * truth, axis=1)[:, :k]
     assert np.array_equal(hits.ids, names[order])
-    np.testing.assert_allclose(
+    assert_allclose(
         hits.similarity, np.take_along_axis(truth, order, axis=1), rtol=1e-12, atol=1e-12
     )
     assert np.array_equal(hits.scores, sign * hits.similarity)
@@ -234,7 +235,7 @@ def test_filters_denoisers_and_payload():
     assert (hits.ids >= 200).all()
     assert hits.payload["year"].to_pylist() == hits.ids.ravel().tolist()
     truth = _truth("cosine", Q, low_rank)
-    np.testing.assert_allclose(hits.similarity, np.take_along_axis(truth, hits.ids, axis=1))
+    assert_allclose(hits.similarity, np.take_along_axis(truth, hits.ids, axis=1))
     assert index.search(Q, K, filter="year > 9999", rerank=low_rank).ids.shape == (NQ, 0)
 
 
@@ -251,7 +252,7 @@ def test_sparse_queries_stay_sparse():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2e8
-    np.testing.assert_array_equal(found.argmax(axis=1), np.arange(40))
+    assert_array_equal(found.argmax(axis=1), np.arange(40))
 
 
 def test_one_query_alone_and_sparse_queries():
@@ -404,7 +405,7 @@ def test_vectors_that_a_build_clips_are_compared_clipped(metric, sparsely):
     truth = _truth(metric, (80.0 * Q).clip(-1, 1), far.clip(-1, 1))
     expected = np.sort(-truth if metric == "cosine" else truth, axis=1)[:, :K]
     found = -hits.similarity if metric == "cosine" else hits.similarity
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_bounds_within_a_change_are_for_the_noise_alone():

@@ -13,6 +13,7 @@ from helpers.processes import needs_posix, typed
 from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec
+from numpy.testing import assert_allclose
 
 import dpindex as dpi
 from dpindex.data import Ranges
@@ -80,7 +81,7 @@ def test_similarities_are_those_of_columns_within_their_ranges():
     body = json.dumps({"query": X[0].tolist(), "ids": NAMES}).encode()
     inside = (X - lows) / (highs - lows)
     expected = np.square(inside - inside[0]).sum(axis=1)
-    np.testing.assert_allclose(
+    assert_allclose(
         comparisons.answer(body, str, "a"),
         expected,
         rtol=1e-6,
@@ -219,7 +220,7 @@ def test_low_queries_of_any_size_have_their_cosine(size, server):
     answer = ask(server, (signs * size).tolist(), NAMES[:3])
     assert answer.status_code == 200
     expected = UNIT[:3] @ signs / np.sqrt(DIM)
-    np.testing.assert_allclose(answer.json()["similarity"], expected, rtol=1e-9)
+    assert_allclose(answer.json()["similarity"], expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("id_", ["n 1\0", "\0", "n\0 1"])

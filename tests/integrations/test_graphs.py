@@ -5,6 +5,7 @@ import pytest
 from helpers.lite import LITE, PLACES, address
 from helpers.made_datasets import uniform
 from helpers.refusals import refuses
+from numpy.testing import assert_array_equal
 
 import dpindex as dpi
 from dpindex.integrations.postgres import Postgres
@@ -43,7 +44,7 @@ def test_a_graph_finds_as_many_neighbours_as_it_states(tmp_path, place):
     assert len(graph) == 3000
     queries = uniform(20, 64, seed=1)
     exact = graph.search(queries, 10, query="exact")
-    np.testing.assert_array_equal(exact.ids, scan.search(queries, 10, query="exact").ids)
+    assert_array_equal(exact.ids, scan.search(queries, 10, query="exact").ids)
     asked = index.codes.take(np.arange(0, 3000, 60)).stored
     near = graph.database.search(asked, 10, None)
     scanned = scan.database.search(asked, 10, None)
@@ -53,7 +54,7 @@ def test_a_graph_finds_as_many_neighbours_as_it_states(tmp_path, place):
     for where in ("id < 9", "id = 2999"):  # among few rows all are found
         ids = [np.sort(found) for found, _ in graph.database.search(asked, 9, where)]
         expected = [np.sort(found) for found, _ in scan.database.search(asked, 9, where)]
-        np.testing.assert_array_equal(ids, expected)
+        assert_array_equal(ids, expected)
     graph.remove([7])
     graph.add_codes(index.codes.take(slice(7, 8)), [5000])
     ((ids, scores),) = graph.database.search(index.codes.take(slice(7, 8)).stored, 1, None)

@@ -12,6 +12,7 @@ from helpers.refusals import refuses
 from helpers.releases import codes_of
 from helpers.specs import attribute_spec, record_spec
 from helpers.streams import Seeded
+from numpy.testing import assert_allclose
 
 import dpindex as dpi
 
@@ -84,7 +85,7 @@ def _same(here, there, ties):
     """The same hits; with ties, other rows of the same score may stand at a place."""
     assert here.ids.shape == there.ids.shape
     largest = np.abs(here.scores).max()
-    np.testing.assert_allclose(there.scores, here.scores, atol=2e-6 * largest)
+    assert_allclose(there.scores, here.scores, atol=2e-6 * largest)
     same = here.ids == there.ids
     if not ties:
         gaps = np.abs(np.diff(here.scores, axis=1)).min(axis=1, initial=np.inf)
@@ -95,7 +96,7 @@ def _same(here, there, ties):
         for name in ("similarity", "stderr", "unbiased", "unbiased_stderr"):
             expected = getattr(here, name)
             found = getattr(there, name)
-            np.testing.assert_allclose(found[same], expected[same], atol=1e-5)
+            assert_allclose(found[same], expected[same], atol=1e-5)
     rows = np.flatnonzero(same.ravel())
     assert there.payload.schema == here.payload.schema
     assert there.payload.take(rows).equals(here.payload.take(rows))
@@ -135,7 +136,7 @@ def test_similarities_of_ties_are_those_of_their_codes(name, made):
             places = [np.flatnonzero(whole.ids == id_)[0] for id_ in one.ids]
             for column in ("scores", "similarity", "stderr", "unbiased", "unbiased_stderr"):
                 expected = getattr(whole, column)[places]
-                np.testing.assert_allclose(
+                assert_allclose(
                     getattr(one, column),
                     expected,
                     rtol=1e-5,
@@ -153,7 +154,7 @@ def test_originals_order_its_candidates(name, made):
     truth = -((Q[:, None] - X[None]) ** 2).sum(axis=2) if metric == "l2" else Q @ X.T
     best = np.argsort(-truth, axis=1)[:, :5]
     if metric != "l2":  # all of these vectors have norm 1
-        np.testing.assert_allclose(every.similarity, np.take_along_axis(truth, best, axis=1))
+        assert_allclose(every.similarity, np.take_along_axis(truth, best, axis=1))
     assert np.array_equal(every.ids, names[best])
     assert every.exact.all()
     assert (every.stderr == 0).all()

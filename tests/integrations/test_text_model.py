@@ -4,6 +4,7 @@ import gzip
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex.base.arrays import unit
 from dpindex.integrations.text_model import TextModel
@@ -31,12 +32,12 @@ def test_texts_of_one_meaning_are_nearest(text, alike, other):
 
 
 def test_case_accents_and_spaces_make_no_difference():
-    np.testing.assert_allclose(cosines("Café  society!", "cafe society !"), 1, atol=1e-6)
+    assert_allclose(cosines("Café  society!", "cafe society !"), 1, atol=1e-6)
 
 
 def test_an_unknown_word_is_of_known_pieces_or_left_out():
     assert MODEL.encode(["xqzvbicycles"]).any()
-    np.testing.assert_array_equal(MODEL.encode(["bicycle жук", "bicycle"]).std(axis=0), 0)
+    assert_array_equal(MODEL.encode(["bicycle жук", "bicycle"]).std(axis=0), 0)
 
 
 @pytest.mark.parametrize("text", ["", " \n", "жук", "\u0301", "a" * 101])
@@ -47,7 +48,7 @@ def test_a_text_without_a_known_word_is_zero(text):
 def test_a_text_has_one_vector_whatever_stands_beside_it():
     texts = ["a lost parcel", "", "my violin is broken, again"]
     one_by_one = np.concatenate([TextModel().encode([text]) for text in texts])
-    np.testing.assert_array_equal(MODEL.encode(texts), one_by_one)
+    assert_array_equal(MODEL.encode(texts), one_by_one)
     assert one_by_one.shape == (3, 256)
     assert one_by_one.dtype == np.float32
 

@@ -16,14 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import releases
+from helpers.commands import fails
 from helpers.processes import needs_posix
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec
-from typer.testing import CliRunner
 
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
 from dpindex.base.errors import DamagedError
-from dpindex.cli import app
 
 SPEC = attribute_spec("dp-oporp-staircase", 6, k=2, epsilon=1.0)
 TWICE = "was released before"
@@ -581,53 +580,45 @@ def test_nothing_of_it_is_published(ledger, tmp_path):
     assert not any("ledger" in name or "key" in name or "source" in name for name in names)
 
 
-def test_command_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.save("x.npy", VECTORS)
-    Path("ids.txt").write_text("\n".join(IDS))
-    Path("new.txt").write_text("\n".join(f"new-{i}" for i in range(12)))
-    Path("newer.txt").write_text("\n".join(f"newer-{i}" for i in range(12)))
-    Path("spec.json").write_text(SPEC.to_json())
-
-    def run(words):
-        done = CliRunner().invoke(app, words.split())
-        if done.exception and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        assert done.exit_code == 0, done.output
-        return done.output
-
+def test_command_line(run, prints, tmp_path):
+    np.save(tmp_path / "x.npy", VECTORS)
+    (tmp_path / "ids.txt").write_text("\n".join(IDS))
+    (tmp_path / "new.txt").write_text("\n".join(f"new-{i}" for i in range(12)))
+    (tmp_path / "newer.txt").write_text("\n".join(f"newer-{i}" for i in range(12)))
+    (tmp_path / "spec.json").write_text(SPEC.to_json())
     options = "--method dp-oporp-staircase --epsilon 1 --beta 1 --code-length 2 --ledger book"
-    assert "In total" not in run(f"build x.npy ix --ids ids.txt {options}")
+    assert "In total" not in prints(f"build x.npy ix --ids ids.txt {options}")
     for words in (
         f"build x.npy other --ids ids.txt {options}",
         "privatize x.npy x.codes --spec spec.json --ids ids.txt --ledger book",
     ):
-        with refuses(TWICE):
-            run(words)
-    run("add ix x.npy --ids new.txt --ledger book")
-    output = run(
+        fails(run(words), "was released before")
+    prints("add ix x.npy --ids new.txt --ledger book")
+    output = prints(
         "privatize x.npy x.codes --spec spec.json --ids ids.txt --ledger book --allow-rerelease"
     )
     assert "12 ids, 2 releases each: epsilon = 2 (pure DP) under attribute(beta=1)." in output
-    assert "12 ids, 1 release each: epsilon = 1" in run("ledger book")
-    facts = json.loads(run("ledger book --json"))
+    assert "12 ids, 1 release each: epsilon = 1" in prints("ledger book")
+    facts = json.loads(prints("ledger book --json"))
     assert [total["ids"] for total in facts["totals"]] == [12, 12]
     assert [release["ids"] for release in facts["releases"]] == [12, 12, 12]
     for words, message in (
-        (f"build x.npy other {options}", r"give every vector an id \(--ids\)"),
-        ("privatize x.npy y.codes --spec spec.json --ids ids.txt", r"name the ledger \(--ledger\)"),
+        (f"build x.npy other {options}", "give every vector an id (--ids)"),
+        ("privatize x.npy y.codes --spec spec.json --ids ids.txt", "name the ledger (--ledger)"),
         (
             "privatize x.npy y.codes --spec spec.json --allow-rerelease",
-            r"name the ledger \(--ledger\)",
+            "name the ledger (--ledger)",
         ),
         ("add ix x.codes --ids new.txt --ledger book", "holds codes"),
         ("add ix x.npy --ids ids.txt --ledger book", "already in the index"),
         ("add ix x.npy --ids newer.txt --ledger ix/book", "meant to be published"),
         ("ledger nowhere", "check the path"),
     ):
-        with refuses(message):
-            run(words)
-    assert [total["ids"] for total in json.loads(run("ledger book --json"))["totals"]] == [12, 12]
+        fails(run(words), message)
+    assert [total["ids"] for total in json.loads(prints("ledger book --json"))["totals"]] == [
+        12,
+        12,
+    ]
 
 
 def test_low_constraints_of_a_foreign_ledger_do_not_run(ledger):

@@ -6,6 +6,7 @@ from helpers.refusals import refuses
 from helpers.specs import folded
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from dpindex.base.files import pack
 from dpindex.base.ids import id_array
@@ -197,19 +198,19 @@ def test_rows_are_those_of_the_joined_array(lengths, data):
     assert len(parts) == len(joined)
     start = data.draw(st.integers(0, 32))
     stop = data.draw(st.integers(0, 32))
-    np.testing.assert_array_equal(parts.take(slice(start, stop)), joined[start:stop])
+    assert_array_equal(parts.take(slice(start, stop)), joined[start:stop])
     pieces = list(parts.within(start, stop, rows=3))
     assert all(1 <= len(piece) <= 3 for _, piece in pieces)
     for first, piece in pieces:
-        np.testing.assert_array_equal(piece, joined[first : first + len(piece)])
+        assert_array_equal(piece, joined[first : first + len(piece)])
     assert sum(len(piece) for _, piece in pieces) == len(joined[start:stop])
     if len(joined):
         wanted = data.draw(st.lists(st.integers(0, len(joined) - 1), max_size=12).map(np.array))
         rows = wanted.astype(np.int64)
-        np.testing.assert_array_equal(parts.take(rows), joined[rows])
+        assert_array_equal(parts.take(rows), joined[rows])
         if len(rows) % 2 == 0:
             square = rows.reshape(2, -1)
-            np.testing.assert_array_equal(parts.take(square), joined[square])
+            assert_array_equal(parts.take(square), joined[square])
 
 
 def test_a_slice_of_one_part_is_no_copy():

@@ -13,6 +13,7 @@ from helpers.made_datasets import bucket_at, uniform
 from helpers.refusals import interrupted_at
 from helpers.releases import dataset_of, filled_index
 from helpers.specs import attribute_spec
+from numpy.testing import assert_array_equal
 
 import dpindex as dpi
 from dpindex.decode.learning import learned
@@ -124,7 +125,7 @@ def test_what_is_added_in_batches_is_learned_from_once_when_similarities_are_rea
     index.add(vectors(100, 5))
     later = index.search(asked)
     index.remove(index.ids[:20])
-    np.testing.assert_array_equal(stated(unread), stated(before))
+    assert_array_equal(stated(unread), stated(before))
     assert lessons == [550]
     assert (stated(later) > -1).all()
     assert lessons == [550, 900]
@@ -139,10 +140,10 @@ def test_a_search_is_answered_by_the_rows_of_its_time_whenever_it_is_read():
     index.add(vectors(2000, 4))
     index.fit_denoiser("linear")
     late = index.search(asked)
-    np.testing.assert_array_equal(stated(early), stated(twin.search(asked)))
+    assert_array_equal(stated(early), stated(twin.search(asked)))
     twin.add_codes(index.codes.take(slice(600, None)))
     twin.fit_denoiser("linear")
-    np.testing.assert_array_equal(stated(late), stated(twin.search(asked)))
+    assert_array_equal(stated(late), stated(twin.search(asked)))
 
 
 def test_what_is_saved_was_learned_once_and_is_read_again(lessons, tmp_path):
@@ -152,10 +153,10 @@ def test_what_is_saved_was_learned_once_and_is_read_again(lessons, tmp_path):
     index.save(tmp_path / "index")
     opened = dpi.PrivateIndex.open(tmp_path / "index")
     again = stated(opened.search(asked))
-    np.testing.assert_array_equal(stated(unread), again)
+    assert_array_equal(stated(unread), again)
     opened.add(vectors(290, 4))  # less than half
     index.save(tmp_path / "index")
-    np.testing.assert_array_equal(stated(index.search(asked)), again)
+    assert_array_equal(stated(index.search(asked)), again)
     assert opened.calibration.to_bytes() == index.calibration.to_bytes()
     assert lessons == [600]
     opened.add(vectors(20, 5))
@@ -260,5 +261,5 @@ def test_calibrate_reaches_an_object_store(run, prints, tmp_path, monkeypatch):
     assert again.calibration is not None
     assert index.calibration is not None
     assert again.calibration.to_bytes() != index.calibration.to_bytes()
-    np.testing.assert_array_equal(again.codes.stored, index.codes.stored)
+    assert_array_equal(again.codes.stored, index.codes.stored)
     assert run("calibrate file:///nowhere/at/all")[0] == 2

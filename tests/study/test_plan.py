@@ -19,7 +19,7 @@ from helpers.refusals import refuses
 from helpers.releases import build
 from helpers.specs import attribute_spec
 from numpy.random import default_rng
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex import Dense, PrivateIndex, QualityWarning, Spec, attribute, l2, plan, record
 from dpindex.cli.planned_build import query_line
@@ -181,7 +181,7 @@ def test_a_sample_is_clipped_as_the_vectors_will_be():
     assert abs(outcome.best.exact.precision - inside.best.exact.precision) < 0.04
     assert any("that are clipped to the bounds" in line for line in outcome.remarks)
     found = as_source(scipy.sparse.csr_matrix(rows)).clipped(0.0, 10.0).read()
-    np.testing.assert_array_equal(found.toarray(), np.minimum(rows, 10))
+    assert_array_equal(found.toarray(), np.minimum(rows, 10))
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ import pytest
 from helpers.refusals import refuses
 from helpers.releases import codes_of, filled_index
 from helpers.specs import attribute_spec
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex import PrivateIndex, Spec, codes_from_bytes, methods
 from dpindex.mechanism import method_table
@@ -162,7 +162,7 @@ def test_codes_are_written_read_and_checked(spec, vectors):
     assert again.format == codes.format
     with refuses("are not pairs of bytes"):
         codes_from_bytes(Codes(codes.format, codes.stored[:, :-1]).to_bytes())
-    np.testing.assert_allclose(codes.to_float(), vectors, atol=34 / 32)  # 17 cells on either side
+    assert_allclose(codes.to_float(), vectors, atol=34 / 32)  # 17 cells on either side
     assert 0 < spec.format.noise_share(codes.to_float(), vectors) < 1
 
 
