@@ -21,7 +21,11 @@ def bins():
     """Signs of a design of one entry a column."""
     design = designed(24, signs=True)
     assert np.count_nonzero(design.entries, axis=0).max() == 1
-    return example(find_method("dp-signdesigned-geometric"), epsilon=1.0, design=design)
+    return example(
+        find_method("dp-signdesigned-geometric"),
+        epsilon=1.0,
+        design=design,
+    )
 
 
 @pytest.fixture(params=[*METHODS, "bins"])

@@ -152,7 +152,11 @@ def uniform(rows, seed):
 
 def clustered(rows, seed):
     rng = default_rng(seed)
-    return np.clip(CENTRES[rng.integers(12, size=rows)] + 0.1 * rng.normal(size=(rows, DIM)), 0, 1)
+    return np.clip(
+        CENTRES[rng.integers(12, size=rows)] + 0.1 * rng.normal(size=(rows, DIM)),
+        0,
+        1,
+    )
 
 
 def counts(rows, seed):

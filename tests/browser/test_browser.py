@@ -232,7 +232,11 @@ def test_the_code_is_short_and_depends_on_nothing():
 @pytest.mark.slow
 def test_export_writes_codes_spec_and_modules(tmp_path):
     spec = spec_of(default_rng(3).normal(size=(40, 6)), 4.0)
-    index = filled_index(spec, np.ones((25, 6)), ids=[f"person {i}" for i in range(25)])
+    index = filled_index(
+        spec,
+        np.ones((25, 6)),
+        ids=[f"person {i}" for i in range(25)],
+    )
     index.save(tmp_path / "index")
     site = tmp_path / "site"
     said = python(

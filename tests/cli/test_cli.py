@@ -64,7 +64,11 @@ def test_what_a_variant_states_is_stated_once(run, prints):
     spec = "spec --method dp-signoporp-rr --dim 24 --beta 1 --epsilon 8"
     assert json.loads(prints(f"{spec} --variant repetitions=2"))["repetitions"] == 2
     fails(run(f"{spec} --variant repetitions=2,repetitions=3"), "repetitions is stated twice")
-    fails(run(f"{spec} --variant repetitions=2,"), "a variant is NAME=VALUE", "(--variant)")
+    fails(
+        run(f"{spec} --variant repetitions=2,"),
+        "a variant is NAME=VALUE",
+        "(--variant)",
+    )
 
 
 def test_names_are_printed_on_one_line_and_quoted_for_a_shell(prints, files):
@@ -234,7 +238,11 @@ def test_wide_vectors_are_refused_by_raw_methods_with_the_way_out(run, files):
     scipy.sparse.save_npz(files / "wide.npz", wide)
     for method in ("raw-staircase", "raw-square-wave"):
         stated = f"--method {method} --beta 1 --epsilon 2 --bounds 0 1"
-        fails(run(f"build wide.npz ix {stated}"), "16777216", "use dp-oporp-staircase")
+        fails(
+            run(f"build wide.npz ix {stated}"),
+            "16777216",
+            "use dp-oporp-staircase",
+        )
     assert not (files / "ix").exists()
 
 
@@ -601,7 +609,11 @@ def test_an_attribute_is_neither_payload_nor_id(run, files):
     build = f"build t.parquet ix --columns c0:c2 {STAIRCASE}"
     table = "--payload t.parquet --payload-columns"
     for published in ("--payload-columns year,c1", f"{table} year,c1", "--id-column c1"):
-        fails(run(f"{build} {published}"), "column 'c1' is an attribute", "leave it out")
+        fails(
+            run(f"{build} {published}"),
+            "column 'c1' is an attribute",
+            "leave it out",
+        )
     fails(run(f"add ix t.parquet --columns c0:c2 {table} c1"), "column 'c1' is an attribute")
 
 

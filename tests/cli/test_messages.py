@@ -85,7 +85,11 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 def test_one_thing_taken_for_another(run, files, place):
     for thing in KINDS.keys() - PLACES[place].split():
-        fails(run(place.format(thing)), f"dpindex: {KINDS[thing]}", REMEDIES[thing])
+        fails(
+            run(place.format(thing)),
+            f"dpindex: {KINDS[thing]}",
+            REMEDIES[thing],
+        )
 
 
 class TestFlags:
@@ -93,12 +97,20 @@ class TestFlags:
 
     def test_where_they_are_the_remedy(self, run, files):
         again = "--ids ids.txt --ledger book"
-        fails(run(f"build x.npy new {STAIRCASE} {again}"), "; ", "(--allow-rerelease).")
+        fails(
+            run(f"build x.npy new {STAIRCASE} {again}"),
+            "; ",
+            "(--allow-rerelease).",
+        )
         bare = "--method none-oporp --beta 1"
         fails(run(f"build x.npy new {bare}"), "to build with it (--allow-unprotected).")
         fails(run(f"build x.npy new {STAIRCASE} --beta -1"), "not -1.0 (--beta).")
         fails(run("plan --beta 1 --n 500 --epsilon 1"), "--public")
-        fails(run(f"build far.npy new {STAIRCASE}"), "set scale or bounds", "or clip")
+        fails(
+            run(f"build far.npy new {STAIRCASE}"),
+            "set scale or bounds",
+            "or clip",
+        )
         fails(run(f"build x.npy new {STAIRCASE} --code-length 0"), "not 0 (--code-length)")
 
     def test_a_wrong_option_is_not_the_fault_of_the_query_file(self, run, files):
@@ -159,7 +171,11 @@ class TestVectors:
         prints(f"build bytes.npy new {STAIRCASE} {scaled}")
 
     def test_a_stack_of_images(self, run, files):
-        fails(run(f"build images.npy new {STAIRCASE}"), "3 dimension", "x.reshape(len(x), -1)")
+        fails(
+            run(f"build images.npy new {STAIRCASE}"),
+            "3 dimension",
+            "x.reshape(len(x), -1)",
+        )
         with refuses(r"x\.reshape\(len\(x\), -1\)"):
             PrivateIndex(SPEC).add(np.zeros((4, 2, 3)))
 
@@ -174,7 +190,11 @@ class TestVectors:
             said = run(f"build x.npy new {STAIRCASE}")
         fails(said, f"x.npy: not enough memory ({size})", "save it as .npy")
         monkeypatch.setattr(PrivateIndex, "search", none_left)
-        fails(run("query ix x.npy"), f"not enough memory ({size})", "--code-length")
+        fails(
+            run("query ix x.npy"),
+            f"not enough memory ({size})",
+            "--code-length",
+        )
 
 
 class TestIds:

@@ -112,7 +112,11 @@ def test_a_column_for_each_coordinate_is_read_by_name(run, prints, tmp_path):
         index = dpi.open(tmp_path / built)
         assert index.ids.tolist() == NAMES
         assert index.payload["other"].to_pylist() == list(range(7))
-    fails(run(f"build x.parquet no {STAIRCASE}"), "0 list columns of numbers", "--columns")
+    fails(
+        run(f"build x.parquet no {STAIRCASE}"),
+        "0 list columns of numbers",
+        "--columns",
+    )
 
 
 def test_an_arrow_file_is_read_by_its_footer(tmp_path):
@@ -278,7 +282,12 @@ def test_ids_and_payload_of_polars(tmp_path):
         assert id_array(frame["id"].cast(kind)).tolist() == NAMES
     pq.write_table(pa.table(frame), tmp_path / "x.parquet")
     assert read_ids(f"{tmp_path / 'x.parquet'}:id").tolist() == NAMES
-    index = filled_index(SPEC, frame["v"], frame["id"], payload=frame.select("tags", "id"))
+    index = filled_index(
+        SPEC,
+        frame["v"],
+        frame["id"],
+        payload=frame.select("tags", "id"),
+    )
     assert index.payload.to_pydict() == {"tags": frame["tags"].to_list()}
 
 
@@ -328,7 +337,12 @@ def test_what_has_its_own_ids_is_joined_by_them():
     )
     index.add(V, ids, payload=frame)
     assert index.payload.to_pydict() == {"n": list(range(7))}
-    other = filled_index(SPEC, V, ids, payload={"id": [NAMES[row] for row in order], "n": order})
+    other = filled_index(
+        SPEC,
+        V,
+        ids,
+        payload={"id": [NAMES[row] for row in order], "n": order},
+    )
     assert other.payload.equals(index.payload)
     for labels in (pandas.Index(ids[order], name="doc"), ids[order]):
         originals = pandas.DataFrame(V[order], index=labels)
@@ -454,7 +468,11 @@ WAYS = {
     "duckdb": _by_duckdb,
 }
 _NUMBERS = st.sampled_from(["int8", "int64", "uint64", "float32", "float64"])
-_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
+_TEXT = st.text(
+    st.characters(codec="utf-8", exclude_characters="\0"),
+    min_size=1,
+    max_size=8,
+)
 
 
 def _one_table(data):
@@ -468,7 +486,11 @@ def _one_table(data):
     numbers = st.lists(
         st.integers(-(2**63), 2**63 - 1), min_size=count, max_size=count, unique=True
     )
-    gaps = st.lists(st.none() | st.integers(0, 2**63 - 1), min_size=count, max_size=count)
+    gaps = st.lists(
+        st.none() | st.integers(0, 2**63 - 1),
+        min_size=count,
+        max_size=count,
+    )
     return pa.table(
         {
             "v": pa.array(list(vectors), pa.list_(pa.from_numpy_dtype(kind))),

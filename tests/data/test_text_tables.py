@@ -76,7 +76,12 @@ def test_names_and_vectors_are_told_apart(first, vectors, tmp_path_factory):
 def test_header_says_what_an_unclear_first_line_is(run, prints, tmp_path):
     (tmp_path / "x.csv").write_text(f"0,1\n{ROWS}")
     build = f"build x.csv ix {STAIRCASE}"
-    fails(run(build), "x.csv: line 1 is a run of whole numbers", "--header yes", "--header no")
+    fails(
+        run(build),
+        "x.csv: line 1 is a run of whole numbers",
+        "--header yes",
+        "--header no",
+    )
     assert "4 vectors" in prints(f"{build} --header no")
     assert "3 vectors" in prints(f"build x.csv iy {STAIRCASE} --header yes")
     assert len(_read(f"{tmp_path / 'x.csv'}:header=no")) == 4

@@ -407,7 +407,11 @@ def test_hdf5_never_leaves_its_file(tmp_path):
         raw = [(str(tmp_path / "raw"), 0, h5py.h5f.UNLIMITED)]
         file.create_dataset("raw", _matrix().shape, "f4", external=raw)
         layout = h5py.VirtualLayout(_matrix().shape, "f4")
-        layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "train", _matrix().shape)
+        layout[:] = h5py.VirtualSource(
+            str(tmp_path / "other.h5"),
+            "train",
+            _matrix().shape,
+        )
         file.create_virtual_dataset("virtual", layout)
         file.create_group("group")
     for key in ("link", "raw", "virtual"):
@@ -475,7 +479,11 @@ def test_parquet_empty_row_groups(tmp_path):
 def test_parquet_row_numbers_count_from_the_start_of_the_file(tmp_path):
     matrix = np.zeros((20_000, 50), "f4").tolist()
     matrix[17_000] = [1.0]
-    pq.write_table(pa.table({"v": matrix}), tmp_path / "x.parquet", row_group_size=6_000)
+    pq.write_table(
+        pa.table({"v": matrix}),
+        tmp_path / "x.parquet",
+        row_group_size=6_000,
+    )
     source = open_vectors(tmp_path / "x.parquet")
     for _ in range(2):  # a failure is not forgotten by the next call
         assert next(source.chunks(5, 3))[1].shape == (5, 50)

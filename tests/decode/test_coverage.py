@@ -96,7 +96,14 @@ def test_the_holder_is_told(run, tmp_path):
         np.save(tmp_path / f"{name}.npy", x)
     terms = ("--record", "--method", "record-codebook", "--codebook", "public.npy")
     for name, told in (("own", False), ("other", True)):
-        code, _, error = run("build", f"{name}.npy", f"ix-{name}", *terms, "--epsilon", 8)
+        code, _, error = run(
+            "build",
+            f"{name}.npy",
+            f"ix-{name}",
+            *terms,
+            "--epsilon",
+            8,
+        )
         assert code == 0
         assert ("the codebook does not cover this collection" in error) == told
         first = run("info", f"ix-{name}")[1].splitlines()[0]

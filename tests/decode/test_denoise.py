@@ -221,7 +221,13 @@ class TestMixture:
         basis = np.linalg.qr(rng.normal(size=(8, 5)))[0].astype(np.float32)
         mixture = fit(z.astype(np.float32))
         ones = np.ones(8, dtype=np.float32)
-        filter_ = MixtureFilter(0 * ones, ones, basis, mixture, mixture.leverage(basis))
+        filter_ = MixtureFilter(
+            0 * ones,
+            ones,
+            basis,
+            mixture,
+            mixture.leverage(basis),
+        )
         rows = (z @ basis.T).astype(np.float32)
         for j in range(8):
             moved = rows.copy()
@@ -427,11 +433,19 @@ class TestRanking:
         apart = size[:, None] * rng.normal(size=(8000, 64))
         x = np.clip(low_rank(8000, dim=64) + apart, 0, 1)
         codes = made(spec, x, 7)
-        monkeypatch.setattr(fitting, "MIN_Z_OF_PRIORS", {"scales": 1e9, "mixture": 1e9})
+        monkeypatch.setattr(
+            fitting,
+            "MIN_Z_OF_PRIORS",
+            {"scales": 1e9, "mixture": 1e9},
+        )
         denoiser = fit_denoiser(codes, spec, "score")
         really = ((denoiser(codes) - x) ** 2).sum(axis=1)
         # One Gaussian claims the same error for all, and estimates under a design count it, too.
-        mapped = denoiser.mapped_to_rank(codes, np.eye(64, dtype=np.float32), np.zeros(64))
+        mapped = denoiser.mapped_to_rank(
+            codes,
+            np.eye(64, dtype=np.float32),
+            np.zeros(64),
+        )
         claimed = errors_of(denoiser, codes, mapped)
         assert np.corrcoef(claimed, really)[0, 1] > 0.6
         assert np.corrcoef(claimed, size)[0, 1] > 0.6
@@ -442,7 +456,11 @@ class TestRanking:
 
     def test_of_several_kinds_by_what_the_error_is_too(self, monkeypatch):
         """Also of vectors that are a linear map of what is estimated."""
-        monkeypatch.setattr(fitting, "MIN_Z_OF_PRIORS", {"scales": 1e9, "mixture": -1e9})
+        monkeypatch.setattr(
+            fitting,
+            "MIN_Z_OF_PRIORS",
+            {"scales": 1e9, "mixture": -1e9},
+        )
         spec = spec_of("raw-staircase")
         codes = made(spec, low_rank(5000), 7)
         denoiser = fit_denoiser(codes, spec, "score")
@@ -451,7 +469,11 @@ class TestRanking:
         ranked = denoiser.to_rank(codes)
         claimed = errors_of(replace(denoiser, sizes=np.zeros(3)), codes)
         assert 0.9 * errors.min() < claimed.min() < claimed.max() < 1.1 * errors.max()
-        mapped = denoiser.mapped_to_rank(codes, 2 * np.eye(DIM, dtype=np.float32), np.zeros(DIM))
+        mapped = denoiser.mapped_to_rank(
+            codes,
+            2 * np.eye(DIM, dtype=np.float32),
+            np.zeros(DIM),
+        )
         assert np.abs(mapped - ranked).max() < 1e-5
 
     @pytest.mark.slow
@@ -486,7 +508,11 @@ class TestRanking:
         spec = spec_of("raw-square-wave", 4.0, dim=96)
         codes = made(spec, photographs(20_000, 0), 8)
         assert fit_denoiser(codes, spec, "score").error_variance.size == len(SCALES)
-        monkeypatch.setattr(fitting, "MIN_Z_OF_PRIORS", {"scales": 50.0, "mixture": 1e9})
+        monkeypatch.setattr(
+            fitting,
+            "MIN_Z_OF_PRIORS",
+            {"scales": 50.0, "mixture": 1e9},
+        )
         assert fit_denoiser(codes, spec, "score").error_variance.size == 0
         plain = made(spec_of("raw-square-wave"), low_rank(6000), 7)
         assert fit_denoiser(plain, spec_of("raw-square-wave"), "score").error_variance.size == 0

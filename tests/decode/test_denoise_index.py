@@ -85,7 +85,11 @@ def test_few_columns_get_the_linear_filter():
 @pytest.mark.parametrize("index_type", ["f32", "f16"])
 def test_ranks_by_what_is_uncertain_too(index_type, monkeypatch):
     """Where sizes are told apart: found and scored as by hand."""
-    monkeypatch.setattr(fitting, "MIN_Z_OF_PRIORS", {"scales": -1e9, "mixture": 1e9})
+    monkeypatch.setattr(
+        fitting,
+        "MIN_Z_OF_PRIORS",
+        {"scales": -1e9, "mixture": 1e9},
+    )
     spec = attribute_spec(
         "raw-square-wave",
         96,

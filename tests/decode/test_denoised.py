@@ -66,9 +66,17 @@ def test_found_or_all_the_same_is_stated():
     ):
         everything = learned.estimates(index.codes, queries, 1)
         rows = np.array([[0, 5], [7, 2], [599, 1]])
-        found = learned.estimates(index.codes.take(rows.ravel()), queries, len(queries))
+        found = learned.estimates(
+            index.codes.take(rows.ravel()),
+            queries,
+            len(queries),
+        )
         for one, other in zip(found, everything, strict=True):
-            np.testing.assert_allclose(one, np.take_along_axis(other, rows, 1), atol=1e-5)
+            np.testing.assert_allclose(
+                one,
+                np.take_along_axis(other, rows, 1),
+                atol=1e-5,
+            )
         assert (np.abs(everything[0]) <= 1).all()
         assert (everything[1] > 0).all()
 

@@ -35,7 +35,11 @@ def index_of(method, epsilon, metric="cosine"):
         "bounds": (-9.0, 9.0),
         "design": design,
     }
-    return filled_index(Spec(method, DIM, epsilon=epsilon, **terms), BASE, metric=metric)
+    return filled_index(
+        Spec(method, DIM, epsilon=epsilon, **terms),
+        BASE,
+        metric=metric,
+    )
 
 
 @pytest.mark.usefixtures("known_noise")
@@ -49,7 +53,11 @@ def test_estimates_are_as_near_as_the_decoder_says(method):
     claimed = float((truth[:, :-1] ** 2).sum(axis=1).mean() - (estimates**2).sum(axis=1).mean())
     assert float((error**2).sum(axis=1).mean()) == pytest.approx(claimed, rel=0.25)
     assert float((truth[:, :-1] ** 2).sum(axis=1).mean()) > 3 * claimed
-    assert_allclose(exact_coordinates(sparse.csr_matrix(BASE), index.spec), truth, atol=1e-9)
+    assert_allclose(
+        exact_coordinates(sparse.csr_matrix(BASE), index.spec),
+        truth,
+        atol=1e-9,
+    )
     assert_allclose((truth**2).sum(axis=1), (BASE**2).sum(axis=1), rtol=1e-5)
 
 

@@ -153,7 +153,14 @@ def test_a_plan_counts_what_a_search_for_a_share_finds(query):
     population = sample.population_of(made.spec, 300)
 
     def predicted(number):
-        rows = predicted_rows(made.spec, population, 12, (10, 200), 0.5, on_average=number)
+        rows = predicted_rows(
+            made.spec,
+            population,
+            12,
+            (10, 200),
+            0.5,
+            on_average=number,
+        )
         return rows[0].found(query).recall_within(200)
 
     assert predicted(200) > predicted(None) + 0.04
@@ -223,7 +230,14 @@ def test_the_guide_travels_with_the_codebook(tmp_path, run):
     assert made == index().spec.codebook
     assert made.guide is not None
     made_of = ["--method", "record-codebook", "--epsilon", "7", "--record", "--subset", "1"]
-    run("build", tmp_path / "vectors.npy", tmp_path / "built", *made_of, "--codebook", book)
+    run(
+        "build",
+        tmp_path / "vectors.npy",
+        tmp_path / "built",
+        *made_of,
+        "--codebook",
+        book,
+    )
     ask = ["query", tmp_path / "built", tmp_path / "queries.npy", "-k", "3"]
     ask += ["--rerank", tmp_path / "vectors.npy", "--candidates"]
     assert run(*ask, "5%")[0] == 0

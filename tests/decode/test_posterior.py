@@ -48,7 +48,12 @@ def truths(count, seed):
 
 
 def observed(z, noise=0.0, seen=0.0):
-    return Observations(z, np.full(z.shape, noise), np.full(z.shape, seen), np.zeros(z.shape))
+    return Observations(
+        z,
+        np.full(z.shape, noise),
+        np.full(z.shape, seen),
+        np.zeros(z.shape),
+    )
 
 
 def fitted(z, law, rows):
@@ -245,7 +250,11 @@ def alike_if_long(count, seed):
     kind = np.arange(count) % 4
     location = np.choose(kind, [0.95, 0.9, 0.95, 0.0])[:, None]
     length = np.where(kind % 2, 1.5, 4.0)[:, None]
-    return np.clip(length * (location * common + np.sqrt(1 - location**2) * own), -1, 1)
+    return np.clip(
+        length * (location * common + np.sqrt(1 - location**2) * own),
+        -1,
+        1,
+    )
 
 
 @pytest.mark.parametrize("epsilon", [30.0, 16.0, 8.0])
@@ -274,8 +283,16 @@ def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(facts, tmp_pat
     assert learned.rows == 600
     assert len(index) == 700
     for query in range(3):
-        _, first, second = np.intersect1d(before.ids[query], after.ids[query], return_indices=True)
-        assert_allclose(before.similarity[query, first], after.similarity[query, second], rtol=1e-6)
+        _, first, second = np.intersect1d(
+            before.ids[query],
+            after.ids[query],
+            return_indices=True,
+        )
+        assert_allclose(
+            before.similarity[query, first],
+            after.similarity[query, second],
+            rtol=1e-6,
+        )
     index.save(tmp_path / "index")
     opened = PrivateIndex.open(tmp_path / "index")
     assert opened.calibration.to_bytes() == learned.to_bytes()
@@ -285,7 +302,11 @@ def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(facts, tmp_pat
 
 
 def test_foreign_bytes_are_no_calibration():
-    learned = SimilarityCalibration(5, denoised_energy=2.0, density=np.full(128, 1 / 128))
+    learned = SimilarityCalibration(
+        5,
+        denoised_energy=2.0,
+        density=np.full(128, 1 / 128),
+    )
     assert calibration_from_bytes(learned.to_bytes()).rows == 5
     for wrong in (
         {"density": np.full(127, 1 / 127)},
@@ -322,7 +343,11 @@ def test_a_calibration_of_other_codes_is_named():
         with refuses("of other codes; calibrate"):
             energies_given(np.ones(3), middle, np.ones(121), chances)
     assert index.calibration is not None
-    foreign = replace(index.calibration, mean=np.ones(7), locations=np.ones((3, 8)))
+    foreign = replace(
+        index.calibration,
+        mean=np.ones(7),
+        locations=np.ones((3, 8)),
+    )
     stated = decoder_of(index.spec).posterior(foreign)
     with refuses("of other codes; calibrate"):
         stated.estimates(index.codes, PrivateQueries(index.codes, index.spec), 600)

@@ -56,12 +56,22 @@ def _close(sample, expected, slack=0.0):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 def test_uniform_flips_have_the_closed_form(epsilon):
     """Li & Li 2023, Thm 4.6: (1−2q₁)(1−2q₂)·(2/π)·arcsin ρ, with tanh(ε/2) = 1 − 2q."""
-    curve = agreement_curve(randomized_response(epsilon), 1.0, randomized_response(2.0), 1.0)
+    curve = agreement_curve(
+        randomized_response(epsilon),
+        1.0,
+        randomized_response(2.0),
+        1.0,
+    )
     dilution = math.tanh(epsilon / 2) * math.tanh(1.0)
     expected = dilution * 2 / math.pi * np.arcsin(np.sin(curve.angles))
     assert_allclose(curve.agreement, expected, atol=1e-12)
     rho = np.linspace(-1, 1, 41)
-    value, _ = cosine_from_agreement(dilution * 2 / math.pi * np.arcsin(rho), 10**9, curve, 1e-9)
+    value, _ = cosine_from_agreement(
+        dilution * 2 / math.pi * np.arcsin(rho),
+        10**9,
+        curve,
+        1e-9,
+    )
     assert_allclose(value, rho, atol=1e-5)
 
 
@@ -86,7 +96,11 @@ def test_two_different_laws_and_deviations():
     curve = agreement_curve(*pair[0], *pair[1])
     x, y = _normal_pairs(200_000, 2, 0.6)
     agreement = _flipped(*_args(pair[0], x)) * _flipped(*_args(pair[1], y), 2)
-    _close(agreement, float(np.interp(math.asin(0.6), curve.angles, curve.agreement)), 1e-4)
+    _close(
+        agreement,
+        float(np.interp(math.asin(0.6), curve.angles, curve.agreement)),
+        1e-4,
+    )
 
 
 def _args(law, x):
@@ -103,7 +117,11 @@ def test_signal_kept_against_simulation(name, power):
     law, rms = {**LAWS, **extra}[name]
     x, _ = _normal_pairs(4000, 128, 0.0)
     kept = (x**power * _flipped(law, x, rms)).mean(axis=1)
-    _close(kept, signal_kept(law, rms, power), 3e-3 if name == "individual" else 1e-4)
+    _close(
+        kept,
+        signal_kept(law, rms, power),
+        3e-3 if name == "individual" else 1e-4,
+    )
     if name == "none":
         exact = math.sqrt(2 / math.pi) * (1 if power == 1 else 2)
         assert abs(signal_kept(law, rms, power) - exact) < 1e-9
@@ -151,7 +169,12 @@ def test_cosines_are_unbiased_and_their_errors_cover(name, rho, query):
     factor = spec.projection.inner_product_factor
     if query == "private":
         curve = agreement_curve(law, rms, law, rms)
-        value, stderr = cosine_from_agreement((x * t).mean(axis=1), spec.code_length, curve, factor)
+        value, stderr = cosine_from_agreement(
+            (x * t).mean(axis=1),
+            spec.code_length,
+            curve,
+            factor,
+        )
     else:
         sizes = np.linalg.norm(y, axis=1)
         value, stderr = cosine_from_score(
@@ -167,9 +190,21 @@ def test_cosines_are_unbiased_and_their_errors_cover(name, rho, query):
 def test_the_ends_of_the_range_are_calm():
     curve = agreement_curve(smooth_flips(1.0), 3.0, smooth_flips(1.0), 3.0)
     for agreement in (-1.0, 0.0, 1.0):
-        value, stderr = cosine_from_agreement(np.array([agreement]), 64, curve, 1 / 64)
+        value, stderr = cosine_from_agreement(
+            np.array([agreement]),
+            64,
+            curve,
+            1 / 64,
+        )
         assert -1 <= value[0] <= 1
         assert 0 < stderr[0] <= 2 or agreement
-    value, stderr = cosine_from_score(np.zeros(1), np.zeros(1), 64, NoFlips(), 1.0, 1 / 64)
+    value, stderr = cosine_from_score(
+        np.zeros(1),
+        np.zeros(1),
+        64,
+        NoFlips(),
+        1.0,
+        1 / 64,
+    )
     assert value[0] == 0
     assert np.isfinite(stderr[0])

@@ -67,14 +67,24 @@ def test_numbers(metric, norm, kind):
     x = codes.to_float().astype(np.float64)[rows]
     y = _decoded(queries)
     noise = [s.law.moments.in_units(s.step) for s in (spec, queries.spec)]
-    stored = NoisyVectorStats(x.sum(axis=2), (x**2).sum(axis=2), 16, noise[0], norm)
+    stored = NoisyVectorStats(
+        x.sum(axis=2),
+        (x**2).sum(axis=2),
+        16,
+        noise[0],
+        norm,
+    )
     side = NoisyVectorStats.of(y[:, None], norm=norm)
     if isinstance(queries, PrivateQueries):
         side = NoisyVectorStats.of(y[:, None], noise[1], norm)
     ip = (x * y[:, None, :]).sum(axis=2)
     factor = spec.projection.inner_product_factor
     wanted = ESTIMATORS[metric](ip, stored, side, factor)
-    found = decoder_of(spec, metric).estimates(_pairs(codes, rows), queries, len(queries))
+    found = decoder_of(spec, metric).estimates(
+        _pairs(codes, rows),
+        queries,
+        len(queries),
+    )
     assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
     assert found[0].shape == found[1].shape == (NQ, COUNT)
 
@@ -106,7 +116,11 @@ def test_flips_that_depend_on_size_need_declared_norms(method, kind):
     for norm in (None, 1.5):
         spec = attribute_spec(method, 32, k=16, epsilon=3.0, norm=norm)
         codes = codes_of(spec, _vectors(20, 0, norm))
-        estimates = decoder_of(spec, "cosine").estimates(codes, _queries(kind, spec, norm), 1)
+        estimates = decoder_of(spec, "cosine").estimates(
+            codes,
+            _queries(kind, spec, norm),
+            1,
+        )
         for part in estimates:
             assert np.isnan(part).all() if norm is None else np.isfinite(part).all()
 

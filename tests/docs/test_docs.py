@@ -232,7 +232,11 @@ def test_files_that_contributing_names_exist():
 
 def test_words_stand_once_and_in_order():
     text = TEXT["CONTRIBUTING.md"]
-    rows = re.findall(r"^\| ([^|]+) \|", text[text.index("## Words") :], re.MULTILINE)
+    rows = re.findall(
+        r"^\| ([^|]+) \|",
+        text[text.index("## Words") :],
+        re.MULTILINE,
+    )
     words = [row.strip().lower().replace("`", "") for row in rows[1:]]
     assert len(words) > 50
     assert words == sorted(set(words))

@@ -44,5 +44,9 @@ def test_the_license():
 
 def test_ci_finds_the_test_command():
     """CI runs what stands below the mark, so there is one such block."""
-    (command,) = re.findall(r"^<!-- tests -->\n```sh\n(.*)\n```$", TEXT, re.MULTILINE)
+    (command,) = re.findall(
+        r"^<!-- tests -->\n```sh\n(.*)\n```$",
+        TEXT,
+        re.MULTILINE,
+    )
     assert "pytest" in command

@@ -56,7 +56,11 @@ def site(tmp_path_factory):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             words = ("-m", "mkdocs", "build", "--strict", "--site-dir", folder)
-            python(*words, cwd=ROOT, NO_MKDOCS_2_WARNING="1")  # strict: a warning is an error
+            python(
+                *words,
+                cwd=ROOT,
+                NO_MKDOCS_2_WARNING="1",
+            )  # strict: a warning is an error
     return folder
 
 
@@ -145,5 +149,9 @@ def test_every_public_name_has_an_entry(site, pages):
 def test_no_markup_of_docstrings_is_left(site):
     for path in (site / "reference").glob("*.html"):
         text = re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8"))
-        left = re.search(r":(?:class|func|meth|mod):|^-{4,}$|^Returns\n-", text, re.MULTILINE)
+        left = re.search(
+            r":(?:class|func|meth|mod):|^-{4,}$|^Returns\n-",
+            text,
+            re.MULTILINE,
+        )
         assert not left, f"{path.name}: {left}"

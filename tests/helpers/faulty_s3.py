@@ -94,7 +94,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
         elif fault:
-            self._answer(int(fault[:3]), [("Content-Type", "application/xml")], _ERROR)
+            self._answer(
+                int(fault[:3]),
+                [("Content-Type", "application/xml")],
+                _ERROR,
+            )
         else:
             self._answer(*answer)
 

@@ -60,7 +60,11 @@ def photographs(rows: int, seed: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     rng = default_rng(seed)
     shape = np.linalg.qr(default_rng(98).normal(size=(96, 96)))[0]
     contrast = 0.6 * np.exp(0.5 * rng.normal(size=(rows, 1)))
-    return np.clip(0.5 + contrast * (rng.normal(size=(rows, 96)) / np.arange(1, 97)) @ shape, 0, 1)
+    return np.clip(
+        0.5 + contrast * (rng.normal(size=(rows, 96)) / np.arange(1, 97)) @ shape,
+        0,
+        1,
+    )
 
 
 def tables(rows: int, files: int, dim: int = DIM) -> Iterator[tuple[str, Any]]:

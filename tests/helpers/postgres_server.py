@@ -30,7 +30,11 @@ def programs() -> Path | None:
     if shipped is not None and shipped.origin is not None:
         candidates.insert(0, str(Path(shipped.origin).parent / "pginstall" / "bin" / "initdb"))
     for found in filter(os.path.exists, candidates):
-        tried = subprocess.run(_as_owner(found, "--version"), capture_output=True, check=False)
+        tried = subprocess.run(
+            _as_owner(found, "--version"),
+            capture_output=True,
+            check=False,
+        )
         if tried.returncode == 0:
             return Path(found).resolve().parent
     return None
@@ -65,7 +69,17 @@ def _socket() -> Path:
     listen = f"-c listen_addresses= -c fsync=off -k {folder}"
     control = str(where / "pg_ctl")
     wait = ("-w", "-t", "600")
-    _run(control, "-D", str(data), *wait, "-l", str(folder / "log"), "-o", listen, "start")
+    _run(
+        control,
+        "-D",
+        str(data),
+        *wait,
+        "-l",
+        str(folder / "log"),
+        "-o",
+        listen,
+        "start",
+    )
 
     def stop() -> None:
         _run(control, "-D", str(data), "-m", "immediate", "stop")

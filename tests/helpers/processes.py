@@ -46,7 +46,12 @@ def typed(page: str, folder: Path) -> list[str]:
     said = []
     for kind, block in re.findall(r"^```(sh|py)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         text = re.sub(r"^pip .*$", "", block, flags=re.MULTILINE)
-        text = re.sub(r"^dpindex ", f"'{sys.executable}' -m dpindex ", text, flags=re.MULTILINE)
+        text = re.sub(
+            r"^dpindex ",
+            f"'{sys.executable}' -m dpindex ",
+            text,
+            flags=re.MULTILINE,
+        )
         text = text.replace("python -c", f"'{sys.executable}' -c")
         command = ("sh", "-ec", text) if kind == "sh" else (sys.executable, "-c", text)
         said.append(succeeds(*command, cwd=folder, env={"PYTHONWARNINGS": "ignore"}))

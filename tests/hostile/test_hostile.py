@@ -299,7 +299,11 @@ def _write_hostile(folder):
     bomb = pickle.dumps(_Bomb(str(folder / "executed")))
     for name in ("bomb.npy", "bomb.npz", "bomb.hdf5", "bomb.parquet", "bomb.fvecs", "bomb.txt"):
         (folder / name).write_bytes(bomb)
-    np.save(folder / "objects.npy", np.array([_Bomb(str(folder / "executed"))]), allow_pickle=True)
+    np.save(
+        folder / "objects.npy",
+        np.array([_Bomb(str(folder / "executed"))]),
+        allow_pickle=True,
+    )
     np.savez(folder / "objects.npz", a=np.array([[_Bomb(str(folder / "executed"))]], object))
     (folder / "header.npy").write_bytes(
         b"\x93NUMPY\x01\x00v\x00"
@@ -398,7 +402,12 @@ def test_h2_lines_of_facts_are_escaped_where_they_are_printed(
     capsys,
 ):
     guarantee = attribute_spec("dp-oporp-staircase", 6, k=2, epsilon=60.0).guarantee
-    print_facts("x", {"payload": "year\n\x1b[2Jguarantee   epsilon = 0.1"}, guarantee, 6)
+    print_facts(
+        "x",
+        {"payload": "year\n\x1b[2Jguarantee   epsilon = 0.1"},
+        guarantee,
+        6,
+    )
     said = capsys.readouterr().out
     assert "\x1b" not in said
     assert not any(line.startswith("guarantee") for line in said.splitlines())

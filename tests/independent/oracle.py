@@ -359,7 +359,12 @@ def uniform(spec):
     k = spec["k"]
     words = Public(spec["seed"], f"uniform/{dim}/{k}").words(8, dim * k)
     square = Fraction(64 * 64 - 1, 3)
-    return Map(table_of([2 * (w & 63) - 63 for w in words], k), None, square, 1 / (k * square))
+    return Map(
+        table_of([2 * (w & 63) - 63 for w in words], k),
+        None,
+        square,
+        1 / (k * square),
+    )
 
 
 def very_sparse(spec):
@@ -455,7 +460,12 @@ def rotation(spec):
 def codeword_map(codewords):
     """Inner products with the codewords on the integer sphere."""
     rows = [Sphere().row([Fraction(value) for value in word]) for word in codewords]
-    return Map([list(column) for column in zip(*rows, strict=True)], None, Fraction(1), Fraction(1))
+    return Map(
+        [list(column) for column in zip(*rows, strict=True)],
+        None,
+        Fraction(1),
+        Fraction(1),
+    )
 
 
 def softmax_map(codewords, ball):
@@ -664,7 +674,12 @@ def geometric(drop, width, inner):
             break
         lowered += math.ceil(missing)
     side = [mass for n, mass in zip(cells, masses, strict=True) for _ in range(n)]
-    return Table([tail, *reversed(side), *side, tail], -len(side) - 1, 64, tails=True)
+    return Table(
+        [tail, *reversed(side), *side, tail],
+        -len(side) - 1,
+        64,
+        tails=True,
+    )
 
 
 def falling(drop, count):
@@ -1441,7 +1456,11 @@ class Oracle:
         """
         precision = table_bits(self.epsilon, delta, self.map.k)
         if sigma <= 1024:
-            return NumberLaw([(rounded_normal(sigma, precision), 0)], cell_bits, bits)
+            return NumberLaw(
+                [(rounded_normal(sigma, precision), 0)],
+                cell_bits,
+                bits,
+            )
         digit = max(1, round(math.log2(math.sqrt(sigma) / 2)))
         fine = 4.0 * (1 << digit)
         coarse = math.sqrt(sigma**2 - fine**2) / (1 << digit) * (1 + 2.0**-40)
@@ -1453,7 +1472,12 @@ class Oracle:
         """At least 32 cells a deviation and 2^12 (2^8) grid steps a beta; a beta is 2^n cells."""
         cells_bits = max(0, ceil_log2(32 / sigma))
         bits = max(self.map.grid_bits, cells_bits)
-        return self.gaussian_cells(sigma * (1 << cells_bits), delta, bits - cells_bits, bits)
+        return self.gaussian_cells(
+            sigma * (1 << cells_bits),
+            delta,
+            bits - cells_bits,
+            bits,
+        )
 
     def gaussian_in_ball(self, stretch, sigma, delta, moved):
         """For vectors one radius apart, which the map stretches: rounding counts twice.
@@ -1548,7 +1572,12 @@ class Oracle:
         least = low.end((1 << digit) - 1) - low.end((1 << digit) - 2)
         fall = drop + MP.log(MP.mpf(low.end(0)) / least)
         high = geometric(fall * (1 - MP.mpf(2) ** -320), 1, 1)
-        return NumberLaw([(high, digit), (low, 0)], bits - cells_bits, bits, magnitudes=True)
+        return NumberLaw(
+            [(high, digit), (low, 0)],
+            bits - cells_bits,
+            bits,
+            magnitudes=True,
+        )
 
     def staircase(self):
         """Geng & Viswanath 2014: level 0 is the share of a beta with the least variance.
@@ -1564,7 +1593,11 @@ class Oracle:
         cells_bits = min(14, int(MP.ceil(MP.log(inner / least, 2))))
         cells = 1 << cells_bits
         bits = max(12, cells_bits)
-        table = geometric(MP.mpf(self.epsilon), cells, max(1, int(MP.nint(least * cells))))
+        table = geometric(
+            MP.mpf(self.epsilon),
+            cells,
+            max(1, int(MP.nint(least * cells))),
+        )
         return NumberLaw([(table, 0)], bits - cells_bits, bits)
 
     def square_wave(self, narrow=False):
@@ -1587,7 +1620,11 @@ class Oracle:
         Levels of all of these where it moves one coordinate alone.
         """
         if self.map.count == 1:
-            return Flips(chain(share(self.epsilon, 1), False), self.map.largest, self.map.grid_bits)
+            return Flips(
+                chain(share(self.epsilon, 1), False),
+                self.map.largest,
+                self.map.grid_bits,
+            )
         chances = chain(share(self.epsilon, self.map.l1), False)
         return Flips(chances, [1] * self.map.k, self.map.grid_bits)
 
@@ -1596,12 +1633,22 @@ class Oracle:
         if not self.delta:
             return self.uniform_flips()
         spec = self.spec
-        count = changes(spec["dim"], spec["k"], self.beta, spec["min_norm"], self.delta)
+        count = changes(
+            spec["dim"],
+            spec["k"],
+            self.beta,
+            spec["min_norm"],
+            self.delta,
+        )
         return Flips([response(self.epsilon, count)], [1] * spec["k"])
 
     def individual_gaussian(self):
         bits = table_bits(self.epsilon, self.delta, self.map.k)
-        return IndividualGaussian(optimal(self.epsilon, self.delta), bits, self.map.count)
+        return IndividualGaussian(
+            optimal(self.epsilon, self.delta),
+            bits,
+            self.map.count,
+        )
 
     # What is published
 

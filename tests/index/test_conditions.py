@@ -45,7 +45,11 @@ def _store(columns=COLUMNS, ids=None):
     count = len(next(iter(columns.values())))
     codes = format_.codes(np.zeros((count, 1), np.uint8))
     names = store.ids.check(ids, count)
-    return store.grown(codes, names, store.payload.checked(pa.table(columns), count))
+    return store.grown(
+        codes,
+        names,
+        store.payload.checked(pa.table(columns), count),
+    )
 
 
 STORE = _store()
@@ -196,7 +200,11 @@ def _values(kind):
             allow_infinity=False,
         )
     if kind.startswith("float"):
-        return st.floats(width=int(kind[5:]), allow_nan=False, allow_infinity=False)
+        return st.floats(
+            width=int(kind[5:]),
+            allow_nan=False,
+            allow_infinity=False,
+        )
     ends = np.iinfo(kind)
     return st.integers(int(ends.min), int(ends.max))
 

@@ -24,7 +24,11 @@ def _store(ids):
     words = ["en", "de", "en", None, "it's", "fr"]
     flags = [True, False, None, True, False, True]
     columns = {"year": YEARS, "lang": words, "two words": YEARS, "ok": flags}
-    return store.grown(codes, store.ids.check(ids, 6), store.payload.checked(columns, 6))
+    return store.grown(
+        codes,
+        store.ids.check(ids, 6),
+        store.payload.checked(columns, 6),
+    )
 
 
 NUMBERS = _store(range(10, 16))

@@ -76,7 +76,11 @@ def test_hits_as_a_table(index):
     one = near.to_arrow()
     assert set(one["query"].to_pylist()) == {0}
     pandas = pytest.importorskip("pandas")
-    pandas.testing.assert_frame_equal(hits.to_pandas(), table.to_pandas(), check_dtype=False)
+    pandas.testing.assert_frame_equal(
+        hits.to_pandas(),
+        table.to_pandas(),
+        check_dtype=False,
+    )
 
 
 def test_an_index_is_a_dictionary_of_codes(index):
@@ -124,7 +128,11 @@ def test_short_text_and_escaped_html(index):
 
 
 def test_hits_are_lists_of_dicts():
-    index = filled_index(SPEC, VECTORS, payload={"year": [int(row) for row in range(len(VECTORS))]})
+    index = filled_index(
+        SPEC,
+        VECTORS,
+        payload={"year": [int(row) for row in range(len(VECTORS))]},
+    )
     hits = index.search(VECTORS[:2], k=3)
     listed = hits.to_list()
     assert [[one["id"] for one in of_query] for of_query in listed] == hits.ids.tolist()
@@ -136,7 +144,11 @@ def test_hits_are_lists_of_dicts():
 
 
 def test_an_index_is_a_table():
-    index = filled_index(SPEC, VECTORS, payload={"year": [int(row) for row in range(len(VECTORS))]})
+    index = filled_index(
+        SPEC,
+        VECTORS,
+        payload={"year": [int(row) for row in range(len(VECTORS))]},
+    )
     table = index.to_arrow()
     assert table.schema.names == ["id", "code", "year"]
     stored = index.codes.stored

@@ -64,7 +64,12 @@ def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(tm
         build_index(dataset, tmp_path / "index", settings, terms=Terms(ledger))
     assert not (tmp_path / "index").exists()
     settings = Settings(spec, index_type="IVF4,SQ8")
-    outcome = build_index(dataset, tmp_path / "index", settings, terms=Terms(ledger))
+    outcome = build_index(
+        dataset,
+        tmp_path / "index",
+        settings,
+        terms=Terms(ledger),
+    )
     assert outcome.drawn == 200  # no id stood in the ledger
 
 

@@ -223,7 +223,11 @@ def test_filters_denoisers_and_payload():
     pytest.importorskip("pyarrow")
     rng = default_rng(1)
     low_rank = rng.normal(size=(N, 4)) @ rng.normal(size=(4, DIM)) / 10
-    index = filled_index(SPECS["numbers"], low_rank.clip(-1, 1), payload={"year": np.arange(N)})
+    index = filled_index(
+        SPECS["numbers"],
+        low_rank.clip(-1, 1),
+        payload={"year": np.arange(N)},
+    )
     index.fit_denoiser("linear")
     hits = index.search(
         Q,
@@ -248,7 +252,11 @@ def test_sparse_queries_stay_sparse():
     queries = vectors[:40]
     candidates = Candidates(np.tile(np.arange(100), (40, 1)), None, 100)
     tracemalloc.start()
-    found = Originals(vectors, ids=range(100)).similarities(queries, candidates, "cosine")
+    found = Originals(vectors, ids=range(100)).similarities(
+        queries,
+        candidates,
+        "cosine",
+    )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2e8
@@ -348,7 +356,11 @@ def test_ids_beside_must_fit():
 
 def test_squared_distances_of_owners_are_not_negative():
     with refuses("squared distance below 0"):
-        _index(metric="l2").search(Q, K, rerank=dpi.Answers(lambda query, ids: ids - 5.0))
+        _index(metric="l2").search(
+            Q,
+            K,
+            rerank=dpi.Answers(lambda query, ids: ids - 5.0),
+        )
 
 
 def test_a_large_memory_map_is_read_in_stretches(files, monkeypatch):

@@ -70,7 +70,11 @@ def test_likelihoods_are_the_chances_of_symbols():
     codes = privatizer.privatize(kind(30, 8))
     logs = decoder_of(made).likelihoods(privatizer, known).logs(codes)
     chances = made.law.chances(privatizer.project(known))
-    np.testing.assert_allclose(np.exp(logs[:-1]), chances[:, codes.stored.ravel()], rtol=1e-4)
+    np.testing.assert_allclose(
+        np.exp(logs[:-1]),
+        chances[:, codes.stored.ravel()],
+        rtol=1e-4,
+    )
 
 
 def test_from_files_to_hits(tmp_path, prints):

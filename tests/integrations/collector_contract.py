@@ -63,7 +63,11 @@ class CollectorContract:
                     [("it's new", 32 * b"1"), ("new1", None), ("old3", None), ("it's new", None)]
                 )
             ]
-            again = Submission(codes.take(slice(0, 1)), np.array(["it's new"]), 32 * b"1")
+            again = Submission(
+                codes.take(slice(0, 1)),
+                np.array(["it's new"]),
+                32 * b"1",
+            )
             assert [outcome.result(600) for outcome in outcomes] == [
                 *("stored", "stored", "taken", "taken")
             ]

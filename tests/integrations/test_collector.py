@@ -22,7 +22,11 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 
 def submission(*names, receipt=None, seed=0):
     vectors = np.random.default_rng(seed).uniform(-1, 1, (len(names), 16))
-    return Submission(dpi.Privatizer(SPEC).privatize(vectors), np.array(names), receipt)
+    return Submission(
+        dpi.Privatizer(SPEC).privatize(vectors),
+        np.array(names),
+        receipt,
+    )
 
 
 @pytest.fixture

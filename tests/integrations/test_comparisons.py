@@ -116,7 +116,11 @@ def test_a_threshold_is_answered_without_the_similarity(metric, tmp_path):
 
         def post(token, path="/reaches", **more):
             content = json.dumps({**body, **more})
-            return client.post(path, content=content, headers={**JSON, **bearer(token)})
+            return client.post(
+                path,
+                content=content,
+                headers={**JSON, **bearer(token)},
+            )
 
         answer = post(REACHES, threshold=least)
         assert answer.json() == {"reaches": [None, *(exact >= least).tolist()]}
@@ -161,7 +165,11 @@ def test_what_was_asked_is_forgotten_with_time():
     for seconds, few in ((0.0, 1), (29.0, 30), (30.5, 60)):
         now[0] = seconds
         with pytest.raises(RefusedError):
-            made.answer(json.dumps({"query": X[0].tolist(), "ids": NAMES[:few]}).encode(), str, "a")
+            made.answer(
+                json.dumps({"query": X[0].tolist(), "ids": NAMES[:few]}).encode(),
+                str,
+                "a",
+            )
     now[0] = 60.5
     assert len(made.answer(body, str, "a")) == N
 

@@ -143,7 +143,12 @@ def embedded(run, text, folder, name="t.csv", to="made"):
 
 def test_numbers_in_json_are_exact_or_refused(run, model, tmp_path):
     line = '{"id": %s, "text": "cats"}\n'
-    made = embedded(run, line % '"2024-01-10 00:00:00"' + line % '"b"', tmp_path, "t.jsonl")
+    made = embedded(
+        run,
+        line % '"2024-01-10 00:00:00"' + line % '"b"',
+        tmp_path,
+        "t.jsonl",
+    )
     assert made["id"] == ["2024-01-10 00:00:00", "b"]
     (tmp_path / "t.jsonl").write_text(line % "12345678901234567890123")
     fails(run("embed t.jsonl --model model --to new"), "column 'id'")
@@ -231,6 +236,10 @@ def test_a_question_is_asked_as_text_and_answered_with_texts(run, prints, model,
     fails(run("query my-index --text zzz --model model"), "no word")
     fails(run(f"{asked} --show-from texts.csv:body"), "no column 'body'")
     other = "query my-index --text cats"  # the model of the package makes 256 numbers
-    fails(run(other), "makes 256 numbers, and vectors of the index have", "--model")
+    fails(
+        run(other),
+        "makes 256 numbers, and vectors of the index have",
+        "--model",
+    )
     (tmp_path / "twice.csv").write_text("id,text\na,cats\nb,dogs\na,owls\n")
     fails(run(f"{asked} --show-from twice.csv:text"), "twice.csv: rows 0 and 2 have the same id")

@@ -57,7 +57,11 @@ def test_a_graph_finds_as_many_neighbours_as_it_states(tmp_path, place):
         assert_array_equal(ids, expected)
     graph.remove([7])
     graph.add_codes(index.codes.take(slice(7, 8)), [5000])
-    ((ids, scores),) = graph.database.search(index.codes.take(slice(7, 8)).stored, 1, None)
+    ((ids, scores),) = graph.database.search(
+        index.codes.take(slice(7, 8)).stored,
+        1,
+        None,
+    )
     assert ids.tolist() == [5000]
     assert scores.tolist() == [0]
 
@@ -93,11 +97,21 @@ def test_a_graph_that_cannot_pay_is_refused_before_anything_is_written(tmp_path,
 @pytest.mark.parametrize("place", [BY_NAME["x.db"]])
 def test_milvus_scans(tmp_path, place):
     with refuses("Milvus scans bits here"):
-        dpi.publish(_signs(8.0, 1000), address(tmp_path, place), "graph", graph=True)
+        dpi.publish(
+            _signs(8.0, 1000),
+            address(tmp_path, place),
+            "graph",
+            graph=True,
+        )
 
 
 @pytest.mark.parametrize("place", [BY_NAME["postgresql"]])
 def test_an_old_pgvector_is_named(tmp_path, place, monkeypatch):
     monkeypatch.setattr(Postgres, "has_graphs", lambda self: False)
     with refuses(r"needs the extension pgvector 0\.8 or later"):
-        dpi.publish(_signs(8.0, 1000), address(tmp_path, place), "graph", graph=True)
+        dpi.publish(
+            _signs(8.0, 1000),
+            address(tmp_path, place),
+            "graph",
+            graph=True,
+        )

@@ -64,7 +64,11 @@ def test_answers_are_ordered_by_the_applications_vectors():
     found = store.similarity_search_with_score("text 7", 5)
     expected = np.argsort(-cosines)[:5]
     assert contents([document for document, _ in found]) == [TEXTS[i] for i in expected]
-    np.testing.assert_allclose([score for _, score in found], cosines[expected], atol=1e-9)
+    np.testing.assert_allclose(
+        [score for _, score in found],
+        cosines[expected],
+        atol=1e-9,
+    )
     by_vector = store.similarity_search_by_vector(query.tolist(), 5)
     assert contents(by_vector) == contents([document for document, _ in found])
     assert contents(store.as_retriever(search_kwargs={"k": 2}).invoke("text 7"))[0] == "text 7"
@@ -74,7 +78,11 @@ def test_answers_are_ordered_by_the_applications_vectors():
 def test_private_queries_and_filters():
     store = filled(query="private")
     assert contents(store.similarity_search("text 9", 1)) == ["text 9"]
-    of_topic = store.similarity_search("text 9", 20, filter=lambda one: one.metadata["topic"] == 2)
+    of_topic = store.similarity_search(
+        "text 9",
+        20,
+        filter=lambda one: one.metadata["topic"] == 2,
+    )
     assert sorted(document.metadata["topic"] for document in of_topic) == [2] * 10
     assert store.similarity_search("text 9", 3, filter=lambda one: False) == []
 

@@ -9,7 +9,11 @@ from helpers.releases import filled_index
 
 import dpindex as dpi
 
-mcp = pytest.importorskip("mcp", reason="needs pip install mcp", exc_type=ImportError)
+mcp = pytest.importorskip(
+    "mcp",
+    reason="needs pip install mcp",
+    exc_type=ImportError,
+)
 
 
 @pytest.mark.extra

@@ -219,7 +219,12 @@ def test_what_no_table_keeps_is_refused_before_anything_is_drawn(tmp_path):
         dpi.build(named, tmp_path / "codes.parquet", SYMBOLS)
     assert list(tmp_path.iterdir()) == []
     with refuses(r"as a prefix: say s3://lake/x\.parquet/"):
-        dpi.build(named, "s3://lake/x.parquet", SYMBOLS, private=tmp_path / "private")
+        dpi.build(
+            named,
+            "s3://lake/x.parquet",
+            SYMBOLS,
+            private=tmp_path / "private",
+        )
 
 
 def test_another_file_of_that_name_is_none(index, tmp_path):

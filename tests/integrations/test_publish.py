@@ -128,7 +128,11 @@ def test_nothing_but_the_index_is_published(place, tmp_path):
     database = open_database(place, "books")
     if isinstance(database, Milvus):
         client = pytest.importorskip("pymilvus").MilvusClient(place)
-        rows = client.query("books_dpindex", filter="id != ''", output_fields=["id"])
+        rows = client.query(
+            "books_dpindex",
+            filter="id != ''",
+            output_fields=["id"],
+        )
         columns = [f["name"] for f in client.describe_collection("books")["fields"]]
     elif isinstance(database, Postgres):
         connection = pytest.importorskip("psycopg").connect(place)

@@ -85,17 +85,29 @@ def test_a_repetition_has_the_same_key_ids_and_codes(make):
         (["b"], first, sent, 422),
         (["b"], other, sent, 201),
     ):
-        answer = client.post("/codes", content=body, headers=as_submitter(ids, **keys))
+        answer = client.post(
+            "/codes",
+            content=body,
+            headers=as_submitter(ids, **keys),
+        )
         assert answer.status_code == status, (ids, keys)
 
 
 def test_submit_and_search(make):
     client = make()
-    answer = client.post("/codes", content=codes(slice(0, 2)), headers=as_submitter(["a", "é"]))
+    answer = client.post(
+        "/codes",
+        content=codes(slice(0, 2)),
+        headers=as_submitter(["a", "é"]),
+    )
     assert answer.status_code == 201
     for spec in (SPEC, SPEC.with_epsilon(6.0)):
         asked = codes(slice(20, 23), spec)
-        found = client.post("/search?k=5", content=asked, headers={**CODES, **bearer(SEARCH)})
+        found = client.post(
+            "/search?k=5",
+            content=asked,
+            headers={**CODES, **bearer(SEARCH)},
+        )
         assert found.status_code == 200
         hits = found.json()
         assert "codes are too few" in hits.pop("unstated")
@@ -203,7 +215,11 @@ def _empty():
 def test_wrong_bodies(make, index):
     client = make()
     for name, (body, more, status) in _wrong_bodies().items():
-        answer = client.post("/codes", content=body, headers=as_submitter(["a"], **more))
+        answer = client.post(
+            "/codes",
+            content=body,
+            headers=as_submitter(["a"], **more),
+        )
         assert answer.status_code == status, name
         assert "xyzzy" not in answer.text
     answer = client.post("/codes", content=codes(), headers=as_submitter(["a"]))
@@ -271,7 +287,11 @@ def test_json_is_counted_before_an_object_is_made_of_each_bracket(make, monkeypa
     body = '{"vectors": [' + ",".join([one] * 5000) + "]}"
     monkeypatch.setattr(json, "loads", pytest.fail)
     headers = {**bearer(SEARCH), "content-type": "application/json"}
-    answer = make(exact_queries=True).post("/search", content=body, headers=headers)
+    answer = make(exact_queries=True).post(
+        "/search",
+        content=body,
+        headers=headers,
+    )
     assert answer.status_code == status
 
 
@@ -321,7 +341,11 @@ def test_a_failure_is_logged_without_what_was_sent(make, caplog, monkeypatch):
 
     monkeypatch.setattr(dpi.PrivateIndex, "search", fail)
     with caplog.at_level(logging.DEBUG):
-        answer = make().post("/search", content=codes(), headers={**CODES, **bearer(SEARCH)})
+        answer = make().post(
+            "/search",
+            content=codes(),
+            headers={**CODES, **bearer(SEARCH)},
+        )
     assert answer.status_code == 500
     assert "RuntimeError" in caplog.text
     assert "xyzzy" not in caplog.text + answer.text
@@ -340,8 +364,16 @@ def test_metrics_count_answers_and_hold_nothing_that_was_sent(make):
     client = make()
     sent = codes(slice(0, 2))
     for _ in range(2):
-        client.post("/codes", content=sent, headers=as_submitter(["secret name", "b"]))
-    client.post("/search?k=5", content=codes(20), headers={**CODES, **bearer(SEARCH)})
+        client.post(
+            "/codes",
+            content=sent,
+            headers=as_submitter(["secret name", "b"]),
+        )
+    client.post(
+        "/search?k=5",
+        content=codes(20),
+        headers={**CODES, **bearer(SEARCH)},
+    )
     client.get("/nowhere/secret name")
     assert client.get("/metrics", headers=bearer(SEARCH)).status_code == 403
     answer = client.get("/metrics", headers=bearer(METRICS))

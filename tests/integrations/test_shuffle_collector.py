@@ -283,7 +283,11 @@ def test_requests_with_ids_and_without_a_token_are_refused(index):
         for status in (201, 200):
             answer = client.post("/codes", content=body, headers={**kind, **key})
             assert answer.status_code == status
-        named = client.post("/codes", content=body, headers={**kind, "dpindex-ids": '["a", "b"]'})
+        named = client.post(
+            "/codes",
+            content=body,
+            headers={**kind, "dpindex-ids": '["a", "b"]'},
+        )
         assert named.status_code == 422
         assert "ids are refused" in named.text
         for wrong, status in ((b"xyzzy", 422), (bytes(1 << 23), 413)):

@@ -43,7 +43,11 @@ FRESH_NOISE = PrivateProjection.expected_failed_checks
 def test_check_estimator(estimator, failing):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn warns of the checks it skips
-        results = check_estimator(estimator, expected_failed_checks=failing, on_fail=None)
+        results = check_estimator(
+            estimator,
+            expected_failed_checks=failing,
+            on_fail=None,
+        )
     failed = {result["check_name"] for result in results if result["status"] == "failed"}
     assert failed == set()
     assert len(results) > 30
@@ -71,7 +75,11 @@ def test_every_method_transforms(row):
 def test_a_classifier_learns_from_private_codes():
     rng = default_rng(1)
     y = rng.integers(0, 2, 2000)
-    x = np.clip(rng.normal(0, 0.2, (2000, 24)) + np.where(y, 0.5, -0.5)[:, None], -1, 1)
+    x = np.clip(
+        rng.normal(0, 0.2, (2000, 24)) + np.where(y, 0.5, -0.5)[:, None],
+        -1,
+        1,
+    )
     model = make_pipeline(
         PrivateProjection(k=8, epsilon=2.0, clip=False, adjacency=ONE), LogisticRegression()
     )

@@ -51,7 +51,11 @@ def _moves(spec, changes):
     after = spec.projection.apply(x + changes).astype(np.int64)
     most = np.zeros(after.shape, dtype=np.int64)
     for dither in range(scale):
-        np.maximum(most, np.abs((after + dither) // scale - (before + dither) // scale), out=most)
+        np.maximum(
+            most,
+            np.abs((after + dither) // scale - (before + dither) // scale),
+            out=most,
+        )
     return most
 
 

@@ -47,7 +47,11 @@ def stated_for(family, **changes):
     if family.public is Codebook:
         part["codebook"] = codebook(dim)
     if family.public is Design:
-        part["design"] = designed(dim, changes.get("delta", 0) > 0, changes.get("k"))
+        part["design"] = designed(
+            dim,
+            changes.get("delta", 0) > 0,
+            changes.get("k"),
+        )
     return stated(**{**part, **changes})
 
 
@@ -263,7 +267,11 @@ def test_what_a_family_does_not_use_is_refused(family):
     if not isinstance(family.variant, Blocks):
         refused(family, "a-method takes no sparsity", sparsity=2)
     if family.public is not Codebook:
-        refused(family, "a-method takes no codebook here; leave it out", codebook=codebook(DIM))
+        refused(
+            family,
+            "a-method takes no codebook here; leave it out",
+            codebook=codebook(DIM),
+        )
     if not family.subset:
         refused(family, "a-method takes no subset here; leave it out", subset=3)
     if family.public is not Design:
@@ -355,7 +363,11 @@ def test_sparsity_of_very_sparse_entries(family):
 def test_codebooks_belong_to_the_vectors():
     family = FAMILIES["CODEWORDS"]
     refused(family, "a-method needs a codebook", codebook=None)
-    refused(family, "the codebook has dim = 5, the spec dim = 24", codebook=codebook(5))
+    refused(
+        family,
+        "the codebook has dim = 5, the spec dim = 24",
+        codebook=codebook(5),
+    )
     for subset in (0, 50, 1.5):
         refused(family, "subset must be a whole number", subset=subset)
 

@@ -271,7 +271,11 @@ def test_units_of_moments_and_likelihood_agree(name):
     def density(of, at):
         return np.array([of.base + of.jumps[of.edges < place].sum() for place in at])
 
-    assert_allclose(density(likelihood, u * unit) * unit, density(law.likelihood, u), atol=1e-12)
+    assert_allclose(
+        density(likelihood, u * unit) * unit,
+        density(law.likelihood, u),
+        atol=1e-12,
+    )
 
 
 # Sign laws

@@ -25,7 +25,11 @@ def _wheel(folder):
     for name in BUILT_FROM:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                source,
+                folder / name,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
         else:
             shutil.copy(source, folder / name)
     build = ("-m", "hatchling", "build", "--target", "wheel")

@@ -203,7 +203,11 @@ def test_mixed_releases_are_bounded_closely(gaussians, pures, delta):
 def test_without_dp_accounting_gaussian_releases_are_composed_and_mixed_ones_name_it(
     monkeypatch,
 ):
-    monkeypatch.setitem(sys.modules, "dp_accounting.pld.privacy_loss_distribution", None)
+    monkeypatch.setitem(
+        sys.modules,
+        "dp_accounting.pld.privacy_loss_distribution",
+        None,
+    )
     assert compose([gaussian()] * 4, delta=DELTA).epsilon < 2.2
     assert compose([pure(0.5)] * 2).epsilon == 1.0
     with refuses(r"not all Gaussian .*; run pip install dp-accounting\.$"):

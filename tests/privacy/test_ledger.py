@@ -150,9 +150,18 @@ def test_finding_2_a_release_without_protection_leaves_no_promise(ledger):
 
 
 def test_finding_3_totals_count_in_the_units_of_the_data(ledger):
-    same = recorded(ledger, at(1.0, 1.0), at(1.0, 1 / 255, scale=255.0), at(1.0, 100, scale=0.01))
+    same = recorded(
+        ledger,
+        at(1.0, 1.0),
+        at(1.0, 1 / 255, scale=255.0),
+        at(1.0, 100, scale=0.01),
+    )
     assert [str(g) for g in same.guarantees] == ["epsilon = 3 (pure DP) under attribute(beta=1)"]
-    other = recorded(Ledger(ledger.path.with_name("other")), at(1.0, 1.0), at(1.0, 1.0, scale=0.01))
+    other = recorded(
+        Ledger(ledger.path.with_name("other")),
+        at(1.0, 1.0),
+        at(1.0, 1.0, scale=0.01),
+    )
     assert {g.adjacency.size: g.epsilon for g in other.guarantees} == {1.0: 101.0, 0.01: 2.0}
 
 
@@ -300,7 +309,11 @@ def test_an_empty_file_beside_its_key_is_no_new_ledger(ledger, left):
 def test_a_database_of_somebody_else_is_refused_and_not_changed(ledger):
     changed(ledger, "CREATE TABLE releases (id)", "CREATE TABLE ids (hi)")
     for application in (0, 0x44504C46):
-        changed(ledger, f"PRAGMA application_id = {application}", "PRAGMA user_version = 1")
+        changed(
+            ledger,
+            f"PRAGMA application_id = {application}",
+            "PRAGMA user_version = 1",
+        )
         before = ledger.path.read_bytes()
         for use in (ledger.totals, lambda: ledger.record(SPEC, ["a"]), lambda: ledger.check(["a"])):
             with refuses("is not a ledger"):

@@ -125,7 +125,11 @@ def test_a_ledger_never_forgets_a_release_without_the_second_promise(tmp_path):
 def test_sizes_of_one_kind_are_compared_and_the_other_bounds_them(tmp_path):
     ledger = Ledger(tmp_path / "ledger")
     ledger.record(spec(), ["ann"])
-    ledger.record(spec(adjacency=attribute(5.0), bounds=(-9.0, 9.0)), ["ann"], allow_rerelease=True)
+    ledger.record(
+        spec(adjacency=attribute(5.0), bounds=(-9.0, 9.0)),
+        ["ann"],
+        allow_rerelease=True,
+    )
     (total,) = ledger.totals()
     found = {str(g.adjacency): g.epsilon for g in total.guarantees}
     assert found == {

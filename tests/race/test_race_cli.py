@@ -51,7 +51,15 @@ def test_build_and_query(run):
     assert answers["count"] == pytest.approx(sketch.count(q).tolist())
     truth = kernel_sum(PStable(1.5, 2), x, q)
     assert (np.abs(answers["count"] - truth) < 6 * np.array(answers["stderr"])).all()
-    printed = run("race", "query", "s.race", "q.npy", "--json", "--estimator", "median-of-means")
+    printed = run(
+        "race",
+        "query",
+        "s.race",
+        "q.npy",
+        "--json",
+        "--estimator",
+        "median-of-means",
+    )
     bounded = json.loads(printed.output)
     median = sketch.summary(q, failure=0.05)
     assert bounded["count"] == pytest.approx(median["count"].tolist())
@@ -114,7 +122,15 @@ def test_json_and_other_inputs(run):
     assert facts["spec"]["hash"] == {"kind": "srp", "bits": 4}
     assert facts["bytes"] == Path("s.race").stat().st_size
     assert facts["guarantee"]["delta"] == 1e-6
-    counted = run(*BUILD[:3], "t.race", *BUILD[4:], "--bandwidth", 2, "--expected-count", 100)
+    counted = run(
+        *BUILD[:3],
+        "t.race",
+        *BUILD[4:],
+        "--bandwidth",
+        2,
+        "--expected-count",
+        100,
+    )
     assert counted.exit_code == 0
     assert RaceSketch.open("t.race").spec.rows == 283
 

@@ -872,4 +872,8 @@ def test_a_fault_in_a_later_part_is_named_by_its_row(tmp_path):
     x[25, 1] = np.nan
     spec = SketchSpec(dim=2, rows=20, width=10, hash=PStable(1.0), epsilon=1.0)
     with refuses("row 25, column 1 is NaN"):
-        build_sketch(as_dataset(as_source(x), rows_per_part=10), tmp_path / "x.sketch", spec)
+        build_sketch(
+            as_dataset(as_source(x), rows_per_part=10),
+            tmp_path / "x.sketch",
+            spec,
+        )

@@ -408,11 +408,19 @@ def test_density_of_records_far_apart():
 
 def test_a_classifier_that_noise_decides():
     x, y = quarter()
-    _, said = fitted(RaceClassifier(PStable(2.0), classes=[False, True]), x * 1000, y)
+    _, said = fitted(
+        RaceClassifier(PStable(2.0), classes=[False, True]),
+        x * 1000,
+        y,
+    )
     assert [sentence.partition(": ")[0] for sentence in said] == ["class False", "class True"]
     assert all("Noise may drown the answers" in sentence for sentence in said)
     assert "a larger bandwidth, fewer bits" in said[0]
-    _, said = fitted(RaceClassifier(PStable(2.0), classes=[False, True], epsilon=2.0), x, y)
+    _, said = fitted(
+        RaceClassifier(PStable(2.0), classes=[False, True], epsilon=2.0),
+        x,
+        y,
+    )
     assert not said
 
 
@@ -420,14 +428,22 @@ def test_a_class_with_too_few_records():
     x, y = quarter()
     labels = np.where(y, "yes", "no").astype(object)
     labels[:5] = "rare"
-    model = RaceClassifier(PStable(2.0), classes=["no", "rare", "yes"], epsilon=2.0)
+    model = RaceClassifier(
+        PStable(2.0),
+        classes=["no", "rare", "yes"],
+        epsilon=2.0,
+    )
     _, said = fitted(model, x, labels)
     assert len(said) == 1
     assert said[0].startswith("class rare: Noise hides how many records there are")
 
 
 def test_one_class_and_one_row_say_nothing_wrong():
-    _, said = fitted(RaceClassifier(classes=["a"], epsilon=8.0), normal(), np.full(5000, "a"))
+    _, said = fitted(
+        RaceClassifier(classes=["a"], epsilon=8.0),
+        normal(),
+        np.full(5000, "a"),
+    )
     assert not said
     _, said = fitted(RaceDensity(rows=1, epsilon=8.0), normal())
     assert "± inf others near it" in said[0]
@@ -445,7 +461,11 @@ def test_targets_outside_their_bounds():
     model, said = fitted(RaceRegressor(bounds_y=(100.0, 140.0), **options), x, y)
     assert not said
     assert model.score(*far_line(seed=1)) > 0.7
-    _, said = fitted(RaceRegressor(bounds_y=(100.0, 140.0), **options), x * [1, 50], y)
+    _, said = fitted(
+        RaceRegressor(bounds_y=(100.0, 140.0), **options),
+        x * [1, 50],
+        y,
+    )
     assert "attribute 1 leaves bounds_x" in said[0]
 
 
@@ -482,7 +502,11 @@ def test_rows_that_hardly_outnumber_second_moments_are_used():
     """595 moments of 32 attributes, 1000 rows, little noise: least squares errs less."""
     rng = default_rng(0)
     x = rng.uniform(-1, 1, (10_000, 32))
-    y = np.clip(0.3 * x[:, 0] - 0.3 * x[:, 1] + 0.1 * rng.normal(size=10_000), -1, 1)
+    y = np.clip(
+        0.3 * x[:, 0] - 0.3 * x[:, 1] + 0.1 * rng.normal(size=10_000),
+        -1,
+        1,
+    )
     model, _ = fitted(RaceRegressor(rows=1000, epsilon=1.0, delta=1e-6), x, y)
     assert model.score(x, y) > 0.3
 
@@ -514,7 +538,11 @@ def test_many_attributes_take_little_memory():
     left = rng.normal(size=(4000, 40))
     right = rng.normal(size=(4000, 40))
     form = np.diag(np.linspace(0.1, 1.0, 40))
-    signs = SignPairs(left, right, 2 / np.pi * np.einsum("rd,de,re->r", left, form, right))
+    signs = SignPairs(
+        left,
+        right,
+        2 / np.pi * np.einsum("rd,de,re->r", left, form, right),
+    )
     tracemalloc.start()
     moments = signs.moments
     peak = tracemalloc.get_traced_memory()[1]

@@ -152,7 +152,13 @@ class _Paths:
             if fault:
                 faults.append(fault)
         result = "; ".join(faults) or f"{codes} codes follow from the words of {streams} streams"
-        return Check(name, result, "exactly x + draw, or the flip", SECOND_DECODING, not faults)
+        return Check(
+            name,
+            result,
+            "exactly x + draw, or the flip",
+            SECOND_DECODING,
+            not faults,
+        )
 
     def _fault(self, codes, x, recorders):
         if codes.format != self.spec.format or codes.stored.shape[:1] != x.shape[:1]:
@@ -221,7 +227,11 @@ class _Paths:
         for typed in typed_rows(self.spec, self.rows):
             yield Way(partial(self._index_codes, typed), exact_integers(self.spec, typed))
         # A power of two is undone without rounding.
-        wide = replace(self.spec, ranges=self._ranges(_WIDTH), codebook=self._wide_codebook())
+        wide = replace(
+            self.spec,
+            ranges=self._ranges(_WIDTH),
+            codebook=self._wide_codebook(),
+        )
 
         def of_a_table():
             # The ranges are part of the fingerprint.
@@ -288,7 +298,13 @@ class _Paths:
 
             def built(rows):
                 dataset = as_dataset(as_source(rows)).with_labels(np.arange(len(rows)))
-                build_index(dataset, folder / "index", self.spec, None, Terms(ledger, True))
+                build_index(
+                    dataset,
+                    folder / "index",
+                    self.spec,
+                    None,
+                    Terms(ledger, True),
+                )
                 return PrivateIndex.open(folder / "index").codes
 
             for way in (added, replaced, built):
@@ -348,7 +364,13 @@ class _Paths:
         if not same:
             result = "other rows than those of the words"
         bound = "exactly x + draw, or the flip, decoded"
-        return Check("path: scikit-learn transformer", result, bound, SECOND_DECODING, same)
+        return Check(
+            "path: scikit-learn transformer",
+            result,
+            bound,
+            SECOND_DECODING,
+            same,
+        )
 
     def _built(self):
         with TemporaryDirectory(prefix="dpindex-audit-") as name:
@@ -439,7 +461,13 @@ class _Paths:
         if faults:
             result = f"other codes, or no noise, where queries are answered: {', '.join(faults)}"
         bound = f"the answer to x + draw, or the flip, under {index.query_spec.guarantee}"
-        return Check("path: private queries", result, bound, SECOND_DECODING, not faults)
+        return Check(
+            "path: private queries",
+            result,
+            bound,
+            SECOND_DECODING,
+            not faults,
+        )
 
     def _query_law_faults(self, spec):
         """The law of queries must keep their own budget, whatever law this process made first."""
@@ -464,7 +492,11 @@ class _Paths:
             hits = answer(queries)
         self.recorders += recorders
         try:
-            outcomes = decoded(law_reader(spec), exact_integers(spec, self.rows)[kinds], recorders)
+            outcomes = decoded(
+                law_reader(spec),
+                exact_integers(spec, self.rows)[kinds],
+                recorders,
+            )
         except UnexplainedError:
             return False
         expected = answer(spec.format.codes(packed(spec, outcomes)))

@@ -22,7 +22,11 @@ def sent_by_client(spec, codes, vectors):
     opened = client
     opened.opener = collector
     owned = dict(enumerate(np.resize(vectors, (_FOUND, vectors.shape[1]))))
-    client.submit(codes.to_bytes(), [f"id-{row}" for row in range(len(codes))], key=32 * "k")
+    client.submit(
+        codes.to_bytes(),
+        [f"id-{row}" for row in range(len(codes))],
+        key=32 * "k",
+    )
     client.search(codes.to_bytes(), _FOUND)
     client.search(
         codes.to_bytes(),

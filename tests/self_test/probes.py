@@ -35,10 +35,19 @@ def probe_rows(spec):
     ties = (np.rint(rows[8:16] / step) + 0.5) * step
     rows[8:16] = np.clip(ties, low, high)
     if low <= 0 <= high:
-        rows[16:24] = np.where(random.random((8, spec.dim)) < 0.5, 0.0, rows[16:24])
+        rows[16:24] = np.where(
+            random.random((8, spec.dim)) < 0.5,
+            0.0,
+            rows[16:24],
+        )
         kept = random.integers(0, spec.dim, (16, FEW_ENTRIES))
         thin = np.zeros((16, spec.dim))
-        np.put_along_axis(thin, kept, np.take_along_axis(rows[24:40], kept, axis=1), axis=1)
+        np.put_along_axis(
+            thin,
+            kept,
+            np.take_along_axis(rows[24:40], kept, axis=1),
+            axis=1,
+        )
         rows[24:40] = thin
         rows[40] = 0.0
     if spec.clip:

@@ -102,7 +102,11 @@ def _with_outcomes(spec, rows):
 
 def _publish_codes(spec, x, folder):
     names = np.arange(len(x))
-    build_index(as_dataset(as_source(x)).with_labels(names), folder / "built", spec)
+    build_index(
+        as_dataset(as_source(x)).with_labels(names),
+        folder / "built",
+        spec,
+    )
     release(as_dataset(as_source(x)), CodesFile(folder / "file", spec))
     index = PrivateIndex(spec)
     index.add(x, names)

@@ -224,7 +224,11 @@ class IndividualGaussianReader(_Individual):
         # Every second draw nearly undoes what a coordinate was multiplied by.
         table = self.law.table
         turns = np.arange(len(bare))
-        cells = np.where(turns % 2, turns // 2, turns // 2 % 4 - 3 - bare - table.first)
+        cells = np.where(
+            turns % 2,
+            turns // 2,
+            turns // 2 % 4 - 3 - bare - table.first,
+        )
         noisy = bare + table_draws(table, len(bare), words, cells)
         coins = words.take(len(magnified), np.uint8) % 2 == 1
         signs = x > 0
@@ -267,7 +271,11 @@ def cap_codes(cap, x, words):
     parts = []
     while len(x):
         rows = min(words.ahead, len(x))
-        coins = words.take(rows, np.uint64, words.beside(np.full(rows, cap.inside, np.uint64)))
+        coins = words.take(
+            rows,
+            np.uint64,
+            words.beside(np.full(rows, cap.inside, np.uint64)),
+        )
         inside = coins < np.uint64(cap.inside)
         parts.append(_outcomes(x[:rows], _kept(cap, inside, words)))
         x = x[rows:]
@@ -301,7 +309,11 @@ def _kept(cap, inside, words):
         for row in close[number[close] == share[close]]:
             # The exact share of the minority sign, by counts of completions.
             later = at_least(tuple(cap.weights[i + 1 :]))
-            sides = completions_by_side(later, np.array([cap.threshold - sums[row]]), weight)
+            sides = completions_by_side(
+                later,
+                np.array([cap.threshold - sums[row]]),
+                weight,
+            )
             (few,), (either,) = sides[side[row]]
             minority[row] = _below(Fraction(few << SHARE_BITS, either) % 1, words)
         agrees[:, i] = minority != inside
@@ -337,12 +349,20 @@ def uniform_draws(limit, count, words):
 def symbols(law, x, words):
     """The symbols that words make of similarities, shape (n,)."""
     count = len(x)
-    coins = words.take(count, np.uint64, words.beside(np.full(count, law.uniform, np.uint64)))
+    coins = words.take(
+        count,
+        np.uint64,
+        words.beside(np.full(count, law.uniform, np.uint64)),
+    )
     near, other = (uniform_draws(limit, count, words) for limit in (law.subset, law.size))
     # Equal rows, as probes are, are sorted once.
     order = _descending(x[:1] if (x == x[:1]).all() else x)
     order = np.broadcast_to(order, (count, order.shape[1]))
-    return np.where(coins < np.uint64(law.uniform), other, order[np.arange(count), near])
+    return np.where(
+        coins < np.uint64(law.uniform),
+        other,
+        order[np.arange(count), near],
+    )
 
 
 def symbol_probes(size):
@@ -388,7 +408,11 @@ class SoftmaxReader(Reader):
         law = self.law
         count = len(x)
         size = len(law.codebook)
-        coins = words.take(count, np.uint64, words.beside(np.full(count, law.uniform, np.uint64)))
+        coins = words.take(
+            count,
+            np.uint64,
+            words.beside(np.full(count, law.uniform, np.uint64)),
+        )
         ends = self.verifier.ends(x.astype(np.int64))
         total = ends[:, -1].astype(object)
         # The first word of each symbol in turn.

@@ -60,7 +60,13 @@ def sketch_path_checks(spec, reader):
     if faults:
         result = f"other counts where {', '.join(faults)}"
     name = "path: released counts, merged and stored"
-    counts_check = Check(name, result, "exactly count + draw", SECOND_DECODING, not faults)
+    counts_check = Check(
+        name,
+        result,
+        "exactly count + draw",
+        SECOND_DECODING,
+        not faults,
+    )
     checks = [counts_check, published_counts_check(spec), _merged_promise_check(spec)]
     return [*checks, words_check(recorders)]
 

@@ -42,7 +42,13 @@ class BuiltFolder(Case):
         return Terms(self.ledger, allow_rerelease)
 
     def run(self, vectors=VECTORS, allow_rerelease=False):
-        build_index(dataset(vectors), self.place, SPEC, None, self.terms(allow_rerelease))
+        build_index(
+            dataset(vectors),
+            self.place,
+            SPEC,
+            None,
+            self.terms(allow_rerelease),
+        )
 
     def published(self):
         if not self.place.exists():
@@ -77,7 +83,13 @@ class Stored(BuiltFolder):
         private = self.folder / "keys.unpublished"
         options = IndexOptions(private=private)
         url = f"file://{self.place}"
-        build_index(dataset(vectors), url, SPEC, options, self.terms(allow_rerelease))
+        build_index(
+            dataset(vectors),
+            url,
+            SPEC,
+            options,
+            self.terms(allow_rerelease),
+        )
 
     def published(self):
         if not (self.place / "manifest.json").exists():
@@ -102,7 +114,12 @@ class WrittenCodes(Case):
 
 class Sketch(Case):
     def run(self, vectors=VECTORS, allow_rerelease=False):
-        build_sketch(dataset(vectors), self.place, SKETCH, Terms(self.ledger, allow_rerelease))
+        build_sketch(
+            dataset(vectors),
+            self.place,
+            SKETCH,
+            Terms(self.ledger, allow_rerelease),
+        )
 
     def published(self):
         if not self.place.exists():

@@ -176,7 +176,11 @@ def test_the_command_line(proxy, tmp_path):
     asked = run(app, ["query", "s3://lake/second", str(tmp_path / "q.npy"), "-k", "3"])
     assert " n" in asked.output
     with refuses("in a folder only"):
-        run(app, ["add", "s3://lake/second", str(tmp_path / "q.npy")], catch_exceptions=False)
+        run(
+            app,
+            ["add", "s3://lake/second", str(tmp_path / "q.npy")],
+            catch_exceptions=False,
+        )
 
 
 def test_a_store_that_is_not_there(monkeypatch):
@@ -199,7 +203,14 @@ def test_a_tampered_object_is_named_by_its_url(proxy, tmp_path):
 
     dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
     options = IndexOptions(private=tmp_path / "private")
-    build_index(dataset, "s3://lake/tampered", SPEC, options, Terms(None), threads=1)
+    build_index(
+        dataset,
+        "s3://lake/tampered",
+        SPEC,
+        options,
+        Terms(None),
+        threads=1,
+    )
     bucket = obstore.store.from_url("s3://lake/tampered")
     (name, *_) = sorted(
         one["path"] for listed in obstore.list(bucket) for one in listed if "codes" in one["path"]

@@ -223,14 +223,22 @@ def test_a_manifest_that_is_none_is_refused(saved, text):
 
 
 def test_duplicate_ids_across_segments_are_refused(tmp_path):
-    write_index_by_hand(tmp_path / "i", Settings(SPEC), [(_codes(2), [1, 2]), (_codes(2), [1, 2])])
+    write_index_by_hand(
+        tmp_path / "i",
+        Settings(SPEC),
+        [(_codes(2), [1, 2]), (_codes(2), [1, 2])],
+    )
     with refuses("have the same id"):
         PrivateIndex.open(tmp_path / "i")
 
 
 @pytest.mark.parametrize("other", [replace(SPEC, seed=1), replace(SPEC, epsilon=1.0)])
 def test_codes_of_another_spec_in_a_segment_are_refused(tmp_path, other):
-    write_index_by_hand(tmp_path / "i", Settings(SPEC), [(_codes(2, other), [1, 2])])
+    write_index_by_hand(
+        tmp_path / "i",
+        Settings(SPEC),
+        [(_codes(2, other), [1, 2])],
+    )
     with refuses("another spec"):
         PrivateIndex.open(tmp_path / "i")
 
@@ -291,6 +299,11 @@ def test_segments_stay_small():
 
 @pytest.mark.slow
 def test_a_segment_has_a_row():
-    numbers = NumberFormat(9 << 20, bytes(16), 1.0, 0.0)  # a spec of so many takes seconds
+    numbers = NumberFormat(
+        9 << 20,
+        bytes(16),
+        1.0,
+        0.0,
+    )  # a spec of so many takes seconds
     huge = SimpleNamespace(format=numbers)
     assert rows_per_segment(huge) == 1

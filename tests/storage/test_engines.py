@@ -140,7 +140,13 @@ def test_codes_lie_beside_their_ids(data, tmp_path):
         return map(function, reversed(shards))
 
     options = IndexOptions(allow_unprotected=True)
-    build_index(opened(data), tmp_path / "index", BARE, options, engine=both_passes(backwards))
+    build_index(
+        opened(data),
+        tmp_path / "index",
+        BARE,
+        options,
+        engine=both_passes(backwards),
+    )
     index = dpi.open(tmp_path / "index")
     order = [int(name[1:]) for name in index.ids]
     exact = codes_of(BARE, vectors(ROWS)[order])
@@ -165,7 +171,11 @@ def test_what_cannot_be_a_payload(data, tmp_path):
     with refuses("no single column 'title'; name one of id, v, row"):
         open_dataset(data, payload_columns=["title"])
     with refuses("payload column 'v' is of type"):
-        build_index(open_dataset(data, payload_columns=["v"]), tmp_path / "index", SPEC)
+        build_index(
+            open_dataset(data, payload_columns=["v"]),
+            tmp_path / "index",
+            SPEC,
+        )
     assert sorted(file.name for file in tmp_path.iterdir()) == ["data"]
     odd = pa.table({"id": ["x"], "v": [[0.0] * DIM], "row": ["one"]})
     pq.write_table(odd, data / "day=0" / "zzz.parquet")
@@ -183,7 +193,13 @@ def test_shards_travel_light(row, tmp_path):
     dataset = open_dataset(tmp_path / "x.npy", rows_per_part=3)
     spec = example(row)
     options = IndexOptions(allow_unprotected=True)
-    attempt = begun(dataset, tmp_path / "index", spec, options, Terms(skip_leak_check=True))
+    attempt = begun(
+        dataset,
+        tmp_path / "index",
+        spec,
+        options,
+        Terms(skip_leak_check=True),
+    )
     for shard in attempt.shards:
         data = pickle.dumps(shard)
         assert len(data) < 3000
@@ -229,7 +245,12 @@ def test_attempts_at_the_same_time_publish_one(data, tmp_path):
         assert not target.exists()
 
     with watched(FolderView(target)):
-        outcome = build_index(opened(data), target, SPEC, engine=both_passes(six_times))
+        outcome = build_index(
+            opened(data),
+            target,
+            SPEC,
+            engine=both_passes(six_times),
+        )
     assert outcome.drawn == ROWS
     assert len(set(drawn)) == 6 * len(SEGMENTS)
     published = [(target / "segments" / f"{number}.codes").read_bytes() for number in SEGMENTS]
@@ -255,7 +276,11 @@ def test_noise_is_drawn_again_for_what_is_missing_only(data, tmp_path, monkeypat
     begun(opened(data), tmp_path / "index", drawn=4)
     with refuses("a build of it is unfinished, run the same build again"):
         dpi.open(tmp_path / "index")
-    monkeypatch.setattr(dpi.Privatizer, "privatize", None)  # whoever calls it fails
+    monkeypatch.setattr(
+        dpi.Privatizer,
+        "privatize",
+        None,
+    )  # whoever calls it fails
     assert build_index(opened(data), tmp_path / "index", SPEC).drawn == 0
 
 
@@ -309,7 +334,11 @@ def test_a_build_of_other_input_is_refused(data, tmp_path):
         (f"number of rows and {labels}", opened(more), SPEC),
     ]
     for what, dataset, spec in changed:
-        refused(rf"unfinished build of other input \(its {what} differ\)", dataset, spec)
+        refused(
+            rf"unfinished build of other input \(its {what} differ\)",
+            dataset,
+            spec,
+        )
     refused(r"\(its options differ\)", same, SPEC, IndexOptions(denoise="linear"))
     refused("its ledger differ", same, SPEC, None, Terms(ledger))
     assert not (tmp_path / "ledger").exists() or not ledger.entries()
@@ -341,7 +370,11 @@ def test_a_fault_in_the_last_vector_leaves_nothing(tmp_path, in_process):
     x = vectors(ROWS)
     x[-1, 3] = np.nan
     np.save(tmp_path / "x.npy", x)
-    dataset = open_dataset(tmp_path / "x.npy", rows_per_part=100, in_process=in_process)
+    dataset = open_dataset(
+        tmp_path / "x.npy",
+        rows_per_part=100,
+        in_process=in_process,
+    )
     terms = Terms(dpi.Ledger(tmp_path / "ledger"))
     labelled = dataset.with_labels(np.arange(ROWS))
     with dataset, refuses(r"x.npy: row 239, column 3 is NaN"):
@@ -448,7 +481,12 @@ def test_the_ids_that_are_booked_are_those_that_are_published(data, tmp_path, ch
         for number, part in enumerate(dataset.parts)
     ]
     ledger = dpi.Ledger(tmp_path / "ledger")
-    build_index(replace(dataset, parts=parts), tmp_path / "index", SPEC, terms=Terms(ledger))
+    build_index(
+        replace(dataset, parts=parts),
+        tmp_path / "index",
+        SPEC,
+        terms=Terms(ledger),
+    )
     published = dpi.open(tmp_path / "index").ids
     with refuses(f"as were {ROWS} of these {ROWS} ids"):
         ledger.check(published, allow_rerelease=False)
@@ -461,7 +499,12 @@ def test_a_ledger_takes_no_part_without_ids(data, tmp_path):
     parts = [dataset.parts[0], *without]
     ledger = dpi.Ledger(tmp_path / "ledger")
     with refuses("give every vector an id"):
-        build_index(replace(dataset, parts=parts), tmp_path / "index", SPEC, terms=Terms(ledger))
+        build_index(
+            replace(dataset, parts=parts),
+            tmp_path / "index",
+            SPEC,
+            terms=Terms(ledger),
+        )
     assert not ledger.path.exists()
 
 
@@ -506,7 +549,11 @@ def test_what_lies_under_the_name_of_a_segment_is_checked(data, tmp_path):
 def test_a_worker_needs_the_memory_of_a_segment(tmp_path):
     """Not that of the shard, which is one large row group here."""
     column = pa.FixedSizeListArray.from_arrays(np.zeros(60_000 * 128, np.float32), 128)
-    pq.write_table(pa.table({"v": column}), tmp_path / "x.parquet", row_group_size=60_000)
+    pq.write_table(
+        pa.table({"v": column}),
+        tmp_path / "x.parquet",
+        row_group_size=60_000,
+    )
     spec = attribute_spec("dp-oporp-staircase", 128, k=4, epsilon=3.0)
     data = replace(open_dataset(tmp_path / "x.parquet"), rows_at_a_time=2_000)
     attempt = begun(data, tmp_path / "index", spec)
@@ -661,7 +708,12 @@ def test_a_manifest_holds_the_segments_that_a_build_may_have():
     numbers = [f"{number:06d}" for number in range(MAX_NEW_SEGMENTS)]
     paths = [file_path(kind, n) for n in numbers for kind in ("codes", "ids", "payload")]
     counts = dict.fromkeys(numbers, 65536)
-    manifest = Manifest(Settings(SPEC), len(counts), counts, files=dict.fromkeys(paths, large))
+    manifest = Manifest(
+        Settings(SPEC),
+        len(counts),
+        counts,
+        files=dict.fromkeys(paths, large),
+    )
     assert len(manifest.text) < 0.9 * MAX_MANIFEST_BYTES
 
 
@@ -676,7 +728,12 @@ def test_other_options(data, tmp_path):
         build_index(opened(data), target, SPEC, terms=inside)
     no_ids = opened(data, id_column=None)
     with refuses("give every vector an id"):
-        build_index(no_ids, target, SPEC, terms=Terms(dpi.Ledger(tmp_path / "ledger")))
+        build_index(
+            no_ids,
+            target,
+            SPEC,
+            terms=Terms(dpi.Ledger(tmp_path / "ledger")),
+        )
     build_index(no_ids, target, SPEC)
     assert dpi.open(target).ids.tolist() == list(range(ROWS))
 

@@ -55,7 +55,11 @@ def test_one_command_run_twice_releases_once(run, prints, tmp_path):
     np.save("v.npy", VECTORS)
     np.save("w.npy", OTHERS)
     prints(f"build v.npy ix {METHOD}")
-    fails(run("add ix v.npy"), f"600 of these 600 vectors {AGAIN}", "--allow-rerelease")
+    fails(
+        run("add ix v.npy"),
+        f"600 of these 600 vectors {AGAIN}",
+        "--allow-rerelease",
+    )
     prints("add ix w.npy")
     fails(run("add ix w.npy"), AGAIN, "(--allow-rerelease, --ids, --ledger)")
     fails(run("add ix w.npy --allow-rerelease"), "name the ledger")

@@ -124,7 +124,11 @@ def test_command_line(run, prints, tmp_path):
     np.save(tmp_path / "public.npy", PUBLIC)
     terms = "--method record-codebook --record --epsilon 4"
     build = f"build x.npy index {terms} --codebook"
-    fails(run(f"{build} leaky.npy"), "100 of the 100 codewords", "--skip-leak-check")
+    fails(
+        run(f"{build} leaky.npy"),
+        "100 of the 100 codewords",
+        "--skip-leak-check",
+    )
     assert not (tmp_path / "index").exists()
     prints(f"{build} leaky.npy --skip-leak-check")
     (tmp_path / "spec.json").write_text(_spec().to_json())

@@ -32,7 +32,11 @@ IDS = [f"id-{row}" for row in range(600)]
 
 def vectors(rows=600, seed=1):
     rng = np.random.default_rng(seed)
-    return np.clip(CENTRES[rng.integers(12, size=rows)] + 0.2 * rng.normal(size=(rows, DIM)), -1, 1)
+    return np.clip(
+        CENTRES[rng.integers(12, size=rows)] + 0.2 * rng.normal(size=(rows, DIM)),
+        -1,
+        1,
+    )
 
 
 def in_memory(folder, monkeypatch):

@@ -111,7 +111,11 @@ def test_one_vector_a_person_depends_on_that_person_alone():
     for how in ("mean", "first"):
         before, names = one_per_person(vectors, persons, how)
         assert names.tolist() == sorted(set(persons.tolist()))
-        changed = np.where((persons == 3)[:, None], rng.normal(size=(60, 4)), vectors)
+        changed = np.where(
+            (persons == 3)[:, None],
+            rng.normal(size=(60, 4)),
+            vectors,
+        )
         after, _ = one_per_person(changed, persons, how)
         moved = (before != after).any(axis=1)
         assert names[moved].tolist() == [3]

@@ -182,7 +182,11 @@ def test_what_a_design_gives_away_is_measured():
     base = collection(1500, 2)
     terms = {**PLAIN, "epsilon": 4.0}
     for method in METHODS[:2]:
-        made = design(collection(600, 1), epsilon=4.0, signs="signdesigned" in method)
+        made = design(
+            collection(600, 1),
+            epsilon=4.0,
+            signs="signdesigned" in method,
+        )
         spec = Spec(method, DIM, design=made, **terms)
         figures = Trial(spec, base).reconstruction()
         assert figures["reconstruction_error"] < 0.5, method

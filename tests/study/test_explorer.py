@@ -396,7 +396,16 @@ def test_command_line(run, tmp_path):
         assert said.splitlines()[-1].startswith(f"Report: {Path(name) / 'report.html'} (")
         return Page((tmp_path / name / "report.html").read_text(encoding="utf-8"))
 
-    page = page_of("a", *whole, "--ids", "ids.txt", "--title", EVIL, "--examples", 2)
+    page = page_of(
+        "a",
+        *whole,
+        "--ids",
+        "ids.txt",
+        "--title",
+        EVIL,
+        "--examples",
+        2,
+    )
     assert page.texts["title"] == [EVIL]
     data = json.loads(page.texts["script"][0])
     assert [view["adjacency"]["kind"] for view in data["views"]] == ["attribute", "record"]

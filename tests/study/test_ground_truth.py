@@ -101,7 +101,11 @@ def test_equals_at_the_cut_all_count(repeats):
 )
 def test_the_tolerance_is_relative_and_small(scale, scores):
     """One bit in 1024 is no tie, a part in a million is; the same at every scale of the score."""
-    truth = GroundTruth(np.arange(4)[None, :], np.array([scores], dtype=np.float32) * scale, 2)
+    truth = GroundTruth(
+        np.arange(4)[None, :],
+        np.array([scores], dtype=np.float32) * scale,
+        2,
+    )
     assert truth.relevant(np.arange(4)[None, :], 2).tolist() == [[True, True, True, False]]
 
 

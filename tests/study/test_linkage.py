@@ -94,7 +94,11 @@ def test_chances_are_frequencies(spec):
 def test_the_crowd_is_part_of_the_odds(method, k):
     """Vectors of a few directions: cosines find the codes that fit everyone, odds do not."""
     rng = default_rng(3)
-    x = np.clip(rng.normal(size=(2000, 8)) @ rng.normal(size=(8, 256)) / 8 + 0.5, 0.0, 1.0)
+    x = np.clip(
+        rng.normal(size=(2000, 8)) @ rng.normal(size=(8, 256)) / 8 + 0.5,
+        0.0,
+        1.0,
+    )
     privatizer = Privatizer(attribute_spec(method, 256, k=k, epsilon=2.0, bounds=(0.0, 1.0)))
     codes = privatizer.privatize(x)
     decoded = codes.to_float()

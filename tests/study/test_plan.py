@@ -264,7 +264,11 @@ def test_queries_have_no_siblings_among_the_sampled():
 def test_the_stated_exposure_is_what_attacks_on_the_codes_find(base):
     """Own code found, by the likelihood and by a denoised search, and vectors rebuilt."""
     terms = {**TERMS, "epsilon": 3.0}
-    planned = plan(**terms, public=collection(2000, 1), methods=["raw-square-wave"])
+    planned = plan(
+        **terms,
+        public=collection(2000, 1),
+        methods=["raw-square-wave"],
+    )
     stated = planned.attacks
     spec = planned.best.spec
     as_many = base[: stated.codes]
@@ -570,7 +574,14 @@ def test_denoised_noise_is_promised_to_find_nothing():
     vectors = rng.normal(size=(2000, 8)) @ maps + 0.02 * rng.normal(size=(2000, 192))
     population = Population(vectors.clip(-1, 1).astype(np.float32), 20_000, 100)
     spec = attribute_spec("dp-oporp-staircase", 192, 96, epsilon=0.7)
-    *_, denoised = predicted_rows(spec, population, 3, (10, 200, 1000), 0.9, "linear")
+    *_, denoised = predicted_rows(
+        spec,
+        population,
+        3,
+        (10, 200, 1000),
+        0.9,
+        "linear",
+    )
     assert denoised.denoiser == "linear"
     assert denoised.exact.precision < 0.05
 
@@ -684,7 +695,11 @@ def test_near_vectors_of_sparse_ones_have_whole_attributes():
     rng = default_rng(0)
     likely = np.where(rng.integers(0, 8, (8, 6000)) == 0, 0.2, 0.02)
     words = rng.random((800, 6000)) < likely[rng.integers(0, 8, 800)]
-    population = Population(scipy.sparse.csr_matrix(words, dtype=np.float32), 8000, 40)
+    population = Population(
+        scipy.sparse.csr_matrix(words, dtype=np.float32),
+        8000,
+        40,
+    )
     rows = np.arange(6)
     ranks = np.arange(population.near.shape[1])
     made, _ = population.near_vectors(rows, ranks)

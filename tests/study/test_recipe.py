@@ -138,7 +138,11 @@ def listed(monkeypatch):
 def vectors():
     """Points near a plane: a denoiser finds it."""
     rng = np.random.default_rng(4)
-    return np.clip(rng.normal(size=(ROWS, 2)) @ rng.normal(size=(2, DIM)) / 4, -1, 1)
+    return np.clip(
+        rng.normal(size=(ROWS, 2)) @ rng.normal(size=(2, DIM)) / 4,
+        -1,
+        1,
+    )
 
 
 @pytest.fixture
@@ -162,7 +166,11 @@ def test_codes_are_written_read_and_checked(spec, vectors):
     assert again.format == codes.format
     with refuses("are not pairs of bytes"):
         codes_from_bytes(Codes(codes.format, codes.stored[:, :-1]).to_bytes())
-    assert_allclose(codes.to_float(), vectors, atol=34 / 32)  # 17 cells on either side
+    assert_allclose(
+        codes.to_float(),
+        vectors,
+        atol=34 / 32,
+    )  # 17 cells on either side
     assert 0 < spec.format.noise_share(codes.to_float(), vectors) < 1
 
 

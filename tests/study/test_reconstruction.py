@@ -182,7 +182,11 @@ def test_a_symbol_stands_for_the_public_vectors_that_may_give_it(
     for code, estimate in zip(
         codes.stored.ravel(), invert(codes, spec, None, learned), strict=True
     ):
-        chances = np.where((near == code).any(axis=1), inside / 4, (1 - inside) / 26)
+        chances = np.where(
+            (near == code).any(axis=1),
+            inside / 4,
+            (1 - inside) / 26,
+        )
         assert estimate == pytest.approx(np.average(kept, axis=0, weights=chances), abs=1e-5)
 
 
@@ -194,7 +198,12 @@ def test_who_knows_the_whole_population_stays_below_the_highest_cosine(epsilon):
     """
     spec = public("raw-laplace", epsilon=epsilon)
     codes = codes_of(spec, topics(600, 1))
-    highest = highest_cosine(Privatizer(spec), topics(600, 1), codes, topics(200, 2))
+    highest = highest_cosine(
+        Privatizer(spec),
+        topics(600, 1),
+        codes,
+        topics(200, 2),
+    )
     reached = []
     for others in (300, 10_000):
         attacker = Reconstructor(spec, topics(others, 3))

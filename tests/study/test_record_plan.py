@@ -60,7 +60,13 @@ def test_no_vector_is_encoded_by_itself():
     sample = Sample(rows.astype(np.float32), 900)
     spec = record_spec("record-codebook", 600, epsilon=30.0,
                     codebook=sample.book_of_vectors(600), subset=1)  # fmt: skip
-    (row,) = predicted_rows(spec, sample.population_of(spec, 150), 4, (10, 100), 0.5)
+    (row,) = predicted_rows(
+        spec,
+        sample.population_of(spec, 150),
+        4,
+        (10, 100),
+        0.5,
+    )
     assert row.exact.precision < 0.1
     # Of ten answers one is the vector that the query's symbol stands for.
     assert row.private.precision < 0.15

@@ -23,7 +23,16 @@ VOID = {"meta", "img", "br", "link", "input"}
 
 def made_up(specs, runs_each=3, modes=("private", "exact")):
     """A curve of invented numbers that rise with epsilon."""
-    empty = Curve((), ("<base>", 1234), ("queries", 56), 16, 50, "cosine", "f32", None)
+    empty = Curve(
+        (),
+        ("<base>", 1234),
+        ("queries", 56),
+        16,
+        50,
+        "cosine",
+        "f32",
+        None,
+    )
     runs = [
         Run(
             spec,
@@ -175,7 +184,11 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_page_leaves_no_report(tmp_path, monkeypatch):
-    monkeypatch.setattr(import_module("dpindex.study.report"), "page_html", _interrupt)
+    monkeypatch.setattr(
+        import_module("dpindex.study.report"),
+        "page_html",
+        _interrupt,
+    )
     with pytest.raises(KeyboardInterrupt):
         write_report(tmp_path, [made_up(some_specs())])
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.csv", "runs.csv"]

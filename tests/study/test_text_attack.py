@@ -42,7 +42,12 @@ def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast():
     found = {spec.method: spec for spec in specs(8.0)}
     assert found["raw-gaussian"].adjacency == l2(2)
     assert found["record-cap"].adjacency == record()
-    (curve,) = evaluate(2 * BASE, rows(10, 3), found.values(), runs=1)  # brought to norm 1
+    (curve,) = evaluate(
+        2 * BASE,
+        rows(10, 3),
+        found.values(),
+        runs=1,
+    )  # brought to norm 1
     assert curve.adjacency == "ε under record (any two vectors)"
     labels = {point.label for point in curve.points}
     assert "record-codebook, K = 100" in labels
@@ -64,7 +69,14 @@ def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast():
 
 @pytest.mark.slow
 def test_topics_come_back_with_epsilon():
-    attack = text_attack(BASE, specs(1, 4, 8, 20), PUBLIC, PUBLIC_TEXTS, TEXTS, records=20)
+    attack = text_attack(
+        BASE,
+        specs(1, 4, 8, 20),
+        PUBLIC,
+        PUBLIC_TEXTS,
+        TEXTS,
+        records=20,
+    )
     assert attack[0].record == TEXTS[0]
     assert len(attack) == 9 * 20  # three epsilons of each method
     hits = {}
@@ -104,7 +116,14 @@ def test_command_line(run, tmp_path):
     fails(run(*terms, "--labels", "x.txt"), "'--labels' requires 2 arguments")
     both = ("--labels", "x.txt", "public.txt")
     fails(run(*terms, *both), "--labels needs --public")
-    code, output, _ = run(*terms, *texts, "--codebook", "public.npy", "--epsilons", "4,8,12")
+    code, output, _ = run(
+        *terms,
+        *texts,
+        "--codebook",
+        "public.npy",
+        "--epsilons",
+        "4,8,12",
+    )
     assert code == 0
     assert "any two vectors" in output
     page = (tmp_path / "r" / "report.html").read_text()
