@@ -77,6 +77,8 @@ VARIANTS = [
     case("dp-rp-l", entries="rademacher", dim=1, k=1),
     case("dp-rp-l", entries="very-sparse", sparsity=3),
     case("dp-oporp-laplace", dim=23, k=5, seed=2**63 - 1),
+    case("dp-oporp-laplace", dim=9, k=9),
+    case("dp-oporp-laplace", dim=300, k=150, bounds=(-0.3, 0.3)),
     case("dp-oporp-laplace", bounds=(-40.0, 40.0)),
     case("dp-oporp-laplace", bounds=(-0.3, 0.6), clip=True),
     case("dp-oporp-staircase", adjacency=attribute(0.3), scale=255.0),
@@ -111,6 +113,7 @@ VARIANTS = [
     case("dp-signrp-rr-smooth", entries="very-sparse", sparsity=2),
     case("dp-signrp-geometric", entries="uniform", epsilon=30.0),
     case("dp-signoporp-rr", repetitions=2),
+    case("dp-signoporp-rr", repetitions=3, dim=9, k=27),
     case("dp-signoporp-rr", repetitions=64, dim=33, k=1024),
     case("dp-signoporp-rr", dim=65, k=64),
     case("dp-signoporp-rr-smooth", repetitions=4, adjacency=attribute(0.1)),
@@ -323,6 +326,18 @@ def test_tasks_of_one_thread_share_its_stream(method, monkeypatch):
     privatizer.stream = lambda: stream
     demand(privatizer.privatize(x, threads=1), judge, wanted)
     assert stream.spent
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 16.0])
+def test_one_vector_alone_is_drawn_as_any_other(epsilon):
+    """A cap draws it by itself, until a word ties with its share."""
+    spec = case("record-cap", epsilon=epsilon).spec
+    events = Counter()
+    for row, seed in zip(vectors(spec, 30)[:, None], range(30), strict=True):
+        words = Words(seed, edges=seed % 2 == 0)
+        demand_released(spec, row, words)
+        events += words.events
+    assert events["cap tied"] > 10
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,31 @@ def test_it_is_known_whoever_added_it_first(tmp_path):
         opened.add(fresh)
 
 
+def test_releases_that_nothing_asked_about_are_known_one_by_one(tmp_path):
+    """Their tags wait to be sorted in; a few vectors are known by the release that they came in."""
+    index = filled_index(SPEC, VECTORS, metric="ip")
+    few = np.split(OTHERS[:210], 70)
+    for vectors in few:
+        index.add(vectors)
+    index.save(tmp_path / "ix")
+    for vectors in few:
+        with refuses(AGAIN):
+            index.add(vectors)
+
+
+def test_what_was_not_saved_yet_is_known_from_a_file_and_beside_a_ledger(tmp_path):
+    index = dpi.PrivateIndex(SPEC, metric="ip")
+    index.save(tmp_path / "ix")
+    index.add(VECTORS)
+    np.save(tmp_path / "half.npy", VECTORS[:300])
+    with open_dataset(tmp_path / "half.npy") as dataset, refuses(AGAIN):
+        index.add(dataset)
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    index.add(OTHERS, np.arange(1000, 1600), ledger=ledger)
+    with refuses(AGAIN):
+        index.add(VECTORS[:300], np.arange(2000, 2300), ledger=ledger)
+
+
 def test_others_are_added_without_a_word(index):
     assert added(index, OTHERS) == 1200
     moved = VECTORS.copy()

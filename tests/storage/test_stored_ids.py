@@ -105,3 +105,22 @@ def test_ids_added_to_stored_ones(first, then):
                 ids.check([value], 1)
             rows = plain.rows([value])
             assert ids.without(rows).array.tolist() == plain.without(rows).array.tolist()
+
+
+def test_the_next_number_is_above_all_ids():
+    """Above those that are stored, those that were added, and those that were added before."""
+    ids = Ids(_stored([100, 5]))
+    for added, following in (([3, 7], 101), ([200, 300], 301), ([8, 9], 301), ([301, 302], 303)):
+        ids = ids.grown(ids.check(added, 2))
+        assert ids.check(None, 1).tolist() == [following]
+    assert ids.rows([8, 300, 100]).tolist() == [0, 5, 6]
+
+
+def test_ids_that_were_not_added_after_all_are_not_there():
+    """What was grown is lost by Ctrl-C, say; the rows that were looked up went with it."""
+    ids = Ids().grown(np.array(["a", "b"]))
+    assert ids.rows(["b"]).tolist() == [1]
+    assert ids.grown(np.array(["c"])).rows(["c"]).tolist() == [2]
+    again = ids.grown(np.array(["d"]))
+    assert "c" not in again
+    assert again.rows(["a", "d"]).tolist() == [0, 2]
