@@ -11,6 +11,7 @@ from helpers.releases import filled_index, projected
 from helpers.specs import attribute_spec
 from helpers.streams import Seeded
 from numpy.random import default_rng
+from numpy.testing import assert_allclose
 
 from dpindex import PrivateIndex, Privatizer, Spec, attribute
 from dpindex.base.files import pack, unpack
@@ -214,27 +215,39 @@ class TestMixture:
         assert double.weight.sum() == pytest.approx(1.0, abs=1e-3)
 
     @pytest.mark.parametrize("fit", [lambda z: Mixture.fit(z, 3), sizes])
-    def test_a_prediction_has_not_read_its_own_coordinate(self, fit):
-        """Responsibilities read all coordinates, and the estimate itself moves by its leverage."""
+    def test_a_prediction_is_made_of_the_other_coordinates(self, fit):
+        """Against the law of a code's coordinate given the others, integrated along a line.
+
+        Its density follows from posterior means: they are the code and its noise's variance times
+        the slope of the logarithm (Tweedie).
+        """
         rng = default_rng(5)
         z = np.where(rng.integers(0, 2, (4000, 1)), 1.2, -1.2) + rng.normal(size=(4000, 5)) * 1.2
         basis = np.linalg.qr(rng.normal(size=(8, 5)))[0].astype(np.float32)
         mixture = fit(z.astype(np.float32))
-        ones = np.ones(8, dtype=np.float32)
+        noise = np.linspace(0.5, 2.0, 8, dtype=np.float32)
+        mean = np.arange(8, dtype=np.float32)
         filter_ = MixtureFilter(
-            0 * ones,
-            ones,
+            mean,
+            noise,
             basis,
             mixture,
             mixture.leverage(basis),
         )
-        rows = (z @ basis.T).astype(np.float32)
+        rows = (z[:30] @ filter_.synthesis.T + mean).astype(np.float32)
+        prediction, claim, _ = filter_.predict(rows)
+        line = np.arange(-15, 15, 0.05, dtype=np.float32)
         for j in range(8):
-            moved = rows.copy()
-            moved[:, j] += 0.5
-            (before, *_), (after, *_) = filter_.predict(rows), filter_.predict(moved)
-            estimates = filter_.apply(moved)[0] - filter_.apply(rows)[0]
-            assert np.abs(after - before)[:, j].mean() < 0.005 * np.abs(estimates[:, j]).mean()
+            moved = np.repeat(rows, len(line), axis=0)
+            moved[:, j] = np.tile(mean[j] + line, len(rows))
+            slope = ((filter_.apply(moved)[0] - moved)[:, j] / noise[j]).reshape(len(rows), -1)
+            log = 0.05 * (np.cumsum(slope, axis=1) - slope / 2)
+            chances = np.exp(log - log.max(axis=1, keepdims=True))
+            chances /= chances.sum(axis=1, keepdims=True)
+            wanted = chances @ (mean[j] + line)
+            spread = chances @ (mean[j] + line) ** 2 - wanted**2 - noise[j]
+            assert_allclose(prediction[:, j], wanted, atol=0.01)
+            assert_allclose(claim[:, j], spread, rtol=0.05)
 
 
 class TestSizes:
