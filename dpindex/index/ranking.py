@@ -139,15 +139,19 @@ class Ranking:
     def sync(self, store: CodeStore) -> None:
         """Bring the backend up to date; after Ctrl-C the next call goes on where it ended."""
         threads: AbstractContextManager[None] = nullcontext()
+        begins = self._removals != store.removals or self.backend.needs_retraining(len(store))
+        new_rows = len(store)
+        if not begins:
+            new_rows -= self.rows
         # To look for the pools of threads takes a millisecond.
-        if self.decoder.uses_processors and len(store) - self.rows >= _MANY_ROWS:
+        if self.decoder.uses_processors and new_rows >= _MANY_ROWS:
             threads = limited_threads(1)
         with threads:
-            self._sync(store)
+            self._sync(store, begins)
 
-    def _sync(self, store: CodeStore) -> None:
+    def _sync(self, store: CodeStore, begins: bool) -> None:
         backend = self.backend
-        if self._removals != store.removals or backend.needs_retraining(len(store)):
+        if begins:
             self._removals = None
             self.rows = 0
             sample = store.take(spaced(len(store), backend.sample_rows))
