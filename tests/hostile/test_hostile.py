@@ -388,6 +388,7 @@ def test_a_denoiser_of_another_form(tmp_path):
     (model,) = (golden / "denoiser").iterdir()
     facts, arrays = unpack(model.read_bytes(), "denoiser")
     assert denoiser_from_bytes(pack("denoiser", facts, arrays), spec).kind == "linear"
+    del arrays["linear.mixing_leverage"]  # which is in this file, and read no more
     for name, array in arrays.items():
         for shape in ((-1,), (*array.shape, 1), (1, *array.shape)):
             forged = array.reshape(shape)
