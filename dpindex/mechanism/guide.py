@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks, spaced, unit
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    Singles,
+    nearest_items,
+    row_blocks,
+    spaced,
+    unit,
+)
 from dpindex.base.checks import finite_number
 from dpindex.base.files import checked_array
 
@@ -66,9 +74,10 @@ class Guide:
         cosines = some @ words.T
         cosines[np.arange(len(rows)), cosines.argmax(axis=1)] = _to_others(vectors, words)[rows]
         cell = cosines.argmax(axis=1)
-        likeness = some @ some.T
-        np.fill_diagonal(likeness, -np.inf)
-        near = np.argpartition(-likeness, _NEIGHBOURS, axis=1)[:, :_NEIGHBOURS]
+        _, near = nearest_items(some, some, 1 + _NEIGHBOURS)
+        others = near != np.arange(len(rows))[:, None]
+        others[others.all(axis=1), -1] = False  # of many copies, one in the place of itself
+        near = near[others].reshape(len(rows), _NEIGHBOURS)
         moves = np.zeros((cells, cells), dtype=np.float32)
         np.add.at(moves, (np.repeat(cell, _NEIGHBOURS), cell[near].ravel()), 1)
 

@@ -62,6 +62,8 @@ _FEW_VALUES = 5
 # Or if so few are this share of all, as of counts: .79 was promised of signs of their sums, and .10
 # found. Of pictures of eight values they are .96.
 _FEW_ARE = 0.99
+# Numbers that are looked at for it.
+_COUNTED_NUMBERS = 1 << 18
 # The same of tables of few columns, whose rows tie: of seven values .69 was promised, 1.00 found.
 _FEW_OF_TABLE = 32
 _FEW_COLUMNS = 64
@@ -630,11 +632,12 @@ class Bands:
 
 def _has_few_values(vectors: Floats) -> bool:
     """Return whether dense vectors have few values, or hardly others than a few."""
-    counts = np.unique(vectors, return_counts=True)[1]
+    some = vectors[spaced(len(vectors), _COUNTED_NUMBERS // vectors.shape[1])]
+    counts = np.unique(some, return_counts=True)[1]
     if vectors.shape[1] <= _FEW_COLUMNS:
         return len(counts) <= _FEW_OF_TABLE
     common = np.sort(counts)[-_FEW_VALUES:].sum()
-    return bool(common >= _FEW_ARE * vectors.size)
+    return bool(common >= _FEW_ARE * some.size)
 
 
 def _own_rates(spacings: Doubles) -> Doubles:
