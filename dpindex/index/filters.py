@@ -134,15 +134,6 @@ def _matching(condition: Condition, store: CodeStore) -> Rows:
     return np.flatnonzero(kept.to_numpy(zero_copy_only=False))
 
 
-def one_filter(filter_: Filter, where: str | None) -> Filter:
-    """Return a filter, or a condition in the language of a database; InputError for both."""
-    if where is None:
-        return filter_
-    if filter_ is not None:
-        raise InputError("give a filter or where, not both.", field="where")
-    return Where(where)
-
-
 def condition_of(filter_: Filter, kinds: Mapping[str, Any]) -> Condition | None:
     """Return the condition that a text or an expression of pyarrow states; None for another filter.
 

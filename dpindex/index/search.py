@@ -19,7 +19,7 @@ from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.guided import Worth, guide_of, worth_of
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import Learned
-from dpindex.index.filters import Filter, condition_of, one_filter
+from dpindex.index.filters import Filter, Where, condition_of
 from dpindex.index.hits import TOO_NOISY, Estimates, Hits, not_stated, sure
 from dpindex.index.lookup import Lookup
 from dpindex.index.originals import Candidates, Rerank
@@ -210,7 +210,7 @@ class Searchable(ABC):
         k = at_least_one(k, "k")
         reranking = self._reranking(Q, k, candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
-        return self._answers(queries, k, reranking, one_filter(filter, where))
+        return self._answers(queries, k, reranking, _one_filter(filter, where))
 
     def range_search(
         self,
@@ -254,9 +254,9 @@ class Searchable(ABC):
         reranking = self._reranking(Q, 1, candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
         if reranking is None:
-            return self._in_range(queries, least, one_filter(filter, where))
+            return self._in_range(queries, least, _one_filter(filter, where))
         every = replace(reranking, on_average=False)
-        hits = self._answers(queries, every.candidates, every, one_filter(filter, where))
+        hits = self._answers(queries, every.candidates, every, _one_filter(filter, where))
         return within(hits, least, self.metric)
 
     @abstractmethod
@@ -512,6 +512,15 @@ class Searchable(ABC):
         if not isinstance(codes, Codes):
             raise InputError("add_codes takes dpindex codes; use add for vectors.")
         _spec_of(codes, [self.spec])
+
+
+def _one_filter(filter_: Filter, where: str | None) -> Filter:
+    """Return a filter, or a condition in the language of a database; InputError for both."""
+    if where is None:
+        return filter_
+    if filter_ is not None:
+        raise InputError("give a filter or where, not both.", field="where")
+    return Where(where)
 
 
 def _portions(block: slice, found: Found, worth: Worth, k: int) -> Iterator[tuple[slice, Found]]:
