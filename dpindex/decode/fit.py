@@ -290,7 +290,6 @@ class TrainingCodes:
         """
         before = self._refined
         locate = self.channel.likelihood.locate
-        self.noise = iteration.message_noise(self.held)
         refined = np.empty((len(self), self.k), np.float32) if before is None else before
 
         def refine(rows: slice) -> None:
@@ -300,7 +299,8 @@ class TrainingCodes:
 
         self.channel.for_each_block(len(self), refine)
         self._refined = refined
-        self.held = iteration.message(self.held, locate(self.held_codes))
+        location = locate(self.held_codes)
+        self.held, self.noise = iteration.message_and_noise(self.held, location)
         del self.directions
 
 

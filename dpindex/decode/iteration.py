@@ -123,11 +123,11 @@ class EPIteration:
         prediction, bins, _ = self.predict(z)
         return self._readings.message(prediction, bins, location)
 
-    def message_noise(self, z: Singles) -> Singles:
-        """Noise variance of each coordinate's message, averaged over rows, shape (k,)."""
-        _, bins, _ = self.predict(z)
-        noise: Singles = np.take(self._readings.noise, bins).mean(axis=0).astype(np.float32)
-        return noise
+    def message_and_noise(self, z: Singles, location: Singles) -> tuple[Singles, Singles]:
+        """Return messages, and the noise variance of each coordinate's, (k,), a mean of rows."""
+        prediction, bins, _ = self.predict(z)
+        noise = np.take(self._readings.noise, bins).mean(axis=0)
+        return self._readings.message(prediction, bins, location), noise.astype(np.float32)
 
     def posterior(self, z: Singles, location: Singles) -> tuple[Singles, Singles, Growth]:
         """Posterior means of the coordinates given all codes, shape (n, k).
