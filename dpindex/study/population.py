@@ -632,7 +632,7 @@ class Bands:
 
 def _has_few_values(vectors: Floats) -> bool:
     """Return whether dense vectors have few values, or hardly others than a few."""
-    some = vectors[spaced(len(vectors), _COUNTED_NUMBERS // vectors.shape[1])]
+    some = vectors[spaced(len(vectors), 1 + _COUNTED_NUMBERS // vectors.shape[1])]
     counts = np.unique(some, return_counts=True)[1]
     if vectors.shape[1] <= _FEW_COLUMNS:
         return len(counts) <= _FEW_OF_TABLE

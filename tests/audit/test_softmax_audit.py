@@ -58,6 +58,10 @@ def rising(made):
     made.law.table[7] = made.law.table[6] + np.uint64(1)
 
 
+def thin(made):
+    made.law.uniform = int(made.law.uniform * 0.95)
+
+
 def opposite(made):
     made.projection.single[4, 1] -= 1.0
     made.projection.single[4, 2] = 1.0
@@ -76,6 +80,7 @@ def vast_offsets(made):
     ("weaken", "check"),
     [
         (rising, "law: 4096 steps"),
+        (thin, "whatever the record"),
         (opposite, "steps of the table"),
         (half_offsets, "scores"),
         (vast_offsets, "scores"),
@@ -86,6 +91,15 @@ def test_weaker_integers_are_refused(weaken, check):
     assert made.law.size == made.projection.k  # it is calibrated before it is weakened
     weaken(made)
     assert any(check in name for name in verify(made).failed)
+
+
+def test_a_ball_is_proved_by_the_distance_of_the_weights_that_are_used():
+    """Two codewords at opposite ends of every attribute, whose range is what it was."""
+    made = spec(adjacency=l2(0.5))
+    assert made.law.size == made.projection.k
+    weights = made.projection.single
+    weights[:, 3], weights[:, 4] = weights.min(axis=1), weights.max(axis=1)
+    assert any("steps of the table" in name for name in verify(made).failed)
 
 
 def test_a_promise_beside_the_proved_ones_is_refused(monkeypatch):
