@@ -81,6 +81,8 @@ _FOR_DIRECTIONS = 500
 _TESTED = 300
 # Blocks of dense near vectors that are kept: all by which specs are first compared, 8 MB each.
 _KEPT = 4
+# Steps in which near vectors take attributes of farther ones.
+_STEPS = 256
 _TINY = 1e-30
 
 
@@ -214,7 +216,7 @@ class Population:
             self.near = self._near_distances(rising)
             last = min(_SOURCES, rising.shape[1]) - 1
             places = self._farther_places(last)
-            if issparse(self.vectors):
+            if self.is_crossed:
                 # Towards no vector that is nearer: of attributes of two vectors none would be made.
                 least = (rising[:, None, :last] < self.near[:, :, None]).sum(axis=2)
             else:
@@ -226,44 +228,65 @@ class Population:
         # Drawn here once: threads make near vectors at the same time.
         self._coins = self._stream.words(self.near.size, np.uint32).reshape(self.near.shape)
         self._sources = np.take_along_axis(order, places, axis=1)
-        self._farther = np.take_along_axis(rising, places, axis=1)
         if self.is_crossed and self.near.size:
-            self._cross(rising[:, [_REPLACED]])
+            self._cross(rising[:, :_SOURCES])
 
-    def _cross(self, last: Doubles) -> None:
-        """Put near vectors that have attributes of two others where these lie, nearest first.
+    def _cross(self, rising: Doubles) -> None:
+        """Give near vectors as many attributes of a farther one as their distances take.
 
-        Distances of vectors of few values tie, and what ties with a true neighbour is true, too.
+        They are put at the nearest distance that the sample knows, nearest first: distances of
+        vectors of few values tie, and what ties with a true neighbour is true, too.
         """
-        first, second = self._asked_norms[:, None], self._norms[self._sources]
-        self._share = 1.0 - self.near / np.maximum(self._farther, _TINY)
-        if self._by_direction:
-            self._share = _share_of_first(first, second, 1.0 - self._farther, 1.0 - self.near)
         every = np.arange(self.near.shape[1])
         reached = np.empty_like(self.near)
-        for row, norm in enumerate(self._asked_norms):
-            asked, made = self._crossed_vectors(np.array([row]), every)
-            inner = np.asarray(made.multiply(asked).sum(axis=1)).ravel()
-            reached[row] = self._apart(inner, norm, row_norms(made))
-        reached = np.minimum(reached, last)
+        self._share = np.empty_like(self.near)
+        for row, coins in enumerate(self._coins):
+            ends = self._ends(np.full(len(every), row), self._sources[row])
+            self._share[row], reached[row] = self._taken(*ends, coins, self.near[row])
+        known = np.unique(rising)
+        places = np.searchsorted((known[1:] + known[:-1]) / 2, reached)
+        reached = np.minimum(known[places], rising[:, [_REPLACED]])
         order = np.argsort(reached, axis=1)
         self.near, self._share, self._coins, self._sources = (
             np.take_along_axis(each, order, axis=1)
             for each in (reached, self._share, self._coins, self._sources)
         )
 
-    def _crossed_vectors(self, rows: Integers, ranks: Integers) -> tuple[Any, Any]:
-        """Return queries, one for each near rank, and its vectors, as CSR matrices."""
+    def _ends(self, asked: Integers, sources: Integers) -> tuple[Any, Any]:
+        """Return queries, and vectors that near ones lie towards, as CSR matrices."""
+        first = scipy.sparse.csr_matrix(self.queries[asked])
+        return first, scipy.sparse.csr_matrix(self.vectors[sources])
+
+    def _taken(
+        self, first: Any, second: Any, coins: Integers, near: Doubles
+    ) -> tuple[Doubles, Doubles]:
+        """Return shares of attributes of the first, to be so near, and distances reached.
+
+        Each is one of two that enclose what is wanted, which it is on average: with shares of
+        coins alone the nearest of many were too near, and .05 to .12 too much was promised of bits.
+        """
+        inner, squares = _steps(first, second, coins)
+        norms = row_norms(first)[:, None]
+        steps = self._apart(inner, norms, np.sqrt(np.maximum(squares, 0.0)))
+        highest = np.maximum.accumulate(steps, axis=1)
+        after = np.minimum((highest <= near[:, None]).sum(axis=1), _STEPS)
+        rows = np.arange(len(near))
+        low, high = highest[rows, after - 1], highest[rows, after]
+        is_before = near - low < self._stream.uniform(len(near)) * (high - low)
+        taken = after - is_before
+        return 1.0 - taken / _STEPS, steps[rows, taken]
+
+    def _crossed_vectors(self, rows: Integers, ranks: Integers) -> Any:
+        """Return near vectors that have attributes of two others, as a CSR matrix."""
         chosen = np.ix_(rows, ranks)
         asked = np.repeat(rows, len(ranks))
-        first = scipy.sparse.csr_matrix(self.queries[asked])
-        second = scipy.sparse.csr_matrix(self.vectors[self._sources[chosen].ravel()])
+        first, second = self._ends(asked, self._sources[chosen].ravel())
         made = _crossed(first, second, self._share[chosen].ravel(), self._coins[chosen].ravel())
         # Others keep their values: longer rows of bits would have values beyond them.
         if self._on_sphere and abs(float(self._norms[0]) - 1.0) <= _SAME_NORM:
             scale = self._asked_norms[asked] / np.maximum(row_norms(made), _TINY)
             made.data *= np.repeat(scale, np.diff(made.indptr)).astype(np.float32)
-        return first, made
+        return made
 
     def _near_distances(self, rising: Doubles) -> Doubles:
         """Return the distances of near ranks, (q, s), from those of vectors, nearest first.
@@ -277,7 +300,7 @@ class Population:
         spacings = number * np.diff(logarithms, axis=1)
         # A few messages have copies, which say nothing of how near the nearest of others are: no
         # spacing is more than the largest of as many that are alike. Those of ties are none.
-        positive = spacings[spacings > 0.0]
+        positive = spacings[spacings > number * TIE]
         if positive.size:
             typical = float(np.median(positive)) / math.log(2.0)
             spacings = np.minimum(spacings, typical * math.log(spacings.size))
@@ -337,22 +360,14 @@ class Population:
         chosen = np.ix_(rows, ranks)
         sources = self._sources[chosen].ravel()
         if self.is_crossed:
-            _, made = self._crossed_vectors(rows, ranks)
+            made = self._crossed_vectors(rows, ranks)
             return made if issparse(self.vectors) else made.toarray(), self.labels[sources]
         asked = np.repeat(rows, len(ranks))
-        near, farther = self.near[chosen].ravel(), self._farther[chosen].ravel()
         shares = self._near_shares[ranks] - self._farther_shares[chosen]
-        made = self._between(asked, sources, near, farther, shares.reshape(-1, 1))
+        made = self._between(asked, sources, self.near[chosen].ravel(), shares.reshape(-1, 1))
         return made, self.labels[sources]
 
-    def _between(
-        self,
-        asked: Integers,
-        sources: Integers,
-        near: Doubles,
-        farther: Doubles,
-        shares: Doubles,
-    ) -> Any:
+    def _between(self, asked: Integers, sources: Integers, near: Doubles, shares: Doubles) -> Any:
         """Return dense vectors that lie so near to queries, towards vectors that lie farther.
 
         ``shares`` are the logarithms of how much nearer their ranks are, shape (b, 1).
@@ -360,36 +375,35 @@ class Population:
         made = self._placed(asked, sources, near[:, None], shares)
         norms = self._asked_norms[asked]
         if self._by_direction:
-            # Lengths go from that of the query to that of the farther vector.
-            reached = np.sqrt(np.minimum(near / np.maximum(farther, _TINY), 1.0))
-            lengths = norms + reached * (self._norms[sources] - norms)
+            # Lengths go on to differ from the query's as those of near vectors do.
+            ratio = self._length_ratios(asked, sources) * np.exp(shares * self._length_slope / 2)
+            lengths = norms * np.exp(ratio.ravel())
             made *= lengths[:, None].astype(np.float32)
         return self._kept_within(made, norms)
 
-    def nearer(self, rows: Integers) -> Doubles:
-        """Return logarithms of the distances of near ranks of some queries, one below another.
+    def sources(self, rows: Integers) -> Integers:
+        """Return the vectors that near ones of some queries are made towards, query by query."""
+        return self._sources[rows].ravel()
 
-        They are over those of the vectors that near ones are made towards.
-        """
-        near, farther = (np.maximum(part[rows], self._floor) for part in (self.near, self._farther))
-        return np.log(near / farther).reshape(-1, 1)
+    def tested(self) -> tuple[Any, Any, Any, Any]:
+        """Return queries, vectors near to them, farther ones, and vectors made between, (n, dim).
 
-    def tested(self) -> tuple[Any, Any, Any, float]:
-        """Return queries, vectors near to them, and vectors that are made as near, (n, dim) each.
-
-        Last is the mean logarithm of their distances over those that they are made towards.
+        These lie towards the farther ones, as near as the near ones do.
         """
         rows = spaced(len(self.distances), _TESTED)
-        real, sources = np.split(self._nearest[rows].T, 2)
-        near, farther = (
-            np.maximum(self.distances[rows, some].ravel(), self._floor) for some in (real, sources)
-        )
-        shares = scipy.special.digamma(1.0 + np.arange(_ALIKE))
-        apart = np.repeat(shares[:_REPLACED] - shares[_REPLACED:], len(rows))[:, None]
+        real, sources = (part.ravel() for part in np.split(self._nearest[rows].T, 2))
         asked = np.tile(rows, _REPLACED)
-        made = self._between(asked, sources.ravel(), near, farther, apart)
-        nearer = float(np.log(near / farther).mean())
-        return self.queries[asked], self.vectors[real.ravel()], made, nearer
+        near = self.distances[asked, real]
+        if self.is_crossed:
+            ends = self._ends(asked, sources)
+            coins = self._stream.words(len(asked), np.uint32)
+            made: Any = _crossed(*ends, self._taken(*ends, coins, near)[0], coins)
+            made = made if issparse(self.vectors) else made.toarray()
+        else:
+            places = scipy.special.digamma(1.0 + np.arange(_ALIKE))
+            nearer = np.repeat(places[:_REPLACED] - places[_REPLACED:], len(rows))
+            made = self._between(asked, sources, near, nearer[:, None])
+        return self.queries[asked], self.vectors[real], self.vectors[sources], made
 
     def _kept_within(self, made: Floats, norms: Doubles) -> Floats:
         """Return dense vectors with values within those of the sample, and norms if all have one.
@@ -452,9 +466,19 @@ class Population:
         vectors, queries = self._inside
         apart = vectors[self._nearest] - queries[:, None]
         whole = np.take_along_axis(self.distances, self._nearest, axis=1).mean(axis=0)
-        squares = self._bands.squares(apart, 2.0 * whole)
-        shares = scipy.special.digamma(1.0 + np.arange(len(squares)))
-        return np.asarray(np.polyfit(shares, np.log(squares), 1)[0])
+        return _exponents(self._bands.squares(apart, 2.0 * whole))
+
+    @cached_property
+    def _length_slope(self) -> float:
+        """Exponent of the mean square of logarithms by which lengths of near vectors differ."""
+        every = np.arange(len(self._nearest))[:, None]
+        squares = np.square(self._length_ratios(every, self._nearest)).mean(axis=0)
+        return float(_exponents(np.maximum(squares, _TINY)))
+
+    def _length_ratios(self, asked: Integers, others: Integers) -> Doubles:
+        """Return logarithms of lengths over those of queries, shape (b, c)."""
+        ratios = np.maximum(self._norms[others], _TINY) / self._asked_norms[asked]
+        return np.asarray(np.log(ratios).reshape(len(asked), -1))
 
     @cached_property
     def _compared(self) -> _Compared:
@@ -630,6 +654,12 @@ class Bands:
         return apart
 
 
+def _exponents(squares: Doubles) -> Doubles:
+    """Return powers of the shares that ranks are by which mean squares grow, rank by rank."""
+    shares = scipy.special.digamma(1.0 + np.arange(len(squares)))
+    return np.asarray(np.polyfit(shares, np.log(squares), 1)[0])
+
+
 def _has_few_values(vectors: Floats) -> bool:
     """Return whether dense vectors have few values, or hardly others than a few."""
     some = vectors[spaced(len(vectors), 1 + _COUNTED_NUMBERS // vectors.shape[1])]
@@ -670,27 +700,34 @@ def _near_edges(vectors_per_row: float, coarse: bool) -> Doubles:
     return np.append(np.arange(singles), behind)
 
 
-def _share_of_first(first: Doubles, second: Doubles, alike: Doubles, wanted: Doubles) -> Doubles:
-    """Return the share of attributes that a vector takes of the first, to be as near to it.
+def _steps(first: Any, second: Any, words: Integers) -> tuple[Doubles, Doubles]:
+    """Return inner products with the first, and squares, as rows become those of the second.
 
-    With a share a its inner product with the first is ``a·|x|² + (1 − a)⟨x, y⟩`` and its square is
-    ``a·|x|² + (1 − a)|y|²``, on average.
-
-    Parameters
-    ----------
-    first, second : float64 arrays, shape (n,)
-        Norms of two vectors.
-    alike, wanted : float64 arrays, shape (n,)
-        Their cosine, and that of the one that is made with the first.
+    Both have shape (n, 1 + steps). In each step it takes attributes of the coins of a bin.
     """
-    square = np.maximum(first**2, _TINY)
-    inner = alike * first * second
-    gain = np.maximum(square - inner, _TINY)
-    least = wanted**2 * square
-    middle = 2.0 * inner * gain - least * (square - second**2)
-    rest = inner**2 - least * second**2
-    root = np.sqrt(np.maximum(middle**2 - 4.0 * gain**2 * rest, 0.0))
-    return np.asarray(np.clip((root - middle) / (2.0 * gain**2), 0.0, 1.0))
+    count = first.shape[0]
+
+    def sums(part: Any, values: AnyArray) -> Doubles:
+        bins = np.floor((1.0 - _coins_of(part, words)) * _STEPS).astype(np.intp)
+        rows = np.repeat(np.arange(count), np.diff(part.indptr))
+        places = rows * _STEPS + np.minimum(bins, _STEPS - 1)
+        added = np.bincount(places, weights=values, minlength=count * _STEPS)
+        every: Doubles = np.cumsum(added.reshape(count, _STEPS), axis=1)
+        return np.pad(every, ((0, 0), (1, 0)))
+
+    common = scipy.sparse.csr_matrix(first.multiply(second))
+    given = sums(first, np.square(first.data, dtype=np.float64))
+    left = given[:, -1:] - given
+    taken = sums(second, np.square(second.data, dtype=np.float64))
+    return left + sums(common, common.data), left + taken
+
+
+def _coins_of(part: Any, words: Integers) -> Doubles:
+    """Return a coin from 0 to 1 for each entry of a CSR matrix, by its row and its attribute."""
+    mixed = part.indices.astype(np.uint32) ^ np.repeat(words, np.diff(part.indptr))
+    mixed = mixed * np.uint32(2654435761)
+    coins = (mixed ^ mixed >> np.uint32(15)) * np.uint32(2246822519) / 2.0**32
+    return np.asarray(coins)
 
 
 def _crossed(first: Any, second: Any, share: Doubles, words: Integers) -> Any:
@@ -698,10 +735,8 @@ def _crossed(first: Any, second: Any, share: Doubles, words: Integers) -> Any:
 
     def kept(part: Any, inside: bool) -> Any:
         entries = np.diff(part.indptr)
-        mixed = (part.indices.astype(np.uint32) ^ np.repeat(words, entries)) * np.uint32(2654435761)
-        coins = (mixed ^ mixed >> np.uint32(15)) * np.uint32(2246822519) / 2.0**32
         left = part.copy()
-        left.data[(coins < np.repeat(share, entries)) != inside] = 0
+        left.data[(_coins_of(part, words) < np.repeat(share, entries)) != inside] = 0
         left.eliminate_zeros()
         return left
 

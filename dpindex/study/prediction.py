@@ -39,7 +39,7 @@ from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec, block_rows
-from dpindex.study.population import Bands, Population
+from dpindex.study.population import Population
 from dpindex.study.target import FoundShares, Row
 
 # Codes of each vector that are counted. With 5 precision is .01 to .02 too high, as each stands for
@@ -58,8 +58,11 @@ _SHARED = 8
 _MAX_SCORES = 1 << 20
 # Codewords in a list: as many as the largest set that is tried.
 _LISTED = 96
-# How much nearer, at least, vectors are taken to be made than those that they lie towards.
-_NEARER = -0.05
+# Codes of each vector by which made ones are compared with real ones, how far on these may be, and
+# the least difference.
+_TESTED_ROUNDS = 4
+_FARTHEST = 5.0
+_LEAST = 1e-9
 
 _Scored: TypeAlias = tuple[Floats, Bools]
 
@@ -305,8 +308,8 @@ def _shares(means: Doubles, ladder: Sequence[int]) -> FoundShares:
 
 def draws_of(spec: Spec, population: Population) -> NoisyProjections | SymbolDraws:
     """Return what draws codes of a population under a spec."""
-    if spec.is_designed and not spec.format_type.are_signs and not population.is_crossed:
-        return DesignedDraws(spec, population)
+    if spec.is_designed or spec.format_type.are_signs:
+        return TestedDraws(spec, population)
     if not decoder_of(spec).by_symbol:
         return NoisyProjections(spec, population)
     if SymbolLaw.of(spec.law).of_nearest:
@@ -326,6 +329,7 @@ class NoisyProjections:
     def __init__(self, spec: Spec, population: Population) -> None:
         self._population = population
         self._privatizer = Privatizer(spec)
+        self._stream = PublicStream(0, "plan draws")
 
     def of_vectors(self, rounds: int) -> Codes:
         """Return ``rounds`` codes of each vector: of all in a first round, then in a second one."""
@@ -360,13 +364,13 @@ def noisy_codes(privatizer: Privatizer, exact: Floats, rounds: int) -> Codes:
     return spec.format.codes(spec.format.concatenate(drawn))
 
 
-class DesignedDraws(NoisyProjections):
-    """Numbers of designs, which near vectors have as far from a query's as real ones have.
+class TestedDraws(NoisyProjections):
+    """Designs and signs, of which near vectors are found as often as real ones are.
 
-    Vectors that are made lie between others even where there is hardly any, as pixels are black or
-    white, and a window makes a whole difference of a small one: of digits .10 too little was
-    promised. So projections are moved towards those of queries, as far as real neighbours are
-    nearer there than vectors that are made as near, in bands of principal directions.
+    Vectors that are made share with a query what near ones do not, as the rare words of a text, and
+    lie between others where there is hardly any, as pixels are black or white: of texts .13 too
+    much was promised, of digits .10 too little. So projections are moved, back to those of farther
+    vectors or on to those of queries, by how much nearer real ones of the sample are found.
     """
 
     def of_near(self, rows: Integers) -> Codes:
@@ -375,24 +379,63 @@ class DesignedDraws(NoisyProjections):
         ranks = np.arange(population.near.shape[1])
         project = self._privatizer.project
         own = np.repeat(project(population.queries[rows]), len(ranks), axis=0)
-        apart = project(population.near_vectors(rows, ranks)[0]) - own
-        bands, exponents = self._excess
-        factors = np.exp(population.nearer(rows) * exponents / 2)
-        moved = own + bands.scaled(apart, apart @ bands.directions.T, factors)
-        return noisy_codes(self._privatizer, np.rint(moved), 1)
+        made = project(population.near_vectors(rows, ranks)[0])
+        farther = self._projected[population.sources(rows)]
+        return noisy_codes(self._privatizer, self._moved(own, made, farther), 1)
 
     @cached_property
-    def _excess(self) -> tuple[Bands, Doubles]:
-        """Bands of codes, and the power of distances by which made ones are too far in each."""
-        project = self._privatizer.project
-        bands = Bands(project(self._population.vectors))
-        *tested, nearer = self._population.tested()
-        own, *others = map(project, tested)
-        real, made = (
-            bands.squares(apart @ bands.directions.T, np.square(apart).sum(axis=1).mean())
-            for apart in (others - own)
-        )
-        return bands, np.log(real / made) / min(nearer, _NEARER)
+    def _projected(self) -> Floats:
+        return self._privatizer.project(self._population.vectors)
+
+    def _moved(self, own: Floats, made: Floats, farther: Floats) -> Floats:
+        """Return projections of near vectors, as much nearer than farther ones as real ones are."""
+        start, reached = self._apart(own, farther), self._apart(own, made)
+        wanted = start - self._way * (start - reached)
+        ratio = np.maximum(wanted, 0.0) / np.maximum(reached, _LEAST)
+        if not self._privatizer.spec.format_type.are_signs:
+            return np.rint(own + np.sqrt(ratio).astype(np.float32) * (made - own))
+        coins = self._stream.uniform(*made.shape)
+        if self._way < 1.0:
+            moved = np.where(coins < self._way, made, farther)
+        else:
+            moved = np.where(coins < ratio, made, own)
+        # Few pixels differ, and made ones by little nearly everywhere.
+        return np.where(own == farther, own, moved)
+
+    def _apart(self, own: Floats, others: Floats) -> Doubles:
+        """Return the squares of differences of projections, or how many signs differ, (n, 1)."""
+        if self._privatizer.spec.format_type.are_signs:
+            differ: AnyArray = (own > 0) != (others > 0)
+        else:
+            differ = np.square(own - others, dtype=np.float64)
+        return np.asarray(differ.sum(axis=1, keepdims=True), dtype=np.float64)
+
+    @cached_property
+    def _way(self) -> float:
+        """The share of the way from farther vectors to made ones that real ones are on.
+
+        It is that of their mean scores, by exact queries of codes as they are.
+        """
+        population, privatizer = self._population, self._privatizer
+        asked, *others = population.tested()
+        decoder = decoder_of(privatizer.spec, population.metric)
+        asking = decoder.query_vectors(decoder.exact_queries(privatizer, asked))
+        asking = np.tile(asking, (_TESTED_ROUNDS, 1))
+        by_distance = population.metric == "l2"
+        if not by_distance:
+            asking = unit(asking)
+
+        def score(vectors: Vectors) -> float:
+            codes = noisy_codes(privatizer, privatizer.project(vectors), _TESTED_ROUNDS)
+            decoded = decoder.vectors(codes)
+            if by_distance:
+                return -float(np.square(asking - decoded).sum(axis=1).mean())
+            decoded = decoded if decoder.shrunken else unit(decoded)
+            return float(np.einsum("nk,nk->n", decoded, asking).mean())
+
+        near, farther, made = map(score, others)
+        way = (near - farther) / max(made - farther, _LEAST)
+        return min(max(way, 0.0), _FARTHEST)
 
 
 class SymbolDraws(NoisyProjections):
@@ -403,7 +446,6 @@ class SymbolDraws(NoisyProjections):
         self._law = SymbolLaw.of(spec.law)
         self._format = spec.format
         self._project = self._privatizer.project
-        self._stream = PublicStream(0, "plan symbols")
         ranks = population.near.shape[1]
         shared = _SHARED * np.arange(-(-ranks // _SHARED))
         self._middle = np.minimum(shared + _SHARED // 2, ranks - 1)
