@@ -7,10 +7,8 @@ made between the query and a sampled one, as near as the nearest of n are.
 
 Around every query the share of the collection within a distance d is taken to grow as a power of d
 (Hill 1975; Amsaleg et al. 2015, local intrinsic dimension). Its exponent changes nearer as it does
-among the nearest of a sample, on average over all queries: it falls where vectors lie in clusters,
-of which a sample has a few vectors each, and grows within topics, whose nearest are hardly nearer
-than others. It differs from query to query as their nearest do: with one for all, private queries
-of sentences were promised .89 at epsilon 2, and found .83.
+among the nearest of a sample, on average over all queries, and differs from query to query as their
+nearest do: with one for all, private queries of sentences were promised .89, and found .83.
 """
 
 from __future__ import annotations
@@ -50,9 +48,8 @@ _OWN = 10
 # By how much norms that are equal may differ, and turns in which made vectors get one.
 _SAME_NORM = 1e-2
 _TURNS = 10
-# By how much near ranks grow behind those of true neighbours, which have one each. Few heavy ones
-# would be seldom among the answers, and then alone: with 1.07 .03 too much was promised. Where
-# specs are compared those behind the tenth grow, which takes half the time.
+# By how much near ranks grow behind those of true neighbours, which have one each: with 1.07 .03
+# too much was promised. Where specs are compared those behind the tenth grow, in half the time.
 _GROWTH = 1.03
 _COARSE_GROWTH = 1.25
 # Different values of all attributes up to which near vectors have no others. Sums of bits are often
@@ -238,11 +235,12 @@ class Population:
         vectors of few values tie, and what ties with a true neighbour is true, too.
         """
         every = np.arange(self.near.shape[1])
+        chances = self._stream.uniform(*self.near.shape)
         reached = np.empty_like(self.near)
         self._share = np.empty_like(self.near)
         for row, coins in enumerate(self._coins):
             ends = self._ends(np.full(len(every), row), self._sources[row])
-            self._share[row], reached[row] = self._taken(*ends, coins, self.near[row])
+            self._share[row], reached[row] = self._taken(*ends, coins, self.near[row], chances[row])
         known = np.unique(rising)
         places = np.searchsorted((known[1:] + known[:-1]) / 2, reached)
         reached = np.minimum(known[places], rising[:, [_REPLACED]])
@@ -258,7 +256,7 @@ class Population:
         return first, scipy.sparse.csr_matrix(self.vectors[sources])
 
     def _taken(
-        self, first: Any, second: Any, coins: Integers, near: Doubles
+        self, first: Any, second: Any, coins: Integers, near: Doubles, chances: Doubles
     ) -> tuple[Doubles, Doubles]:
         """Return shares of attributes of the first, to be so near, and distances reached.
 
@@ -272,7 +270,7 @@ class Population:
         after = np.minimum((highest <= near[:, None]).sum(axis=1), _STEPS)
         rows = np.arange(len(near))
         low, high = highest[rows, after - 1], highest[rows, after]
-        is_before = near - low < self._stream.uniform(len(near)) * (high - low)
+        is_before = near - low < chances * (high - low)
         taken = after - is_before
         return 1.0 - taken / _STEPS, steps[rows, taken]
 
@@ -376,8 +374,8 @@ class Population:
         norms = self._asked_norms[asked]
         if self._by_direction:
             # Lengths go on to differ from the query's as those of near vectors do.
-            ratio = self._length_ratios(asked, sources) * np.exp(shares * self._length_slope / 2)
-            lengths = norms * np.exp(ratio.ravel())
+            factors = np.exp(shares.ravel() * self._length_slope / 2)
+            lengths = norms * (np.maximum(self._norms[sources], _TINY) / norms) ** factors
             made *= lengths[:, None].astype(np.float32)
         return self._kept_within(made, norms)
 
@@ -396,8 +394,9 @@ class Population:
         near = self.distances[asked, real]
         if self.is_crossed:
             ends = self._ends(asked, sources)
-            coins = self._stream.words(len(asked), np.uint32)
-            made: Any = _crossed(*ends, self._taken(*ends, coins, near)[0], coins)
+            stream = PublicStream(0, "plan tested")
+            coins, chances = stream.words(len(asked), np.uint32), stream.uniform(len(asked))
+            made: Any = _crossed(*ends, self._taken(*ends, coins, near, chances)[0], coins)
             made = made if issparse(self.vectors) else made.toarray()
         else:
             places = scipy.special.digamma(1.0 + np.arange(_ALIKE))
@@ -425,8 +424,7 @@ class Population:
         """Return dense vectors at some distances from queries, as they are compared.
 
         They lie towards vectors of the sample, but differ where near vectors do: a query and its
-        nearest agree most where vectors vary most. Codes of designs keep nothing else. Made towards
-        a vector of the sample and no more, pictures were promised .10 to .13 too little.
+        nearest agree most where vectors vary most, and codes of designs keep nothing else.
         """
         centre = self._compared[1][asked]
 
@@ -436,6 +434,8 @@ class Population:
         inside = from_queries(*self._inside)
         factors = np.exp(shares * self._slopes / 2)
         apart = self._bands.scaled(from_queries(*self._compared), inside, factors)
+        # A blank pixel of both is one of those between.
+        apart[self.vectors[sources] == self.queries[asked]] = 0.0
         across = 2.0 * near
         if self._by_direction:  # on an arc: half a squared distance is a cosine's
             across = near * (2.0 - near)
@@ -471,14 +471,9 @@ class Population:
     @cached_property
     def _length_slope(self) -> float:
         """Exponent of the mean square of logarithms by which lengths of near vectors differ."""
-        every = np.arange(len(self._nearest))[:, None]
-        squares = np.square(self._length_ratios(every, self._nearest)).mean(axis=0)
+        norms = np.maximum(self._norms[self._nearest], _TINY)
+        squares = np.square(np.log(norms / self._asked_norms[:, None])).mean(axis=0)
         return float(_exponents(np.maximum(squares, _TINY)))
-
-    def _length_ratios(self, asked: Integers, others: Integers) -> Doubles:
-        """Return logarithms of lengths over those of queries, shape (b, c)."""
-        ratios = np.maximum(self._norms[others], _TINY) / self._asked_norms[asked]
-        return np.asarray(np.log(ratios).reshape(len(asked), -1))
 
     @cached_property
     def _compared(self) -> _Compared:
@@ -609,13 +604,7 @@ class Population:
 class Bands:
     """Bands of principal directions of some vectors, and the rest: differences have parts in each.
 
-    Parameters
-    ----------
-    vectors : float array, shape (m, k)
-
-    Attributes
-    ----------
-    directions : float array, shape (c, k)
+    ``directions`` has shape (c, k) for vectors of shape (m, k).
     """
 
     def __init__(self, vectors: Floats) -> None:
@@ -630,12 +619,7 @@ class Bands:
     def squares(self, inside: Floats, whole: Doubles) -> Doubles:
         """Return mean squares of the parts of differences, (…, bands + 1).
 
-        Parameters
-        ----------
-        inside : float array, shape (n, …, c)
-            Differences in these directions.
-        whole : float64 array, shape (…)
-            Mean squares of all of them.
+        They are ``inside`` in these directions, (n, …, c), and their mean squares are ``whole``.
         """
         mean_squares = (inside.astype(np.float64) ** 2).mean(axis=0)
         squares = np.add.reduceat(mean_squares, self._starts, axis=-1)

@@ -28,7 +28,7 @@ from dpindex.base.arrays import (
     stacked,
     unit,
 )
-from dpindex.decode.base import Decoder, PrivateQueries, Queries
+from dpindex.decode.base import Decoder, Metric, PrivateQueries, Queries
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser, fit_if_possible
 from dpindex.decode.guided import guide_of, worth_of
@@ -206,7 +206,7 @@ class Prediction:
         guided = None if guide_of(self._spec) is None else on_average
         decoders = [decoder_of(self._spec, population.metric, fitted) for fitted in denoisers]
         counted = self.codes.take(slice(self._rounds * population.vectors.shape[0]))
-        items = [self._items(decoder, counted) for decoder in decoders]
+        items = [_items(decoder, counted, population.metric) for decoder in decoders]
         sums = np.zeros((len(decoders), 2, 1 + len(ladder)))
         for block in row_blocks(len(asked), self._queries_at_once):
             rows = asked[block]
@@ -221,9 +221,9 @@ class Prediction:
                 own = population.codewords_of(population.asked_labels[rows])
                 absent = own[:, counted.stored.reshape(self._rounds, -1)]
             for number, decoder in enumerate(decoders):
-                near_items = self._items(decoder, near)
+                near_items = _items(decoder, near, population.metric)
                 for mode, asking in enumerate(queries):
-                    vectors = self._query_vectors(decoder, asking)
+                    vectors = _asking(decoder, asking, population.metric)
                     scores = self._scores(vectors, items[number], near_items)
                     found = population.found(rows, *scores, ladder[0], ladder, absent)
                     if guided is not None:
@@ -279,25 +279,27 @@ class Prediction:
         taken = np.clip((worth.scores >= least) @ counts, at, worth.most)
         return self._scores(worth.scores.astype(np.float32), items, near_items), taken
 
-    def _items(self, decoder: Decoder, codes: Codes) -> AnyArray:
-        """Return symbols, (n,), or vectors whose products with queries codes are ranked by."""
-        if self._plain.by_symbol:
-            return np.ravel(codes.stored)
-        vectors = decoder.vectors(codes)
-        if self._population.metric == "l2":
-            # |q − x|² falls as q·x − |x|²/2 grows: a last coordinate, which is 1 in queries.
-            half_squares = np.einsum("nk,nk->n", vectors, vectors) / 2
-            return np.column_stack([vectors, -half_squares])
-        return vectors if decoder.shrunken else unit(vectors)
 
-    def _query_vectors(self, decoder: Decoder, queries: Queries) -> AnyArray:
-        """Return queries as they are compared with items, float32: similarities of all symbols."""
-        if self._plain.by_symbol:
-            return np.asarray(decoder.query_items(queries), dtype=np.float32)
-        asked = decoder.query_vectors(queries)
-        if self._population.metric == "l2":
-            return np.column_stack([asked, np.ones(len(asked))]).astype(np.float32)
-        return unit(asked)
+def _items(decoder: Decoder, codes: Codes, metric: Metric) -> AnyArray:
+    """Return symbols, (n,), or vectors whose products with queries codes are ranked by."""
+    if decoder.by_symbol:
+        return np.ravel(codes.stored)
+    vectors = decoder.vectors(codes)
+    if metric == "l2":
+        # |q − x|² falls as q·x − |x|²/2 grows: a last coordinate, which is 1 in queries.
+        half_squares = np.einsum("nk,nk->n", vectors, vectors) / 2
+        return np.column_stack([vectors, -half_squares])
+    return vectors if decoder.shrunken else unit(vectors)
+
+
+def _asking(decoder: Decoder, queries: Queries, metric: Metric) -> AnyArray:
+    """Return queries as they are compared with items, float32: similarities of all symbols."""
+    if decoder.by_symbol:
+        return np.asarray(decoder.query_items(queries), dtype=np.float32)
+    asked = decoder.query_vectors(queries)
+    if metric == "l2":
+        return np.column_stack([asked, np.ones(len(asked))]).astype(np.float32)
+    return unit(asked)
 
 
 def _shares(means: Doubles, ladder: Sequence[int]) -> FoundShares:
@@ -389,17 +391,16 @@ class TestedDraws(NoisyProjections):
 
     def _moved(self, own: Floats, made: Floats, farther: Floats) -> Floats:
         """Return projections of near vectors, as much nearer than farther ones as real ones are."""
+        way = self._way
         start, reached = self._apart(own, farther), self._apart(own, made)
-        wanted = start - self._way * (start - reached)
-        ratio = np.maximum(wanted, 0.0) / np.maximum(reached, _LEAST)
+        ratio = np.maximum(start - way * (start - reached), 0.0) / np.maximum(reached, _LEAST)
         if not self._privatizer.spec.format_type.are_signs:
             return np.rint(own + np.sqrt(ratio).astype(np.float32) * (made - own))
         coins = self._stream.uniform(*made.shape)
-        if self._way < 1.0:
-            moved = np.where(coins < self._way, made, farther)
-        else:
+        moved = np.where(coins < way, made, farther)
+        if way > 1.0:
             moved = np.where(coins < ratio, made, own)
-        # Few pixels differ, and made ones by little nearly everywhere.
+        # What is equal in both is so in a real one, as the edge of a picture is.
         return np.where(own == farther, own, moved)
 
     def _apart(self, own: Floats, others: Floats) -> Doubles:
@@ -418,20 +419,14 @@ class TestedDraws(NoisyProjections):
         """
         population, privatizer = self._population, self._privatizer
         asked, *others = population.tested()
-        decoder = decoder_of(privatizer.spec, population.metric)
-        asking = decoder.query_vectors(decoder.exact_queries(privatizer, asked))
+        metric = population.metric
+        decoder = decoder_of(privatizer.spec, metric)
+        asking = _asking(decoder, decoder.exact_queries(privatizer, asked), metric)
         asking = np.tile(asking, (_TESTED_ROUNDS, 1))
-        by_distance = population.metric == "l2"
-        if not by_distance:
-            asking = unit(asking)
 
         def score(vectors: Vectors) -> float:
             codes = noisy_codes(privatizer, privatizer.project(vectors), _TESTED_ROUNDS)
-            decoded = decoder.vectors(codes)
-            if by_distance:
-                return -float(np.square(asking - decoded).sum(axis=1).mean())
-            decoded = decoded if decoder.shrunken else unit(decoded)
-            return float(np.einsum("nk,nk->n", decoded, asking).mean())
+            return float(np.einsum("nk,nk->n", _items(decoder, codes, metric), asking).mean())
 
         near, farther, made = map(score, others)
         way = (near - farther) / max(made - farther, _LEAST)
