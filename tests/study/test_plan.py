@@ -739,6 +739,21 @@ def test_near_vectors_of_few_values_have_no_others(metric):
     assert abs(apart.mean() / wanted - 1) < 0.1
 
 
+def test_near_vectors_of_bits_are_no_nearer_than_those_of_a_collection():
+    """Of many with so many bits by chance the nearest were too near: .54 for .44 was promised."""
+    rng = default_rng(0)
+    bits = rng.normal(size=(8800, 6)) @ rng.normal(size=(6, 100)) + rng.normal(size=(8800, 100)) > 1
+    population = Population(
+        bits[:800].astype(np.float32),
+        8000,
+        bits[:100].astype(np.float32),
+        asked_labels=np.arange(100),
+    )
+    rows = unit(bits.astype(np.float32))
+    actual = np.sort(1 - rows[:100] @ rows[800:].T, axis=1)[:, 9].mean()
+    assert population.near[:, 9].mean() == pytest.approx(actual, rel=0.03)
+
+
 def test_near_vectors_of_counts_have_no_values_between():
     """Of counts, too, which have many values, few of them common: .79 was promised, .10 found."""
     rows = default_rng(0).poisson(0.2, (800, 80)).astype(np.float32)
