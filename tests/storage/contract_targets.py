@@ -13,6 +13,7 @@ from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
+from dpindex.storage.journal import Journal
 from dpindex.storage.release import Terms, release
 from dpindex.storage.targets import CodesFile, IndexOptions, IndexTarget, build_index
 from dpindex.testing.release import (
@@ -312,6 +313,27 @@ class TestUnfinished:
             case.run(changed)
         case.run(VECTORS.copy())
         check_whole(case)
+
+
+@pytest.mark.parametrize("kind", [BuiltFolder, UncountedFolder])
+def test_f2_what_is_drawn_and_gone_is_not_drawn_again(tmp_path, kind):
+    """Killed after it was published, and moved away: a second release is one more, and counted."""
+    case = kind(tmp_path)
+
+    def killed():
+        Journal.end = lambda _: kill()
+        case.run()
+
+    assert in_child(killed) == 9
+    case.move_away()
+    with refuses("its codes are gone from"):
+        case.run()
+    assert case.published() is None
+    if case.counts:
+        case.run(allow_rerelease=True)
+        assert case.published() is not None
+        assert case.releases() == [(ROWS, 2)]
+        assert not list(case.folder.rglob("*.unpublished"))
 
 
 def test_f2_the_ledger_remembers_what_its_journal_forgot(tmp_path):
