@@ -90,6 +90,3 @@ def test_single_and_double_precision_are_the_same():
     x[2, 1:] *= np.float32(1e-30)
     assert_array_equal(on_grid(x), on_grid(x.astype(np.float64)))
     assert np.isfinite(on_grid(np.array([[1e308, -1e308, 5e-324]]))).all()
-
-
-# The fast Johnson–Lindenstrauss transform against its factors written out as matrices
