@@ -51,7 +51,7 @@ _TURNS = 10
 # By how much near ranks grow behind those of true neighbours, which have one each: with 1.07 .03
 # too much was promised. Where specs are compared those behind the tenth grow, in half the time.
 _GROWTH = 1.03
-_COARSE_GROWTH = 1.25
+_COARSE_GROWTH = 1.1
 # Different values of all attributes up to which near vectors have no others. Sums of bits are often
 # zero, and of fractions never: .25 was promised of their signs, and .06 found. With eight values,
 # pictures were promised .10 too little.
