@@ -129,6 +129,8 @@ class Population:
         Distances of the near ranks.
     weight : float64 array, shape (q, m + s)
         Vectors of the collection that each vector and each near rank stands for.
+    coarse : bool
+        As given.
     is_crossed : bool
         Whether near vectors have each attribute of a query or of a farther vector.
     lists : dict
@@ -156,7 +158,7 @@ class Population:
         self.vectors: Any = vectors[chosen]
         self.n = n
         self.metric = metric
-        self._coarse = coarse
+        self.coarse = coarse
         self.codewords = None if codewords is None else np.atleast_2d(codewords)
         self.others = others
         self._stream = PublicStream(0, "plan population")
@@ -204,7 +206,7 @@ class Population:
 
     def _add_near_ranks(self, order: Integers, rising: Doubles) -> None:
         """Place near ranks between the query and farther vectors, if n is much above m."""
-        self._edges = _near_edges(self.vectors_per_row, self._coarse)
+        self._edges = _near_edges(self.vectors_per_row, self.coarse)
         ranks = (self._edges[1:] + self._edges[:-1]) / 2
         self._near_shares = np.log(ranks / self.vectors_per_row)
         self.near = np.empty((len(order), 0))
