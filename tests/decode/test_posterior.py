@@ -24,6 +24,7 @@ from dpindex.decode.calibration import (
 )
 from dpindex.decode.denoised import DenoisedPosterior
 from dpindex.decode.kinds import decoder_of
+from dpindex.decode.learning import learned
 from dpindex.decode.numbers import energies_given, fitted_energies, log_energies
 from dpindex.decode.posterior import TablePosterior, fitted_prior, posterior_cosines
 from dpindex.mechanism.spec import Projector
@@ -175,6 +176,20 @@ def queries_of(spec, asked, kind):
         return ExactQueries(Projector(spec).project(asked), spec)
     other = spec if kind == "private" else spec.with_epsilon(3.0)
     return PrivateQueries(codes_of(other, asked), other)
+
+
+def test_codes_are_learned_from_in_a_random_order(monkeypatch):
+    """Files are often sorted, and neighbouring rows alike: pairs of them would count alone."""
+    spec = attribute_spec("dp-oporp-staircase", 8, k=8, epsilon=8.0)
+    codes = codes_of(spec, np.linspace(-1, 1, 8 * 400).reshape(400, 8))
+    seen = []
+    decoder = decoder_of(spec)
+    monkeypatch.setattr(decoder, "learned", lambda sample, rows: seen.append(sample.stored))
+    assert learned(decoder, codes.take, 400) is None
+    (stored,) = seen
+    assert sorted(stored.tolist()) == sorted(codes.stored.tolist())
+    places = [codes.stored.tolist().index(row) for row in stored[:100].tolist()]
+    assert np.ptp(places) > 300
 
 
 @pytest.mark.parametrize(
