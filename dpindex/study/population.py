@@ -436,8 +436,6 @@ class Population:
         inside = from_queries(*self._inside)
         factors = np.exp(shares * self._slopes / 2)
         apart = self._bands.scaled(from_queries(*self._compared), inside, factors)
-        # A blank pixel of both is one of those between.
-        apart[self.vectors[sources] == self.queries[asked]] = 0.0
         across = 2.0 * near
         if self._by_direction:  # on an arc: half a squared distance is a cosine's
             across = near * (2.0 - near)
