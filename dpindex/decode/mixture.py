@@ -280,15 +280,15 @@ class Mixture:
         """Posterior means, shape (n, R), and responsibilities, shape (n, K)."""
         share = self.responsibilities(rows)
         if self.components == 1:
-            return self._component(rows, 0), share
+            return self.under_component(rows, 0), share
         out = np.zeros_like(rows)
         for c, likely in enumerate(_likely_rows(share)):
-            mean = self._component(rows[likely], c)
+            mean = self.under_component(rows[likely], c)
             out[likely] += share[likely, c : c + 1] * mean
         return out, share
 
-    def _component(self, rows: Singles, c: int) -> Singles:
-        """Posterior means under one component."""
+    def under_component(self, rows: Singles, c: int) -> Singles:
+        """Posterior means under component c, shape (n, R)."""
         centred = rows - self.mean[c]
         full = self._full
         first = centred[:, :full]
@@ -428,10 +428,15 @@ class MixtureFilter:
     prior: Mixture
     leverage: Annotated[Singles, "Kk"]
 
-    @property
+    @cached_property
     def synthesis(self) -> Singles:
         """The basis in units of the data, shape (k, R)."""
         return self.basis * np.sqrt(self.noise)[:, None]
+
+    @cached_property
+    def _analysis(self) -> Singles:
+        """The basis over the noise's deviations, shape (k, R)."""
+        return np.asarray(self.basis / np.sqrt(self.noise)[:, None])
 
     @property
     def error_variance(self) -> Doubles:
@@ -444,10 +449,15 @@ class MixtureFilter:
         return np.asarray(leverage.sum(axis=1, dtype=np.float64))
 
     def _along(self, z: Singles) -> Singles:
-        """What the prior is of: z along the basis, in noise deviations, shape (n, R)."""
-        analysis = self.basis / np.sqrt(self.noise)[:, None]
-        rows = z @ analysis - self.mean @ analysis
+        """Return observations along the basis, in deviations of the noise: shape (n, R)."""
+        rows = z @ self._analysis - self.mean @ self._analysis
         return np.asarray(rows, dtype=np.float32)
+
+    def _expanded(self, inner: Singles) -> Singles:
+        """Return vectors of coordinates along the basis, shape (n, k)."""
+        out = inner @ self.synthesis.T
+        out += self.mean
+        return out
 
     def inner(self, z: Singles) -> tuple[Singles, Singles]:
         """Posterior means along the basis, (n, R), and the responsibilities behind them, (n, K)."""
@@ -456,9 +466,7 @@ class MixtureFilter:
     def apply(self, z: Singles) -> tuple[Singles, Singles]:
         """Posterior means, shape (n, k), and the responsibilities behind them, (n, K)."""
         inner, share = self.inner(z)
-        out = inner @ self.synthesis.T
-        out += self.mean
-        return out, share
+        return self._expanded(inner), share
 
     def under(self, noise: Doubles) -> Singles:
         """The best linear filter ``A`` for the same vectors under other noise: ``(z − mean) @ A``.
@@ -524,8 +532,7 @@ class MixtureFilter:
         claims = leverage / rest * self.noise
         total, moved, squared = (np.zeros_like(z) for _ in range(3))
         for c, likely in enumerate(_likely_rows(share)):
-            gap = self.prior._component(rows[likely], c) @ self.synthesis.T
-            gap += self.mean
+            gap = self._expanded(self.prior.under_component(rows[likely], c))
             gap -= z[likely]
             weight = gap**2
             weight /= 2 * self.noise * rest[c]

@@ -370,6 +370,7 @@ class PrivateIndex(Searchable):
                 if ledger is not None:
                     ledger.refuse_inside(last.directory.path)
                 known.refuse_without(ledger)
+                known = known.settled()
             if ledger is None:
                 tags: list[Tags] = []
                 codes = release_in_memory(
@@ -381,7 +382,6 @@ class PrivateIndex(Searchable):
                 )
                 rows = np.concatenate(tags)
                 if asked:
-                    known = known.settled()
                     known.refuse_again(rows, ids is not None)
                 # Known before they are there: Ctrl-C leaves no vector that may come a second time.
                 self._history = known.with_rows(rows)
@@ -389,7 +389,7 @@ class PrivateIndex(Searchable):
                 return
             if not isinstance(vectors, Dataset):
                 vectors = as_dataset(as_source(vectors, ""), count)
-            if asked and len(known.settled().rows):
+            if asked and len(known.rows):
                 known.refuse_again(dataset_tags(known, vectors), ids is not None)
             if ids is not None:
                 vectors = vectors.with_labels(checked_ids)

@@ -225,11 +225,12 @@ def _recovered_by_signs(
 
 
 class KnownVectors(NamedTuple):
-    """What is known of public vectors of ``dim`` attributes, over those that vary most.
+    """Moments of public vectors, and a sample of them, for a projection to be designed.
 
-    ``covariance`` is that of vectors in their windows, ``shared`` theirs with the vectors as they
-    are. ``sample`` are some of the vectors, ``clipped`` the same in their windows, and ``products``
-    inner products of the first of them over all attributes.
+    They are over those of the ``dim`` attributes that vary most. ``covariance`` is that of vectors
+    in their windows, ``shared`` theirs with the vectors as they are. ``sample`` are some of the
+    vectors, ``clipped`` the same in their windows, and ``products`` inner products of the first of
+    them over all attributes.
     """
 
     dim: int

@@ -20,7 +20,6 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -111,7 +110,7 @@ def release_in_memory(
     clipped = 0.0
     done = 0
     for name, first_row, chunk in chunks:
-        with naming(name) if name else nullcontext():
+        with naming(name):
             codes = privatizer.privatize(chunk, first_row=first_row)
         stored.append(codes.stored)
         if seen is not None:

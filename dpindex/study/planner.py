@@ -332,7 +332,7 @@ class _Planner:
     def _compared_at_last(self, rows: Sequence[Row]) -> list[Row]:
         """Return rows from the most trials, all on the same queries, with what comes last.
 
-        That are denoisers of designs, and points between the codewords of a codebook.
+        Denoisers of designs come last, and points between the codewords of a codebook.
         """
         kinds = {row.spec: _kind_at_last(row) for row in rows}
         takes_long = any(_takes_long(spec, kind) for spec, kind in kinds.items())

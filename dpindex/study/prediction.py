@@ -375,6 +375,10 @@ class TestedDraws(NoisyProjections):
     vectors or on to those of queries, by how much nearer real ones of the sample are found.
     """
 
+    def of_vectors(self, rounds: int) -> Codes:
+        """Return ``rounds`` codes of each vector: of all in a first round, then in a second one."""
+        return noisy_codes(self._privatizer, self._projected, rounds)
+
     def of_near(self, rows: Integers) -> Codes:
         """Return a code of each near rank of some queries, query by query."""
         population = self._population
@@ -397,9 +401,10 @@ class TestedDraws(NoisyProjections):
         if not self._privatizer.spec.format_type.are_signs:
             return np.rint(own + np.sqrt(ratio).astype(np.float32) * (made - own))
         coins = self._stream.uniform(*made.shape)
-        moved = np.where(coins < way, made, farther)
         if way > 1.0:
             moved = np.where(coins < ratio, made, own)
+        else:
+            moved = np.where(coins < way, made, farther)
         # What is equal in both is so in a real one, as the edge of a picture is.
         return np.where(own == farther, own, moved)
 
@@ -422,7 +427,8 @@ class TestedDraws(NoisyProjections):
         metric = population.metric
         decoder = decoder_of(privatizer.spec, metric)
         asking = _asking(decoder, decoder.exact_queries(privatizer, asked), metric)
-        # Where specs are compared one code of each is enough: luck in who asks moves more.
+        # While specs are compared, one code of each vector is enough: which queries are drawn
+        # matters more.
         rounds = 1 if population.coarse else _TESTED_ROUNDS
         asking = np.tile(asking, (rounds, 1))
 

@@ -140,10 +140,15 @@ class Law(ABC):
         """The format of such codes; ``step`` is the unit of the data that one grid step is."""
 
     def decoded_noise(self, step: float) -> tuple[Polynomial, Likelihood]:
-        """What codes of numbers or signs say of a coordinate, in units of ``step``.
+        """Return the noise of a decoded code of a coordinate x, which is in units of the data.
 
-        Returns the variance ``v₀ + v₁x + v₂x²`` of a decoded code, and its likelihood; that of
-        signs is empty, as their variance alone is used.
+        Its variance ``v₀ + v₁x + v₂x²``, and the likelihood of a code. That of signs is empty, as
+        their variance alone is used. TypeError for symbols, which have no coordinates.
+
+        Parameters
+        ----------
+        step : float
+            One grid step in those units.
         """
         raise TypeError(f"codes of {type(self).__name__} have no coordinates")
 
