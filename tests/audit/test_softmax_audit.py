@@ -10,6 +10,8 @@ import dpindex as dpi
 from dpindex import Codebook, Guarantee, Spec, attribute, l2
 from dpindex.audit.attack import attack
 from dpindex.audit.exact import verify
+from dpindex.mechanism.noise import symbols
+from dpindex.mechanism.noise.symbols import steps_apart
 from dpindex.mechanism.projections.dense import codeword_scores
 
 pytestmark = pytest.mark.usefixtures("one_stream_check")
@@ -100,6 +102,17 @@ def test_a_ball_is_proved_by_the_distance_of_the_weights_that_are_used():
     weights = made.projection.single
     weights[:, 3], weights[:, 4] = weights.min(axis=1), weights.max(axis=1)
     assert any("steps of the table" in name for name in verify(made).failed)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_a_table_for_one_step_less_is_refused(monkeypatch, adjacency):
+    """Two quotients are rounded up, and what is held back for draws is far below one step."""
+    monkeypatch.setattr(
+        symbols,
+        "steps_apart",
+        lambda moved, shift: steps_apart(moved, shift) - 1,
+    )
+    assert any("steps of the table" in name for name in verify(spec(adjacency=adjacency)).failed)
 
 
 def test_a_promise_beside_the_proved_ones_is_refused(monkeypatch):
