@@ -182,6 +182,19 @@ def _state(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("DPINDEX_STATE", str(tmp_path_factory.getbasetemp() / "state"))
 
 
+_FIRST_STATES = {}
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers(request):
+    """What a test draws from the ``RNG`` of its file does not depend on which tests ran before."""
+    file = getattr(request.node, "module", None)
+    rng = getattr(file, "RNG", None)
+    if rng is not None:
+        numbers = rng.bit_generator
+        numbers.state = _FIRST_STATES.setdefault(file.__name__, numbers.state)
+
+
 @pytest.fixture(scope="session")
 def data_dir():
     """Where the evaluation data lie: ``$DPINDEX_DATA``, or ``../shared/data``; skips if absent."""

@@ -27,19 +27,19 @@ from foreign_noise import (  # noqa: E402
 )
 
 SURE = 1 - 1e-6
-NOISE = np.random.default_rng(3)
+RNG = np.random.default_rng(3)
 
 
 def laplace(scale):
     def release(x):
-        return x + NOISE.laplace(0.0, scale, x.shape)
+        return x + RNG.laplace(0.0, scale, x.shape)
 
     return release
 
 
 def response(x):
     """The sign of the first number, right with chance e/(1 + e), as one byte."""
-    kept = NOISE.random() < np.e / (1 + np.e)
+    kept = RNG.random() < np.e / (1 + np.e)
     return bytes([int((x[0] > 0) == kept)])
 
 
@@ -85,7 +85,7 @@ def test_right_claims_are_seen_as_nearly_one(mechanism):
 @pytest.mark.slow
 def test_noise_of_another_spread_is_seen():
     """The mean says nothing; the deviation is 1 under one neighbour and 3 under the other."""
-    mechanism = Mechanism(lambda x: NOISE.normal(0, 3 if x[0] > 0 else 1, 4), 1, 0.5)
+    mechanism = Mechanism(lambda x: RNG.normal(0, 3 if x[0] > 0 else 1, 4), 1, 0.5)
     assert bound(mechanism) > 1.5
 
 
@@ -118,7 +118,7 @@ def test_neighbours_are_those_of_the_claim(claimed):
         ({"function": lambda x: x * np.nan}, "not finite"),
         ({"function": lambda x: "text"}, "array of numbers or bytes, not str"),
         ({"function": lambda x: np.zeros(1 + (x[0] > 0))}, "two lengths"),
-        ({"function": lambda x: np.zeros(NOISE.integers(1, 9))}, "several lengths"),
+        ({"function": lambda x: np.zeros(RNG.integers(1, 9))}, "several lengths"),
         ({"function": lambda x: x[:1], "batched": True}, "gave 1 releases of"),
     ],
 )

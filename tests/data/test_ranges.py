@@ -218,6 +218,7 @@ def table(rows, seed=1):
     return default_rng(seed).uniform((0, 0, -1), (120, 1e6, 1), (rows, 3))
 
 
+@pytest.mark.usefixtures("known_noise")
 def test_finding_38_2_an_index_keeps_its_ranges(tmp_path):
     """Queries without them were answered by the column with the largest numbers: .005 for .95."""
     rows = table(300)
@@ -274,6 +275,7 @@ def test_finding_38_2_a_server_compares_by_ranges():
     assert comparisons.answer(far, str, "who asks") == pytest.approx([answer])
 
 
+@pytest.mark.usefixtures("known_noise")
 def test_finding_38_2_sketches_keep_ranges():
     rows = table(2000)
     terms = {"dim": 3, "rows": 50, "width": 100, "hash": PStable(0.5)}

@@ -10,6 +10,7 @@ from helpers.commands import fails
 from helpers.made_datasets import unit
 from helpers.refusals import refuses
 from helpers.releases import codes_of, filled_index
+from helpers.streams import seed_noise
 from helpers.toy_database import MADE, Toy
 
 import dpindex as dpi
@@ -24,6 +25,8 @@ from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.spec import Projector
 from dpindex.study.prediction import predicted_rows
 from dpindex.study.sample import Sample
+
+pytestmark = pytest.mark.usefixtures("known_noise")
 
 RNG = np.random.default_rng(11)
 TOPICS = RNG.normal(size=(30, 24))
@@ -44,7 +47,10 @@ QUERIES = vectors(300)
 def index(epsilon=7.0, size=60, book=None):
     book = book or fit_codebook(PUBLIC, size)
     terms = {"epsilon": epsilon, "adjacency": record(), "subset": 1}
-    return filled_index(Spec("record-codebook", 24, codebook=book, **terms), PRIVATE)
+    spec = Spec("record-codebook", 24, codebook=book, **terms)
+    with pytest.MonkeyPatch.context() as patch:
+        seed_noise(patch)  # whichever test asks for it first
+        return filled_index(spec, PRIVATE)
 
 
 class Counting:

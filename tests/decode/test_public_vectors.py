@@ -16,6 +16,8 @@ from dpindex.decode.designed import decoded, linear_estimate, public_vectors
 from dpindex.decode.signs import expected_signs
 from dpindex.study import ground_truth
 
+pytestmark = pytest.mark.usefixtures("known_noise")
+
 DIM = 64
 TOPICS = default_rng(0).normal(size=(60, DIM))
 
@@ -150,7 +152,6 @@ def test_stated_errors_hold(query):
     assert (np.abs(hits.unbiased - true) <= 1.96 * hits.unbiased_stderr).mean() > 0.9
 
 
-@pytest.mark.usefixtures("known_noise")
 def test_likelihoods_count_windows():
     """Of a change by half a unit, too: one beta is then a window, and not half of one."""
     spec = spec_of(0.5, length=8, window=0.3, beta=0.5)

@@ -1,12 +1,12 @@
 """Sign estimators: curves against simulation, unbiased cosines, error bars that cover.
 
-Vectors and words of the simulations are seeded. Codes have secret noise: means over n of them are
-compared at 5.5 standard errors (false alarm below 1e-6 each); coverage over 4000 pairs has a
-standard deviation of 0.7 % and must lie within 68.3 ± 5 %.
+Vectors and secret words are seeded. Means over n codes are compared at 5.5 standard errors;
+coverage over 4000 pairs has a standard deviation of 0.7 % and must lie within 68.3 ± 5 %.
 """
 
 import math
 from functools import cache
+from itertools import count
 
 import numpy as np
 import pytest
@@ -148,14 +148,15 @@ CASES = {
 
 @cache
 def _coded(name, rho):
-    """Spec, signs of u, signs of v, exact projection of v, true cosines; fresh vectors each."""
+    """Spec, signs of u, signs of v, exact projection of v, true cosines."""
     terms = {"adjacency": attribute(1.0), **CASES[name]}
     spec = Spec(norm=NORM, bounds=(-4.0, 4.0), seed=3, **terms)
     u, v = _normal_pairs(PAIRS, spec.dim, rho)
     u, v = (NORM * part / np.linalg.norm(part, axis=1, keepdims=True) for part in (u, v))
-    maker = Privatizer(spec, allow_unprotected=True)
+    seeds = count()
+    maker = Privatizer(spec, stream=lambda: Seeded(next(seeds)), allow_unprotected=True)
     rms = NORM * spec.projection.rms / spec.adjacency.size
-    signs = [maker.privatize(part).to_float().astype(np.float64) for part in (u, v)]
+    signs = [maker.privatize(part, threads=1).to_float().astype(np.float64) for part in (u, v)]
     truth = (u * v).sum(axis=1) / NORM**2
     return spec, *signs, maker.project(v).astype(np.float64), truth, rms
 

@@ -124,6 +124,7 @@ def test_seeds_budgets_and_settings_reach_the_index(fake):
     assert curve.epsilons == (2.0,)
 
 
+@pytest.mark.usefixtures("known_noise")
 def test_mean_and_spread_are_those_of_the_runs():
     spec = attribute_spec("dp-oporp-staircase", DIM, k=6, epsilon=8.0)
     curve = curve_of(BASE, QUERIES, [spec], runs=4, query_modes=["private"])
@@ -138,7 +139,7 @@ def test_mean_and_spread_are_those_of_the_runs():
             assert len(values) == 4
             assert point.std[name] == pytest.approx(np.std(values, ddof=1))
     assert point.runs == curve.runs_per_point == 4
-    # Fresh seeds and fresh noise: what was found is never the same in all runs.
+    # Every run has a seed and noise of its own.
     assert len({run.values["recall@10"] for run in curve.runs}) > 1
 
 
@@ -175,8 +176,8 @@ def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypat
     assert shares(scipy.sparse.csr_matrix(BASE), scipy.sparse.csc_matrix(QUERIES)) == expected
 
 
+@pytest.mark.usefixtures("known_noise")
 def test_more_epsilon_finds_more_and_bits_are_small():
-    """With 900 answers a point the difference seen here is beyond 20 deviations of chance."""
     base = default_rng(3).random((400, 30))
     grid = spec_grid(
         30, ["dp-oporp-staircase", "dp-signoporp-rr"], [0.5, 30.0], [16], adjacency=attribute(1.0)
