@@ -24,15 +24,26 @@ def _code(name):
     return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
 
 
-def _run(name, folder):
+FEW_QUERIES = """
+from dpindex.study import planner
+planner.ALL_QUERIES = planner.QUERIES = 100
+"""
+"""As the fixture has it, in front of a program whose plan nothing is compared with."""
+
+
+def _run(name, folder, before=""):
     quiet = {"MPLBACKEND": "agg", "PYTHONIOENCODING": "utf-8"}
-    return python("-W", "error", "-c", _code(name), cwd=folder, **quiet)
+    return python("-W", "error", "-c", before + _code(name), cwd=folder, **quiet)
 
 
 @pytest.mark.slow
 def test_the_three_people(tmp_path):
     """One after the other in one folder, which is all they share."""
-    said = {name: _run(name, tmp_path) for name in THREE_PEOPLE}
+    said = {
+        "holder": _run("holder", tmp_path, FEW_QUERIES),
+        "device": _run("device", tmp_path),
+        "searcher": _run("searcher", tmp_path),
+    }
     assert "1200 ids, 1 release each: epsilon = 5 (pure DP)" in said["holder"]
     assert "accountant in memory: none" in said["device"]
     assert "at most epsilon = 1 of DP is accepted" in said["device"]
@@ -54,7 +65,7 @@ def test_sentences(data_dir, tmp_path, monkeypatch):
     np.savez(tmp_path / "clinc150_minilm.npz", **few)
     shutil.copy(data_dir / "clinc150_texts.txt.gz", tmp_path)
     monkeypatch.setenv("DPINDEX_DATA", str(tmp_path))
-    said = _run("sentences", tmp_path)
+    said = _run("sentences", tmp_path, FEW_QUERIES)
     assert "4540 private sentences, 1135 public ones" in said
     assert "epsilon = 8 (pure DP) under record (any two vectors)" in said
     assert "asked: how" in said

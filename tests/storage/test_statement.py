@@ -35,7 +35,9 @@ def divergence(epsilon0, count, epsilon):
     truth = np.exp(epsilon0) / (np.exp(epsilon0) + 1)
     delta = 1e-12
     for c in clones[likely]:
-        first = np.arange(c + 2)
+        # Beyond ten deviations of a fair coin lie 1e-22 of it.
+        reach = 2 + 5 * int(np.sqrt(c))
+        first = np.arange(max(0, c // 2 - reach), min(c + 2, c // 2 + reach))
         with_truth = binom.pmf(first - 1, c, 0.5)
         without = binom.pmf(first, c, 0.5)
         one = truth * with_truth + (1 - truth) * without
