@@ -18,6 +18,7 @@ from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, StorageError, import_extra
 from dpindex.base.files import AnyPath
 from dpindex.base.ids import check_index
+from dpindex.base.tables import real_matrix
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
@@ -356,7 +357,7 @@ class PrivateIndex(Searchable):
             else:
                 if not isinstance(X, np.ndarray):  # which has no index
                     check_index(X, ids)
-                vectors = self._queries.projector.rows(X)
+                vectors = real_matrix(X, self.spec.dim)
                 count = vectors.shape[0]
             checked_ids = self._store.ids.check(ids, count, replace=upsert)
             columns = self._store.payload.checked(payload, count, checked_ids)
@@ -773,7 +774,8 @@ class PrivateIndex(Searchable):
         contents, checkpoint = read_index(directory)
         index = cls(**vars(contents.settings))
         index._store = contents.store
-        index._set_denoiser(contents.denoiser)
+        if contents.denoiser is not None:
+            index._set_denoiser(contents.denoiser)
         known = contents.calibration
         rows = len(index)
         if known is not None:

@@ -66,12 +66,6 @@ class _Run(NamedTuple):
         sizes[: len(self.starts) - 1] = np.diff(self.starts)
         return sizes
 
-    def of(self, symbol: int) -> Rows:
-        """The rows of one symbol."""
-        if symbol + 1 >= len(self.starts):
-            return self.rows[:0]
-        return self.rows[self.starts[symbol] : self.starts[symbol + 1]]
-
 
 class SymbolLists(SearchBackend):
     """Rows by symbol. Queries are scores of all symbols, shape (nq, K), higher is nearer.
@@ -143,7 +137,11 @@ class SymbolLists(SearchBackend):
 
     def _rows_of(self, symbol: int) -> Rows:
         """The rows of a symbol in all runs, in the random order."""
-        pieces = [piece for run in self._runs if len(piece := run.of(symbol))]
+        pieces = []
+        for run in self._runs:
+            starts = run.starts
+            if symbol + 1 < len(starts) and starts[symbol] < starts[symbol + 1]:
+                pieces.append(run.rows[starts[symbol] : starts[symbol + 1]])
         if len(pieces) == 1:
             return pieces[0]
         joined = np.concatenate(pieces)

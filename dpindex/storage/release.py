@@ -20,6 +20,7 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -110,7 +111,7 @@ def release_in_memory(
     clipped = 0.0
     done = 0
     for name, first_row, chunk in chunks:
-        with naming(name):
+        with naming(name) if name else nullcontext():
             codes = privatizer.privatize(chunk, first_row=first_row)
         stored.append(codes.stored)
         if seen is not None:

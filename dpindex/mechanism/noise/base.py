@@ -344,7 +344,7 @@ class SymbolLaw(Law):
     @property
     def size(self) -> int:
         """Number of symbols."""
-        return len(self.codebook)
+        return self.codebook.size
 
     @property
     @abstractmethod
