@@ -282,8 +282,10 @@ _HEADINGS = {
 _HEADING_OF = {name: heading for heading, names in _HEADINGS.items() for name in names.split()}
 _ARGUMENTS = "Arguments"
 _NEEDED = "Needed first"
-_ONE_NEEDED = frozenset(("public", "plan", "method", "epsilon", "beta", "l2_radius", "record"))
-"""Options that a release cannot do without, unless another takes their place."""
+_ONE_NEEDED = frozenset(
+    ("public", "plan", "method", "epsilon", "beta", "l2_radius", "record", "tokens", "open_to_all")
+)
+"""Options that a command cannot do without, unless another takes their place."""
 _OTHERS = "Other"
 _METAVARS = {str: "TEXT", Path: "FILE", int: "N", float: "X", tuple[float, float]: "LOW HIGH"}
 _FLAG_WIDTH = 21

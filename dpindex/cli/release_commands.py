@@ -95,24 +95,21 @@ def build(
     from dpindex.storage.statement import coverage_warning
     from dpindex.storage.targets import IndexOptions, build_index
 
-    ids = release.read_ids()
-    if id_column is not None and ids is not None:
+    if id_column is not None and release.ids is not None:
         raise InputError("give --ids or --id-column, not both.")
+    id_column = id_column or release.id_column(vectors)
+    ids = None if id_column is not None else release.read_ids()
     terms = release.terms()
     check_choice(method, options, public, plan)
     unfinished = Unfinished.of(index, private)
-    columns: tuple[str, ...] = ()  # those that lie in the files of the vectors
-    if payload.payload is None:
-        columns = payload.names
+    columns = payload.within(vectors)
     with ExitStack() as stack:
         opened = stack.enter_context(
             open_dataset(
                 vectors, id_column=id_column, payload_columns=columns, in_process=dask is None
             )
         )
-        table = None
-        if payload.payload is not None:
-            table = payload.read(vectors)
+        table = None if columns else payload.read(vectors)
         dataset = opened.with_labels(ids, table)
         planned = None
         if public is not None:
@@ -263,7 +260,12 @@ def add(
         rows_before = len(opened)
         if codes is None:
             with (
-                open_dataset(items, in_process=True) as dataset,
+                open_dataset(
+                    items,
+                    id_column=release.id_column(items),  # refused where it is an attribute
+                    payload_columns=payload.within(items),
+                    in_process=True,
+                ) as dataset,
                 o.progress_bar("releasing") as report,
             ):
                 added = dataset.rows

@@ -17,7 +17,8 @@ from dpindex.base.display import text_table as text_table
 from dpindex.base.errors import InputError, escaped
 from dpindex.cli import Takes as Takes
 from dpindex.cli import note as note
-from dpindex.data import Ranges, VectorSource, open_dataset, read_ids, read_payload
+from dpindex.data import Ranges, VectorSource, read_ids, read_payload
+from dpindex.data.columns import COLUMN_SUFFIXES
 from dpindex.data.source import split_key
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.privacy import Guarantee, VectorAdjacency, attribute, l2, record
@@ -217,32 +218,28 @@ class PayloadOptions:
         "Columns of --payload, or of VECTORS, to publish.",
     ] = None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns to take, empty for all."""
-        if self.payload_columns is None:
+    def within(self, vectors: str) -> tuple[str, ...]:
+        """The columns that lie beside the vectors; InputError if these would be published."""
+        names = () if self.payload_columns is None else tuple(self.payload_columns.split(","))
+        if self.payload is None:
+            return names
+        file, _ = split_key(vectors)
+        if not _is_same_file(split_key(str(self.payload))[0], file):
             return ()
-        return tuple(self.payload_columns.split(","))
+        if not names or not file.lower().endswith(COLUMN_SUFFIXES):
+            raise InputError(
+                f"{self.payload} holds the vectors, which a payload would publish in the clear; "
+                f"name other columns of a .parquet file with --payload-columns, or another file "
+                f"(--payload)."
+            )
+        return names
 
     def read(self, vectors: str) -> Any:
-        """The table, or None; InputError if it would publish the vectors."""
+        """The table, or None."""
         if self.payload is None and self.payload_columns is None:
             return None
-        file, _ = split_key(vectors)
-        path = file if self.payload is None else str(self.payload)
-        names = list(self.names) or None
-        table, _ = split_key(path)
-        both_exist = os.path.exists(table) and os.path.exists(file)
-        is_same = both_exist and os.path.samefile(table, file)
-        if is_same and (names is None or file.lower().endswith((".csv", ".tsv"))):
-            raise InputError(
-                f"{path} holds the vectors, which a payload would publish in the clear; name other "
-                f"columns of a .parquet file with --payload-columns, or another file (--payload)."
-            )
-        if is_same:
-            with open_dataset(vectors, payload_columns=self.names):
-                pass  # it refuses attributes
-        return read_payload(path, names)
+        names = None if self.payload_columns is None else self.payload_columns.split(",")
+        return read_payload(self.payload or split_key(vectors)[0], names)
 
 
 @dataclass(frozen=True)
@@ -256,6 +253,15 @@ class ReleaseOptions:
     ] = None
     ledger: Annotated[Path | None, "Your private file of releases; refuses a second one."] = None
     allow_rerelease: Annotated[bool, "Release ids again; their epsilons add up."] = False
+
+    def id_column(self, vectors: str) -> str | None:
+        """The column that --ids names, if it lies beside the vectors."""
+        if self.ids is None:
+            return None
+        path, column = split_key(self.ids)
+        file, _ = split_key(vectors)
+        is_beside = file.lower().endswith(COLUMN_SUFFIXES) and _is_same_file(path, file)
+        return column if is_beside else None
 
     def read_ids(self) -> AnyArray | None:
         """Return the ids of the file, None if none was named."""
@@ -290,6 +296,10 @@ class CodeReleaseOptions(ReleaseOptions):
 
     def terms(self) -> Terms:
         return replace(super().terms(), skip_leak_check=self.skip_leak_check)
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 
 def read_if_named(read: Callable[[_Path], _Content], path: _Path | None) -> _Content | None:

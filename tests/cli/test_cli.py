@@ -532,6 +532,11 @@ def test_help_of_build_fits_two_screens(prints, monkeypatch):
     ]
 
 
+def test_help_of_serve_begins_with_who_may_ask(prints):
+    needed = prints("serve --help").partition("Needed first:\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^  (--[a-z-]+)", needed, re.MULTILINE) == ["--tokens", "--open-to-all"]
+
+
 def test_help_is_not_cut_off(prints):
     """Each command's first sentence fits on its line."""
     for command in ("--help", "race --help"):
@@ -605,16 +610,25 @@ def test_payload_filter_and_show(run, prints, files):
 
 
 def test_an_attribute_is_neither_payload_nor_id(run, files):
-    pd.DataFrame(np.eye(4, dtype=int), columns=["c0", "c1", "c2", "year"]).to_parquet("t.parquet")
+    frame = pd.DataFrame(np.eye(4, dtype=int), columns=["c0", "c1", "c2", "year"])
+    frame.assign(year=range(4)).to_parquet("t.parquet")
     build = f"build t.parquet ix --columns c0:c2 {STAIRCASE}"
     table = "--payload t.parquet --payload-columns"
-    for published in ("--payload-columns year,c1", f"{table} year,c1", "--id-column c1"):
+    for published in (
+        *("--payload-columns year,c1", f"{table} year,c1"),
+        *("--id-column c1", "--ids t.parquet:c1"),
+    ):
         fails(
             run(f"{build} {published}"),
             "column 'c1' is an attribute",
             "leave it out",
         )
-    fails(run(f"add ix t.parquet --columns c0:c2 {table} c1"), "column 'c1' is an attribute")
+    assert run(f"{build} --ids t.parquet:year")[0] == 0
+    for published in (f"{table} c1", "--ids t.parquet:c1"):
+        fails(
+            run(f"add ix t.parquet --columns c0:c2 {published}"),
+            "column 'c1' is an attribute",
+        )
 
 
 def test_a_folder_of_files_brings_its_payload(prints, files):
