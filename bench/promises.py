@@ -32,7 +32,7 @@ from hundred_thousand import vectors as large_vectors
 from recipes import DATA, counts, embeddings, pictures, table, trigrams
 
 import dpindex as dpi
-from dpindex.decode.crowding import crowding
+from dpindex.decode.symbols import crowding
 from dpindex.index.search import QueryMode
 from dpindex.study import ground_truth
 

@@ -33,7 +33,7 @@ from dpindex.decode.base import (
     Queries,
 )
 from dpindex.decode.denoiser import Denoiser
-from dpindex.decode.number_likelihoods import NumberLikelihoods
+from dpindex.decode.numbers import NumberLikelihoods
 from dpindex.decode.public_vectors import PublicVectors, drawn
 from dpindex.decode.signs import SignLikelihoods
 from dpindex.decode.symbols import PairCurve, curve_of_bins

@@ -12,11 +12,9 @@ import numpy as np
 from dpindex.base.arrays import Doubles, Integers, Singles, row_blocks
 from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.base.threads import limited_threads
-from dpindex.decode.channel import Channel
-from dpindex.decode.denoiser import Denoiser
-from dpindex.decode.iteration import CalibrationBins, CodeTables, EPIteration
+from dpindex.decode.denoiser import Channel, Denoiser
+from dpindex.decode.iteration import CalibrationBins, CodeTables, EPIteration, ValueTable
 from dpindex.decode.mixture import SCALES, Mixture, MixtureFilter, signal_directions
-from dpindex.decode.values import ValueTable
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 

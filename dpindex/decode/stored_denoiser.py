@@ -11,8 +11,7 @@ from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import DamagedError
 from dpindex.base.files import checked_array, pack, unpack
-from dpindex.decode.channel import Channel
-from dpindex.decode.denoiser import Denoiser
+from dpindex.decode.denoiser import Channel, Denoiser
 from dpindex.decode.iteration import CalibrationBins, CodeTables, EPIteration
 from dpindex.decode.mixture import MixtureFilter
 from dpindex.mechanism.spec import Spec

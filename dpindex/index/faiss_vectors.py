@@ -307,8 +307,8 @@ class FaissVectors(SearchBackend):
         # Additions round up as often as down, so what they err by grows with the root of their
         # number. With half of it, half as many scores are computed again at 64 numbers.
         additions = min(max(self._index.d, _FEW_SUMMED), _SUMMED)
-        error = _ERROR * math.sqrt(additions / _SUMMED)
-        error = error * (row_norms(queries) + math.sqrt(self._longest)) ** 2
+        relative = _ERROR * math.sqrt(additions / _SUMMED)
+        error = relative * (row_norms(queries) + math.sqrt(self._longest)) ** 2
         is_near = np.zeros(scores.shape, np.bool_)  # the one before it
         is_near[:, 1:] = np.diff(scores, axis=1) >= -error[:, None]
         # Distances are what large numbers leave of each other: none is good enough as it is.

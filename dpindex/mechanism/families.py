@@ -14,9 +14,8 @@ import numpy as np
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.method import Family, Length
 from dpindex.mechanism.parameters import Parameters
-from dpindex.mechanism.projections import CodewordMap, Encoder, Identity
+from dpindex.mechanism.projections import CodewordMap, Encoder, Identity, Rotation
 from dpindex.mechanism.projections.dense import Designed, Oporp, codeword_scores
-from dpindex.mechanism.projections.rotation import Rotation
 from dpindex.mechanism.public_parts import Codebook, Design
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.variants import Repeated

@@ -27,8 +27,8 @@ from dpindex.base.files import (
 )
 from dpindex.data.stores import Bucket
 from dpindex.decode.calibration import SimilarityCalibration, calibration_from_bytes
-from dpindex.decode.crowding import SAMPLED_SYMBOLS, crowding
 from dpindex.decode.kinds import decoder_of
+from dpindex.decode.symbols import SAMPLED_SYMBOLS, crowding
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.spec import Spec

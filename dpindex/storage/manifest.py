@@ -339,7 +339,7 @@ class Manifest:
         Of every file that belongs to the index, and perhaps of some that did.
     crowding : float, optional
         Of two or more symbols: how many times as unevenly they fall on codewords as those of
-        public vectors would, [0, ∞): :func:`dpindex.decode.crowding.crowding`.
+        public vectors would, [0, ∞): :func:`dpindex.decode.symbols.crowding`.
     """
 
     settings: Settings

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpindex.base import threads
 from dpindex.base.threads import idle_cores, limited_threads
-from dpindex.decode.channel import Channel
+from dpindex.decode.denoiser import Channel
 
 
 def sizes():

@@ -8,7 +8,7 @@ from helpers.specs import record_spec
 from numpy.random import default_rng
 
 from dpindex import Codebook, PrivateIndex, Privatizer
-from dpindex.decode.crowding import crowding
+from dpindex.decode.symbols import crowding
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

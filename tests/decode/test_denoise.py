@@ -16,13 +16,12 @@ from numpy.testing import assert_allclose
 from dpindex import PrivateIndex, Privatizer, Spec, attribute
 from dpindex.base.files import pack, unpack
 from dpindex.decode import fit as fitting
-from dpindex.decode.channel import Channel
-from dpindex.decode.denoiser import Denoiser
+from dpindex.decode.denoiser import Channel, Denoiser
 from dpindex.decode.fit import TrainingCodes, calibrated_bins, fit_denoiser
+from dpindex.decode.iteration import ValueTable
 from dpindex.decode.mixture import SCALES, Mixture, MixtureFilter, signal_directions, spiked
 from dpindex.decode.scores import ScoreTable
 from dpindex.decode.stored_denoiser import denoiser_from_bytes, denoiser_to_bytes
-from dpindex.decode.values import ValueTable
 from dpindex.mechanism.spec import Projector
 
 DIM = 24

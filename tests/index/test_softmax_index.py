@@ -5,7 +5,7 @@ import pytest
 from helpers.releases import filled_index
 
 import dpindex as dpi
-from dpindex.decode.crowding import crowding
+from dpindex.decode.symbols import crowding
 
 DIM = 24
 CENTRES = np.random.default_rng(0).normal(size=(30, DIM))

@@ -8,8 +8,8 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from dpindex.mechanism.projections import rotation
-from dpindex.mechanism.projections.rotation import Rotation, on_grid
+from dpindex.mechanism import projections
+from dpindex.mechanism.projections import Rotation, on_grid
 
 SIZES = [(1, 64), (48, 64), (64, 64), (100, 64), (384, 128), (384, 512), (700, 1024)]
 
@@ -65,8 +65,8 @@ def test_rows_alone_in_a_batch_and_sparse_are_the_same(dim):
 def test_the_map_written_out_is_the_transform(monkeypatch):
     x = default_rng(1).normal(size=(30, 100))
     written = Rotation(100, 64, 1).apply(x)
-    monkeypatch.setattr(rotation, "MAX_WRITTEN", 0)
-    monkeypatch.setattr(rotation, "matrix_product", None)
+    monkeypatch.setattr(projections, "MAX_WRITTEN", 0)
+    monkeypatch.setattr(projections, "matrix_product", None)
     assert_array_equal(Rotation(100, 64, 1).apply(x), written)
 
 

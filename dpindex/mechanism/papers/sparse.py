@@ -28,13 +28,14 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.papers.dense import NORMAL_BITS, normal_integers, normal_second_moment
 from dpindex.mechanism.projections import (
+    TRANSFORMED,
     Projection,
     RealisedSizes,
     Sensitivity,
     check_size,
     scatter,
+    walsh_hadamard,
 )
-from dpindex.mechanism.projections.rotation import TRANSFORMED, walsh_hadamard
 from dpindex.mechanism.public_random import PublicStream
 
 _PIECE = 1 << 20
