@@ -98,7 +98,8 @@ def used(interpreter: str, name: str, path: Path) -> tuple[str, float, float]:
             line = f"evaluate {path}/base.npy {path}/queries.npy --report {report}/report"
             command = "from dpindex.__main__ import main; main()"
             words = [interpreter, "-c", command, *line.split(), *MEASURING.split()]
-            return finished(words, env=ALONE)
+            # Not from here: a command imports what lies in the folder that it runs in.
+            return finished(words, env=ALONE, cwd=report)
     return finished(words, env=ALONE)
 
 

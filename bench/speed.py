@@ -109,7 +109,9 @@ def python(line: str, *options: str) -> None:
     """Run a line in a process of its own, with compiled modules, as installed packages have."""
     settings = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-c", line, *options]
-    subprocess.run(command, check=True, capture_output=True, env=settings)
+    # Not from where this was begun: a command imports what lies in the folder that it runs in.
+    here = Path(__file__).parent
+    subprocess.run(command, check=True, capture_output=True, env=settings, cwd=here)
 
 
 def dpindex(line: str) -> None:

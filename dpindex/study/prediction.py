@@ -58,9 +58,7 @@ _SHARED = 8
 _MAX_SCORES = 1 << 20
 # Codewords in a list: as many as the largest set that is tried.
 _LISTED = 96
-# Codes of each vector by which made ones are compared with real ones, how far on these may be, and
-# the least difference.
-_TESTED_ROUNDS = 4
+# How far on real near vectors may be, compared with made ones, and the least difference.
 _FARTHEST = 5.0
 _LEAST = 1e-9
 
@@ -427,13 +425,12 @@ class TestedDraws(NoisyProjections):
         metric = population.metric
         decoder = decoder_of(privatizer.spec, metric)
         asking = _asking(decoder, decoder.exact_queries(privatizer, asked), metric)
-        # While specs are compared, one code of each vector is enough: which queries are drawn
-        # matters more.
-        rounds = 1 if population.coarse else _TESTED_ROUNDS
-        asking = np.tile(asking, (rounds, 1))
 
         def score(vectors: Vectors) -> float:
-            codes = noisy_codes(privatizer, privatizer.project(vectors), rounds)
+            # All get the same noise, which cancels: a code of each vector is as good as four.
+            stream = PublicStream(0, "plan tested codes")
+            alike = Privatizer(privatizer.spec, stream=lambda: stream)
+            codes = noisy_codes(alike, privatizer.project(vectors), 1)
             return float(np.einsum("nk,nk->n", _items(decoder, codes, metric), asking).mean())
 
         near, farther, made = map(score, others)

@@ -194,7 +194,7 @@ def common_adjacency(specs: Sequence[Spec]) -> Adjacency:
 
     ``record()`` and ``l2(2)`` are one, for vectors of norm 1. InputError for others that differ.
     """
-    kinds = list(dict.fromkeys(spec.guarantee.adjacency for spec in specs))
+    kinds = list(dict.fromkeys(spec.guarantee.adjacency for spec in dict.fromkeys(specs)))
     if set(kinds) == {record(), ANY_OF_NORM_1}:
         return record()
     if len(kinds) > 1:
