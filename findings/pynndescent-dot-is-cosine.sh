@@ -20,7 +20,7 @@ query = rows[:1]
 products = rows @ query[0]
 cosines = products / np.linalg.norm(rows, axis=1)
 found, distances = NNDescent(rows, metric="dot", n_neighbors=20, random_state=1).query(query, k=10, epsilon=0.5)
-print("largest products:", np.argsort(-products)[:3].tolist(), np.sort(-products)[:3].round(3).tolist())
+print("largest products:", np.argsort(-products)[:3].tolist(), (-np.sort(-products)[:3]).round(3).tolist())
 print("found:", found[0].tolist(), distances[0].round(4).tolist())
 print("1 - cosine of these:", (1 - cosines[found[0]]).round(4).tolist())
 assert np.argmax(products) == 50
