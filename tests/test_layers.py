@@ -5,14 +5,13 @@ Every import counts, those for types and those inside functions too.
 
 import ast
 import re
-import subprocess
-import sys
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.processes import python
 
 import dpindex
 from dpindex.decode.base import Decoder, ExactQueries, PrivateQueries
@@ -330,13 +329,7 @@ def test_the_secret_stream_has_two_users():
 def test_reading_codes_needs_no_noise_engine(module):
     """A searcher decodes, projects and estimates without the secret stream in memory."""
     script = f"import sys, {module}; print(sorted(m for m in sys.modules if m in {ENGINES}))"
-    run = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.strip() == "[]"
+    assert python("-c", script).strip() == "[]"
 
 
 SEARCH = """
@@ -359,9 +352,7 @@ def test_a_searcher_never_loads_the_secret_stream(tmp_path):
     )
     index.add(np.random.default_rng(0).uniform(-1, 1, (9, 24)))
     index.save(tmp_path / "index")
-    command = [sys.executable, "-c", SEARCH, str(tmp_path / "index")]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
+    assert python("-c", SEARCH, tmp_path / "index").strip() == "[]"
 
 
 def test_only_contracts_for_extensions_need_pytest():

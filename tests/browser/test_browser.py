@@ -6,7 +6,6 @@ reported as skipped.
 
 import base64
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -23,7 +22,7 @@ import pytest
 from browser_cases import base64_of, spec_of
 from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
 from helpers.documents import blocks, section
-from helpers.processes import python, succeeds
+from helpers.processes import finished, python, succeeds
 from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec
@@ -269,10 +268,8 @@ def test_export_refuses_in_one_sentence(tmp_path):
         ("symbols", "signs", "is not empty"),
         ("missing", "new", "missing"),
     ):
-        command = [sys.executable, BROWSER / "export.py", tmp_path / index, tmp_path / folder]
-        done = subprocess.run(
-            command, env={**os.environ, **AT_ROOT}, capture_output=True, text=True
-        )
+        words = (BROWSER / "export.py", tmp_path / index, tmp_path / folder)
+        done = finished(sys.executable, *words, env=AT_ROOT)
         assert done.returncode == 2
         assert fault in done.stderr
         assert len(done.stderr.splitlines()) == 1

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from helpers.processes import needs_posix, python
+from helpers.processes import finished, needs_posix, python
 
 pytestmark = needs_posix
 
@@ -30,9 +30,7 @@ main()
 
 def struck(name, handler="default_int_handler"):
     """``dpindex methods``, to which Ctrl-C is sent when it begins to import that module."""
-    script = STRIKE.format(name=name, handler=handler)
-    command = [sys.executable, "-c", script]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return finished(sys.executable, "-c", STRIKE.format(name=name, handler=handler))
 
 
 @pytest.mark.parametrize(

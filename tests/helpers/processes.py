@@ -1,4 +1,4 @@
-"""Processes of their own, which must succeed."""
+"""Processes of their own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,14 +16,14 @@ needs_posix = pytest.mark.skipif(
 )
 
 
-def succeeds(
+def finished(
     *command: str | Path,
     cwd: Path | None = None,
     env: dict[str, str] | None = None,
     given: str | None = None,
-) -> str:
-    """Run a command, with variables beside those of this process; return what it printed."""
-    done = subprocess.run(
+) -> subprocess.CompletedProcess[str]:
+    """Run a command, with variables beside those of this process, however it ends."""
+    return subprocess.run(
         command,
         cwd=cwd,
         env={**os.environ, **(env or {})},
@@ -32,6 +33,11 @@ def succeeds(
         encoding="utf-8",
         check=False,
     )
+
+
+def succeeds(*command: str | Path, **how: Any) -> str:
+    """As ``finished``, of a command that must succeed: returns what it printed."""
+    done = finished(*command, **how)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -1,13 +1,12 @@
 """Locks: searches together, in the order in which they came; and one writer of a directory."""
 
 import os
-import subprocess
 import sys
 import threading
 from types import SimpleNamespace
 
 import pytest
-from helpers.processes import needs_posix
+from helpers.processes import finished, needs_posix
 from helpers.refusals import refuses
 
 from dpindex.base.files import holding_lock
@@ -124,9 +123,7 @@ def test_one_writer_of_a_directory(tmp_path):
             "import sys; from pathlib import Path; from dpindex.base.files import holding_lock\n"
             "with holding_lock(Path(sys.argv[1]), 'it'): pass"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(place)], capture_output=True, text=True, check=False
-        )
+        done = finished(sys.executable, "-c", code, place)
         assert "it is being written by another process" in done.stderr
     with holding_lock(place, "it"):
         pass

@@ -1,11 +1,10 @@
 """Kane & Nelson's map and very sparse entries: structure, exactness, and little memory."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.processes import python
 from helpers.refusals import refuses
 from numpy.testing import assert_array_equal
 from scipy import sparse
@@ -69,9 +68,8 @@ for method, arguments in (
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc/self/status")
 def test_documents_of_2_to_the_24_columns_need_less_than_a_gigabyte(data_dir):
     """The whole process: the data, the projections, 1000 × 1024 codes and everything between."""
-    command = [sys.executable, "-c", _SPARSE_RUN, str(data_dir / "news20_chartri_csr.npz")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    peaks = [line.split() for line in done.stdout.splitlines()]
+    printed = python("-c", _SPARSE_RUN, data_dir / "news20_chartri_csr.npz")
+    peaks = [line.split() for line in printed.splitlines()]
     assert len(peaks) == 3
     for method, peak in peaks:
         assert int(peak) * 1024 < 1e9, method

@@ -2,12 +2,12 @@
 
 import ast
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from helpers.processes import finished
 from test_layers import modules
 
 from dpindex.version import __version__
@@ -36,14 +36,7 @@ def test_names_of_the_standard_library_are_in_the_oldest_python(tmp_path):
     file = tmp_path / "names.py"
     file.write_text("\n".join(sorted(lines)) + "\nfrom typing import Self\n")
     options = ["--no-incremental", "--config-file=", f"--python-version={OLDEST}"]
-    command = [sys.executable, "-m", "mypy", *options, str(file)]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = finished(sys.executable, "-m", "mypy", *options, file, cwd=tmp_path)
     missing = re.findall(r'error: Module "(\w+)" has no attribute "(\w+)"', done.stdout)
     assert missing == [("typing", "Self")], done.stdout
 

@@ -1,13 +1,12 @@
 """The estimators over sketches: what they find, and scikit-learn's conventions."""
 
 import math
-import subprocess
-import sys
 import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
+from helpers.processes import python
 from helpers.refusals import refuses
 from helpers.streams import Seeded
 from numpy.random import default_rng
@@ -322,13 +321,7 @@ def test_only_the_estimators_need_scikit_learn():
         "try:\n    race.RaceDensity\n"
         "except ImportError as error:\n    print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "pip install scikit-learn" in done.stdout
+    assert "pip install scikit-learn" in python("-c", code)
 
 
 # Warnings of sketches that cannot answer: each failure is made, named, and mended as advised.

@@ -1,12 +1,11 @@
 """The demo from end to end, at a smaller size."""
 
-import subprocess
 import sys
 from importlib import import_module
 
 import numpy as np
 import pytest
-from helpers.processes import needs_posix
+from helpers.processes import finished, needs_posix
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec
 
@@ -78,8 +77,7 @@ def test_ctrl_c_leaves_the_index_and_no_report(tmp_path):
         "sys.argv = ['dpindex', 'demo', sys.argv[1]]\n"
         "cli.main()\n"
     )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = finished(sys.executable, "-c", code, tmp_path)
     assert done.returncode == 130
     assert done.stderr == "dpindex: interrupted; what was committed is kept. Run it again.\n"
     assert {path.name for path in tmp_path.iterdir()} == {"index", "index.released"}

@@ -4,10 +4,10 @@ import json
 import math
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from helpers.processes import succeeds
 
 import dpindex
 
@@ -43,10 +43,7 @@ def said(epsilons, found):
         f"const foundOf = (method) => method.found;{functions}{ASKED}"
     )
     assert NODE is not None
-    done = subprocess.run(
-        [NODE, "-e", script], capture_output=True, text=True, check=True, timeout=60
-    )
-    return json.loads(done.stdout)
+    return json.loads(succeeds(NODE, "-e", script))
 
 
 RANGES = [
