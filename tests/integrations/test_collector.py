@@ -194,7 +194,7 @@ def test_after_any_other_failed_write_nothing_is_accepted(index, monkeypatch):
                 done(collector.submit(submission("b")))
             for thread in threading.enumerate():
                 if thread.name == "collector":
-                    thread.join(60)
+                    thread.join(600)
             assert not collector.accepts
             with pytest.raises(UnavailableError):
                 collector.submit(submission("c"))

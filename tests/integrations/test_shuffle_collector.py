@@ -339,7 +339,7 @@ def test_the_command_publishes_what_survived_kill_9(index, prints):
     with command(index) as (process, client):
         assert client.submit(given.take(slice(20, 40)).to_bytes(), None) == "stored"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(600) == 0
         said = process.stdout.read()
     assert "a code alone has epsilon = 1 " in said
     assert f"in the shuffle it has {Shuffle(30, 0.01).guarantee(CAP)}" in said
