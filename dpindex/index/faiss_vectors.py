@@ -48,11 +48,16 @@ _BLOCK_FOUND = 1 << 22
 _COMPARED_NUMBERS = 1 << 16
 _QUERIES_FROM = 20
 """Older versions of Faiss multiply matrices from this many queries on, whatever is set."""
-_ERROR = 2.0**-19
-"""Error of the difference of two scores in single precision, over the squared sum of both norms."""
-_SUMMED = 256
-"""Numbers that Faiss sums at a time, about. Sums of fewer err less."""
-_FEW_SUMMED = 64
+_STEP = 2.0**-26
+_MOST_STEPS = 128
+"""Error of the difference of two scores in single precision, over the squared sum of both norms.
+
+A sum of d products, in any order, errs by half of a last digit for each addition, and all products
+together by one such half more. No partial sum exceeds the product of both norms, so of vectors of
+norm 1 half of a digit is at most 2^-25, and two scores err by d + 1 steps; of others by twice as
+many, and of distances, which hold sums of squares too, by eight times. Longer sums could
+err by more than 128 steps; those of data, even of bits behind one large number, err by less.
+"""
 
 
 class FaissVectors(SearchBackend):
@@ -304,10 +309,10 @@ class FaissVectors(SearchBackend):
         if not multiplied:
             return *best_of(found, depth), np.zeros(1)
         scores, rows = found[0] if len(found) == 1 else best_of(found, depth)
-        # Additions round up as often as down, so what they err by grows with the root of their
-        # number. With half of it, half as many scores are computed again at 64 numbers.
-        additions = min(max(self._index.d, _FEW_SUMMED), _SUMMED)
-        relative = _ERROR * math.sqrt(additions / _SUMMED)
+        steps = self._index.d + 2
+        if not self._normalise:
+            steps *= 8 if self._distance else 2
+        relative = _STEP * min(steps, _MOST_STEPS)
         error = relative * (row_norms(queries) + math.sqrt(self._longest)) ** 2
         is_near = np.zeros(scores.shape, np.bool_)  # the one before it
         is_near[:, 1:] = np.diff(scores, axis=1) >= -error[:, None]

@@ -5,6 +5,7 @@ import pytest
 from helpers.specs import attribute_spec
 
 import dpindex as dpi
+from dpindex.index.faiss_vectors import FaissVectors
 
 RNG = np.random.default_rng(0)
 
@@ -56,3 +57,35 @@ def test_small_distances_are_the_same_in_a_batch_as_alone():
     assert batch == pytest.approx(alone, rel=1e-3)
     # Scores go with the rows that are put in another order.
     assert (np.diff(index.search(asked, 500).scores) <= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("metric", "width", "large", "small"),
+    [
+        ("ip", 62, 0.5, 2.0**-12),
+        ("cosine", 126, 0.45, 2.0**-12.5),
+    ],
+)
+def test_scores_that_err_by_as_much_as_they_can_come_in_order(metric, width, large, small):
+    """Each small product is less than half of a digit of the sum, and lost, or more, and doubled.
+
+    They come in order where all numbers of a sum may err to one side: up to 62 numbers, and up to
+    126 of vectors of norm 1.
+    """
+    query = np.full(width, small)
+    query[:4] = large
+    lost = query * (1 - 2.0**-6)
+    doubled = query * (1 + 2.0**-6)
+    lost[:4] = doubled[:4] = large
+    lost[0] += 2.0**-18  # the nearer one
+    # All have norm 1, but for the last digits, and what is left of it lies apart.
+    left = np.sqrt(1 - (query[:4] ** 2).sum())
+    query[4:6] = left, 0
+    lost[4:6] = doubled[4:6] = 0, left
+    items = np.full((3000, width), 0.1)
+    items[[5, 9]] = doubled, lost
+    index = FaissVectors(width, metric, "f32")
+    index.begin(items, len(items))
+    index.add(items)
+    _, rows = index.search(np.tile(query, (200, 1)), 2)
+    assert (rows == [9, 5]).all()
