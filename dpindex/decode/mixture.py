@@ -279,13 +279,17 @@ class Mixture:
     def posterior(self, rows: Singles) -> tuple[Singles, Singles]:
         """Posterior means, shape (n, R), and responsibilities, shape (n, K)."""
         share = self.responsibilities(rows)
+        return self.means(rows, share), share
+
+    def means(self, rows: Singles, share: Singles) -> Singles:
+        """Posterior means under these responsibilities, shape (n, R)."""
         if self.components == 1:
-            return self.under_component(rows, 0), share
+            return self.under_component(rows, 0)
         out = np.zeros_like(rows)
         for c, likely in enumerate(_likely_rows(share)):
             mean = self.under_component(rows[likely], c)
             out[likely] += share[likely, c : c + 1] * mean
-        return out, share
+        return out
 
     def under_component(self, rows: Singles, c: int) -> Singles:
         """Posterior means under component c, shape (n, R)."""
@@ -504,29 +508,40 @@ class MixtureFilter:
         ``a·z + (1−a)·prediction`` with a the coordinate's leverage, so the prediction is
         ``estimate + a/(1−a)·(estimate − z)``.
         """
-        estimate, share = self.apply(z)
+        rows = self._along(z)
+        share = self.prior.responsibilities(rows)
+        is_mixed = share.max(axis=1) < 1 - _UNLIKELY
+        if not is_mixed.any():
+            return *self._predict_sure(z, rows, share), share
+        prediction = np.empty_like(z)
+        variance = np.empty_like(z)
+        # Rows between components are estimated under each of them; once is enough.
+        for part, predict in ((is_mixed, self._predict_mixed), (~is_mixed, self._predict_sure)):
+            prediction[part], variance[part] = predict(z[part], rows[part], share[part])
+        return prediction, variance, share
+
+    def _predict_sure(self, z: Singles, rows: Singles, share: Singles) -> tuple[Singles, Singles]:
+        """Predictions of rows of one component, and claimed variances."""
+        estimate = self._expanded(self.prior.means(rows, share))
         # Under one component the claims of all rows are alike.
-        several = self.prior.components > 1
-        weight = (share if several else share[:1]) @ self.leverage
+        if self.prior.components == 1:
+            share = share[:1]
+        weight = share @ self.leverage
         np.minimum(weight, np.float32(_MAX_LEVERAGE), out=weight)
         weight /= 1 - weight
         change = estimate - z
         change *= weight
         estimate += change
         weight *= self.noise
-        if several:
-            mixed = np.flatnonzero(share.max(axis=1) < 1 - _UNLIKELY)
-            estimate[mixed], weight[mixed] = self._predict_mixed(z[mixed], share[mixed])
-        return estimate, weight, share
+        return estimate, weight
 
-    def _predict_mixed(self, z: Singles, share: Singles) -> tuple[Singles, Singles]:
+    def _predict_mixed(self, z: Singles, rows: Singles, share: Singles) -> tuple[Singles, Singles]:
         """Predictions of rows between components, and claimed variances, both of shape (n, k).
 
         The responsibilities have read the coordinate, too. Those of the others alone are these over
         the density of the coordinate given the others, which is normal around the prediction with
         variance ``noise/(1−a)``.
         """
-        rows = self._along(z)
         leverage = np.minimum(self.leverage, np.float32(_MAX_LEVERAGE))
         rest = 1 - leverage
         claims = leverage / rest * self.noise

@@ -248,6 +248,24 @@ class TestMixture:
             assert_allclose(prediction[:, j], wanted, atol=0.01)
             assert_allclose(claim[:, j], spread, rtol=0.05)
 
+    def test_rows_between_components_get_no_estimate_that_nobody_reads(self, monkeypatch):
+        rng = default_rng(5)
+        z = np.where(rng.integers(0, 2, (4000, 1)), 1.2, -1.2) + rng.normal(size=(4000, 5)) * 1.2
+        z = z.astype(np.float32)
+        mixture = Mixture.fit(z, 3)
+        basis = np.eye(5, dtype=np.float32)
+        filter_ = MixtureFilter(np.zeros(5), np.ones(5), basis, mixture, mixture.leverage(basis))
+        means = Mixture.means
+        estimated = []
+
+        def counted(mixture, rows, share):
+            estimated.append(len(rows))
+            return means(mixture, rows, share)
+
+        monkeypatch.setattr(Mixture, "means", counted)
+        _, _, share = filter_.predict(z)
+        assert sum(estimated) == np.count_nonzero(share.max(axis=1) >= 1 - 1e-3) < len(z)
+
 
 class TestSizes:
     """One Gaussian in several sizes."""
