@@ -235,6 +235,7 @@ def one_stream_check():
 def some_queries(monkeypatch):
     """Plans predict with 200 queries, not 600: what they promise is compared with what is found."""
     monkeypatch.setattr("dpindex.study.planner.ALL_QUERIES", 200)
+    monkeypatch.setattr("dpindex.study.planner.QUERIES", 200)
 
 
 @pytest.fixture
