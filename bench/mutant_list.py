@@ -39,6 +39,7 @@ import dpindex.mechanism.privatizer
 import dpindex.mechanism.public_parts
 import dpindex.mechanism.secret_random
 import dpindex.mechanism.spec
+from dpindex.audit.record_verifiers import SoftmaxVerifier
 from dpindex.mechanism.grid import Grid, Placed
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.base import SymbolLaw
@@ -1276,6 +1277,9 @@ MECHANISM = [
     Mutant("softmax", "the table falls for 1.05 ε", FALLS,
            everywhere(symbols, "falling_weights", lambda f: lambda loss, *a: f(
                loss * 105 / 100, *a)), SOFTMAX),
+    Mutant("softmax", "the verifier counts two steps of the table too few",
+           ("test_a_table_for_one_step_less_is_refused",),
+           instead(SoftmaxVerifier, "steps", lambda f: lambda verifier: f(verifier) - 2)),
     Mutant("softmax", "weights of the table rounded down", FALLS,
            everywhere(symbols, "falling_weights", fast_fall), SOFTMAX),
     Mutant("softmax", "the uniform share × 0.95",

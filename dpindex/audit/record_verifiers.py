@@ -278,7 +278,7 @@ class SoftmaxVerifier(SymbolVerifier):
         # The least weight is that of this share of the words.
         least = Fraction(table[-1] << 64, size * table[0])
         ratio = exact.UNBOUNDED
-        steps = self._steps()
+        steps = self.steps()
         if sound and least > 1:
             large, small = exact.largest_ratio(pairwise(table))
             weights = Fraction(large**steps, small**steps)
@@ -292,7 +292,7 @@ class SoftmaxVerifier(SymbolVerifier):
             "Rogers 2019); a uniform share is the same law on both sides",
         )
 
-    def _steps(self) -> int:
+    def steps(self) -> int:
         """R': steps of the table that a symbol's weight and the sum of all can lose together."""
         moved = math.floor(self.apart.spread)
         if self.law.shift == 0:
