@@ -15,6 +15,7 @@ from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.base.files import create_file
 from dpindex.cli import shared as o
 from dpindex.data import Ranges, open_dataset, open_vectors
+from dpindex.data.source import split_key
 from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
 
@@ -171,8 +172,9 @@ def build(
         o.say(f"What this protects and what it does not: dpindex info {shlex.quote(index)}")
     if planned is not None:
         names = release.ids
-        if id_column:
-            names = f"{vectors}:{id_column}"
+        if names is None and id_column is not None:
+            file, _ = split_key(vectors)  # which may name the column of the vectors
+            names = f"{file}:{id_column}"
         o.say(f"Search it: {query_line(planned, index, vectors, names)}")
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.commands import fails
 from helpers.made_datasets import topics
@@ -36,8 +37,20 @@ def done(result):
     return output
 
 
-def test_one_command_plans_and_builds(run):
-    said = done(run("build", "vectors.npy", "my-index", *RECORD))
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        ("vectors.npy",),
+        ("vectors.parquet:vector", "--id-column", "name"),
+        ("vectors.parquet:vector", "--ids", "vectors.parquet:name"),
+    ],
+)
+def test_one_command_plans_and_builds(run, vectors):
+    if len(vectors) > 1:
+        rows = list(np.load("vectors.npy"))
+        names = [f"n{row}" for row in range(len(rows))]
+        pd.DataFrame({"vector": rows, "name": names}).to_parquet("vectors.parquet")
+    said = done(run("build", vectors[0], "my-index", *vectors[1:], *RECORD))
     assert "Chosen: record-codebook with" in said
     assert "an exact query should find" in said
     assert not Path("my-index.plan").exists()
