@@ -94,7 +94,7 @@ def open_text(location: Location, delimiter: str) -> VectorSource:
         left = islice(lines(), skipped + firsts.start, None)
         for start in firsts:
             chunk = list(islice(left, firsts.step))
-            yield _numbers(location, chunk, start, columns, delimiter)
+            yield _numbers(location, chunk, skipped + start, columns, delimiter)
 
     return VectorSource(location, (rows, columns), np.dtype(np.float64), stream)
 
@@ -176,16 +176,24 @@ def _numbers(
         cells = _cells(line, delimiter)
         if len(cells) != columns:
             raise location.error(
-                f"row {row} has {len(cells)} values and the first line {columns}; all lines must "
-                f"have as many."
+                f"line {_line_number(location, row)} has {len(cells)} values where line 1 "
+                f"has {columns}; all lines must have as many."
             )
-        for column, cell in enumerate(cells):
+        for column, cell in enumerate(cells, 1):
             if not _is_number(cell):
                 raise location.error(
-                    f"row {row}, column {column} is not a number (its text is not shown); a table "
-                    f"of vectors holds numbers only: leave other columns out."
+                    f"line {_line_number(location, row)}, column {column} is not a number (its "
+                    f"text is not shown); a table of vectors holds numbers only: leave other "
+                    f"columns out."
                 )
     raise location.error("its lines are not numbers between separators.")
+
+
+def _line_number(location: Location, row: int) -> int:
+    """The number of a line, of which ``row`` that are not blank stand before it."""
+    with open(location.path, encoding="utf-8-sig") as text:
+        numbers = (number for number, line in enumerate(text, 1) if line.strip())
+        return next(islice(numbers, row, None))
 
 
 def _parsed(lines: Iterable[str], delimiter: str) -> Doubles:

@@ -137,7 +137,8 @@ class Family:
         given = parameters.part(self.public)
         if given.dim != parameters.dim:
             raise InputError(
-                f"the {given.kind} has dim = {given.dim}, the spec dim = {parameters.dim}."
+                f"the {given.kind} is of vectors of {given.dim} attributes, and these have "
+                f"{parameters.dim}; make one of public vectors of the same kind."
             )
         if not isinstance(given, Design):
             return

@@ -27,11 +27,12 @@ def test_text(tmp_path, head):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("1.5,2\n3\n", "row 1 has 1 values and the first line 2"),
-        ("1.5,2\n3,x\n", "row 1, column 1 is not a number"),
-        ("1.5,2\n3,\n", "row 1, column 1 is not a number"),
+        ("1.5,2\n3\n", "line 2 has 1 values where line 1 has 2"),
+        ("1.5,2\n3,x\n", "line 2, column 2 is not a number"),
+        ("1.5,2\n3,\n", "line 2, column 2 is not a number"),
+        ("a,b\n\n1.5,2\n\nx,3\n", "line 5, column 1 is not a number"),
         ("a,b\n", "0 x 2"),
-        ("1.5,2\n\xff,1\n", "row 1, column 0"),
+        ("1.5,2\n\xff,1\n", "line 2, column 1"),
     ],
 )
 def test_text_that_is_no_matrix(tmp_path, text, match):

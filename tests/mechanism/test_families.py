@@ -287,7 +287,7 @@ def test_what_a_family_does_not_use_is_refused(family):
             )
         refused(
             family,
-            "the design has dim = 24, the spec dim = 25",
+            "the design is of vectors of 24 attributes, and these have 25",
             dim=25,
             design=designed(DIM),
         )
@@ -365,7 +365,7 @@ def test_codebooks_belong_to_the_vectors():
     refused(family, "a-method needs a codebook", codebook=None)
     refused(
         family,
-        "the codebook has dim = 5, the spec dim = 24",
+        "the codebook is of vectors of 5 attributes, and these have 24",
         codebook=codebook(5),
     )
     for subset in (0, 50, 1.5):
