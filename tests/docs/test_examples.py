@@ -25,8 +25,8 @@ def _code(name):
 
 
 FEW_QUERIES = """
-from dpindex.study import planner
-planner.ALL_QUERIES = planner.QUERIES = 100
+from dpindex.study import comparison
+comparison.ALL_QUERIES = comparison.QUERIES = 100
 """
 """As the fixture has it, in front of a program whose plan nothing is compared with."""
 

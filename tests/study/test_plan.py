@@ -24,7 +24,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dpindex import Dense, PrivateIndex, QualityWarning, Spec, attribute, l2, plan, record
 from dpindex.cli.planned_build import query_line
 from dpindex.data import as_source, open_vectors
-from dpindex.study import evaluate, ground_truth, planner
+from dpindex.study import comparison, evaluate, ground_truth
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
 from dpindex.study.sample import Sample
@@ -291,7 +291,7 @@ def test_the_stated_exposure_is_what_attacks_on_the_codes_find(base):
 
 @pytest.mark.slow
 def test_predictions_are_near_what_is_measured_and_the_best_is_recommended(base, monkeypatch):
-    monkeypatch.setattr(planner, "QUERIES", 500)
+    monkeypatch.setattr(comparison, "QUERIES", 500)
     outcome = plan(**TERMS, public=collection(2000, 1), methods=FEW)
     queries = collection(300, 3)
     for method in FEW:
@@ -345,13 +345,13 @@ def test_a_plan_for_exact_queries_ranks_by_them(sample):
 def test_codes_with_next_to_no_signal_are_not_tried(sample, monkeypatch):
     """128 or more noisy sums have a signal-to-noise ratio of 0.1 in all, raw numbers one of 9."""
     tried = set()
-    predicted_rows = planner.predicted_rows
+    predicted_rows = comparison.predicted_rows
 
     def noted(spec, *rest, **named):
         tried.add(spec.method)
         return predicted_rows(spec, *rest, **named)
 
-    monkeypatch.setattr(planner, "predicted_rows", noted)
+    monkeypatch.setattr(comparison, "predicted_rows", noted)
     stated = {**TERMS, "public": sample[:500]}
     rows = plan(**stated, methods=["dp-rp-l", "raw-staircase"]).rows
     assert {row.exact.recall for row in rows if row.method == "dp-rp-l"} == {0.0}
@@ -559,12 +559,12 @@ def test_finding_7_no_default_has_a_delta_over_the_projection(sample, adjacency)
 
 @pytest.mark.parametrize(("gain", "worth"), [(0.02, False), (0.05, True)])
 def test_a_denoiser_that_adds_little_is_left_out(gain, worth):
-    assert planner.is_worth_denoising(0.4, 0.4 + gain) == worth
+    assert comparison.is_worth_denoising(0.4, 0.4 + gain) == worth
 
 
 @pytest.mark.parametrize(("gain", "worth"), [(0.005, False), (0.02, True)])
 def test_a_design_is_denoised_for_less(gain, worth):
-    assert planner.is_worth_denoising(0.4, 0.4 + gain, informed=True) == worth
+    assert comparison.is_worth_denoising(0.4, 0.4 + gain, informed=True) == worth
 
 
 def test_denoised_noise_is_promised_to_find_nothing():
