@@ -119,7 +119,7 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: DenoiserKind = "auto") -> Denoi
 
     >>> from dpindex import Privatizer, attribute
     >>> base = np.random.default_rng(0).random((2000, 2)) @ np.random.default_rng(1).random((2, 8))
-    >>> spec = Spec(method="raw-staircase", dim=8, epsilon=8.0, bounds=(0, 2),
+    >>> spec = Spec(method="raw-staircase", dim=8, epsilon=4.0, bounds=(0, 2),
     ...     adjacency=attribute(1.0))
     >>> codes = Privatizer(spec).privatize(base)
     >>> denoised = fit_denoiser(codes, spec)(codes)
