@@ -255,7 +255,16 @@ PARTS = ("codebook", "design")
 FLAGS = ("symbols", "is_designed", "are_signs")
 """What a spec or a format is asked where its decoder would answer."""
 
-COUNTING = ("candidates", "curve", "plan_result", "prediction", "sample", "specs", "target")
+COUNTING = (
+    "candidates",
+    "curve",
+    "draws",
+    "plan_result",
+    "prediction",
+    "sample",
+    "specs",
+    "target",
+)
 """Modules of plans, which choose how many codewords a spec has."""
 
 

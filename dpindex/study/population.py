@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import scipy
@@ -25,16 +24,13 @@ from dpindex.base.arrays import (
     AnyArray,
     Bools,
     Doubles,
-    Floats,
     Integers,
     Vectors,
-    issparse,
-    row_norms,
     spaced,
-    unit,
 )
 from dpindex.decode.base import Metric
 from dpindex.mechanism.public_random import PublicStream
+from dpindex.study.between import Between, Ends
 from dpindex.study.target import FOUND, NEIGHBOURS
 from dpindex.study.truth import TIE
 
@@ -45,47 +41,19 @@ _REPLACED = 5
 _STEEPEST = 0.2
 # Nearest vectors that tell how much a query's exponent differs from that of others: a choice.
 _OWN = 10
-# By how much norms that are equal may differ, and turns in which made vectors get one.
-_SAME_NORM = 1e-2
-_TURNS = 10
 # By how much near ranks grow behind those of true neighbours, which have one each: with 1.07 .03
 # too much was promised. Where specs are compared those behind the tenth grow, in half the time.
 _GROWTH = 1.03
 _COARSE_GROWTH = 1.1
-# Different values of all attributes up to which near vectors have no others. Sums of bits are often
-# zero, and of fractions never: .25 was promised of their signs, and .06 found. With eight values,
-# pictures were promised .10 too little.
-_FEW_VALUES = 5
-# Or if so few are this share of all, as of counts: .79 was promised of signs of their sums, and .10
-# found. Of pictures of eight values they are .96.
-_FEW_ARE = 0.99
-# Numbers that are looked at for it.
-_COUNTED_NUMBERS = 1 << 18
-# The same of tables of few columns, whose rows tie: of seven values .69 was promised, 1.00 found.
-_FEW_OF_TABLE = 32
-_FEW_COLUMNS = 64
 # Nearest vectors towards which near vectors are made. Towards the very nearest there lies what a
 # query and its neighbours have in common: with 4 to 16 behind, a tenth less was promised of
 # codebooks.
 _SOURCES = 30
-# Nearest vectors by which it is known how near ones differ, principal directions in which, where
-# bands of them begin, and vectors whose directions these are.
+# Nearest vectors, of which the nearer half is compared with what is made towards the other one.
 _ALIKE = 10
-_DIRECTIONS = 128
-_BANDS = (0, 4, 8, 16, 32, 64)
-_FOR_DIRECTIONS = 500
 # Queries for which vectors are made as near as those of the sample.
 _TESTED = 300
-# Blocks of dense near vectors that are kept: all by which specs are first compared, 8 MB each.
-_KEPT = 4
-# Steps in which near vectors take attributes of farther ones.
-_STEPS = 256
 _TINY = 1e-30
-
-
-_Near: TypeAlias = tuple[Any, Integers]
-
-_Compared: TypeAlias = tuple[Floats, Floats]
 
 
 class Population:
@@ -131,10 +99,8 @@ class Population:
         Vectors of the collection that each vector and each near rank stands for.
     coarse : bool
         As given.
-    is_crossed : bool
-        Whether near vectors have each attribute of a query or of a farther vector.
-    lists : dict
-        Nearest codewords, by the digest of their codebook and what they are near to.
+    ends : Ends
+        The queries and the vectors, between which near vectors are made.
 
     >>> population = Population(np.random.default_rng(0).normal(size=(800, 6)), 8000, 100)
     >>> population.weight.sum(axis=1).round(6).tolist() == [8000.0] * 100
@@ -173,36 +139,15 @@ class Population:
             self.asked_labels = np.full(queries.shape[0], -1)
             if asked_labels is not None:
                 self.asked_labels = asked_labels
-        self._norms = row_norms(self.vectors)
-        self._on_sphere = bool(np.ptp(self._norms) <= _SAME_NORM)
-        self.is_crossed = issparse(self.vectors) or _has_few_values(self.vectors)
-        self._by_direction = metric == "cosine" or self._on_sphere
-        self._asked_norms = row_norms(self.queries)
+        self.ends = Ends(self.queries, self.vectors, metric)
         unseen = self.asked_labels[:, None] == self.labels
-        self.distances = np.where(unseen, np.inf, self._distances())
+        self.distances = np.where(unseen, np.inf, self.ends.distances())
         self._floor = max(1e-6 * float(np.median(self.distances)), _TINY)
         self.vectors_per_row = n / float((~unseen).sum(axis=1).mean())
         order = np.argsort(self.distances, axis=1, kind="stable")
         rising = np.take_along_axis(self.distances, order, axis=1)
         self._add_near_ranks(order, rising)
         self._weigh(order, rising)
-        self.lists: dict[tuple[str, str], Integers] = {}
-        self._made: dict[tuple[bytes, bytes], _Near] = {}
-
-    def _distances(self) -> Doubles:
-        """Return the distances of all queries and all vectors, (q, m)."""
-        inner: Any = self.queries.astype(np.float64) @ self.vectors.T.astype(np.float64)
-        if issparse(inner):
-            inner = inner.toarray()
-        return self._apart(inner, self._asked_norms[:, None], self._norms)
-
-    def _apart(self, inner: Doubles, first: Doubles, second: Doubles) -> Doubles:
-        """Return distances of vectors of such inner products and norms."""
-        if self._by_direction:
-            apart = 1.0 - inner / np.maximum(first * second, _TINY)
-        else:
-            apart = (first**2 + second**2) / 2 - inner
-        return np.asarray(np.maximum(apart, 0.0))
 
     def _add_near_ranks(self, order: Integers, rising: Doubles) -> None:
         """Place near ranks between the query and farther vectors, if n is much above m."""
@@ -215,7 +160,7 @@ class Population:
             self.near = self._near_distances(rising)
             last = min(_SOURCES, rising.shape[1]) - 1
             places = self._farther_places(last)
-            if self.is_crossed:
+            if self.ends.are_crossed:
                 # Towards no vector that is nearer: of attributes of two vectors none would be made.
                 least = (rising[:, None, :last] < self.near[:, :, None]).sum(axis=2)
             else:
@@ -223,70 +168,27 @@ class Population:
                 least = (rising[:, :last] <= self._floor).sum(axis=1, keepdims=True)
             places = np.maximum(places, least)
         self._nearest = order[:, :_ALIKE]
-        self._farther_shares = scipy.special.digamma(1.0 + places)
-        # Drawn here once: threads make near vectors at the same time.
         self._coins = self._stream.words(self.near.size, np.uint32).reshape(self.near.shape)
         self._sources = np.take_along_axis(order, places, axis=1)
-        if self.is_crossed and self.near.size:
-            self._cross(rising[:, :_SOURCES])
+        if self.ends.are_crossed and self.near.size:
+            self._put_where_attributes_allow(rising[:, :_SOURCES])
 
-    def _cross(self, rising: Doubles) -> None:
-        """Give near vectors as many attributes of a farther one as their distances take.
+    def _put_where_attributes_allow(self, rising: Doubles) -> None:
+        """Put near ranks at distances that vectors with attributes of two others have.
 
-        They are put at the nearest distance that the sample knows, nearest first: distances of
-        vectors of few values tie, and what ties with a true neighbour is true, too.
+        That is the nearest distance that the sample knows, as distances of vectors of few values
+        tie, and what ties with a true neighbour is true, too.
         """
         every = np.arange(self.near.shape[1])
-        chances = self._stream.uniform(*self.near.shape)
-        reached = np.empty_like(self.near)
-        self._share = np.empty_like(self.near)
-        for row, coins in enumerate(self._coins):
-            ends = self._ends(np.full(len(every), row), self._sources[row])
-            self._share[row], reached[row] = self._taken(*ends, coins, self.near[row], chances[row])
+        rows = np.arange(len(self.near))[:, None]
+        reached = [self.ends.crossed(self.between(row, every))[1] for row in rows]
         known = np.unique(rising)
-        places = np.searchsorted((known[1:] + known[:-1]) / 2, reached)
-        reached = np.minimum(known[places], rising[:, [_REPLACED]])
-        order = np.argsort(reached, axis=1)
-        self.near, self._share, self._coins, self._sources = (
-            np.take_along_axis(each, order, axis=1)
-            for each in (reached, self._share, self._coins, self._sources)
+        places = np.searchsorted((known[1:] + known[:-1]) / 2, np.array(reached))
+        near = np.minimum(known[places], rising[:, [_REPLACED]])
+        order = np.argsort(near, axis=1)
+        self.near, self._coins, self._sources = (
+            np.take_along_axis(each, order, axis=1) for each in (near, self._coins, self._sources)
         )
-
-    def _ends(self, asked: Integers, sources: Integers) -> tuple[Any, Any]:
-        """Return queries, and vectors that near ones lie towards, as CSR matrices."""
-        first = scipy.sparse.csr_matrix(self.queries[asked])
-        return first, scipy.sparse.csr_matrix(self.vectors[sources])
-
-    def _taken(
-        self, first: Any, second: Any, coins: Integers, near: Doubles, chances: Doubles
-    ) -> tuple[Doubles, Doubles]:
-        """Return shares of attributes of the first, to be so near, and distances reached.
-
-        Each is one of two that enclose what is wanted, which it is on average: with shares of
-        coins alone the nearest of many were too near, and .05 to .12 too much was promised of bits.
-        """
-        inner, squares = _steps(first, second, coins)
-        norms = row_norms(first)[:, None]
-        steps = self._apart(inner, norms, np.sqrt(np.maximum(squares, 0.0)))
-        highest = np.maximum.accumulate(steps, axis=1)
-        after = np.minimum((highest <= near[:, None]).sum(axis=1), _STEPS)
-        rows = np.arange(len(near))
-        low, high = highest[rows, after - 1], highest[rows, after]
-        is_before = near - low < chances * (high - low)
-        taken = after - is_before
-        return 1.0 - taken / _STEPS, steps[rows, taken]
-
-    def _crossed_vectors(self, rows: Integers, ranks: Integers) -> Any:
-        """Return near vectors that have attributes of two others, as a CSR matrix."""
-        chosen = np.ix_(rows, ranks)
-        asked = np.repeat(rows, len(ranks))
-        first, second = self._ends(asked, self._sources[chosen].ravel())
-        made = _crossed(first, second, self._share[chosen].ravel(), self._coins[chosen].ravel())
-        # Others keep their values: longer rows of bits would have values beyond them.
-        if self._on_sphere and abs(float(self._norms[0]) - 1.0) <= _SAME_NORM:
-            scale = self._asked_norms[asked] / np.maximum(row_norms(made), _TINY)
-            made.data *= np.repeat(scale, np.diff(made.indptr)).astype(np.float32)
-        return made
 
     def _near_distances(self, rising: Doubles) -> Doubles:
         """Return the distances of near ranks, (q, s), from those of vectors, nearest first.
@@ -337,150 +239,32 @@ class Population:
         groups = (upto[:, None] < chance).sum(axis=0)
         return np.asarray(np.minimum(groups * size, last).astype(np.intp))
 
-    def near_vectors(self, rows: Integers, ranks: Integers) -> _Near:
-        """Return near vectors of some queries, and the groups that they lie towards.
-
-        The last ones are kept: specs are compared by the same queries.
-        """
-        key = (rows.tobytes(), ranks.tobytes())
-        made = self._made.get(key)
-        if made is None:
-            made = self._new_near_vectors(rows, ranks)
-            last = [] if issparse(self.vectors) else [*self._made.items()][1 - _KEPT :]
-            self._made = {**dict(last), key: made}
-        return made
-
-    def _new_near_vectors(self, rows: Integers, ranks: Integers) -> _Near:
-        """Return the vectors of some near ranks of some queries.
-
-        Values stay within those of the sample, and norms if they are equal, which a spec may state.
-        A sparse vector, or one of few values, has each attribute of the query or of a farther
-        vector: it has no others, and noise may depend on how large they are.
-        """
+    def between(self, rows: Integers, ranks: Integers) -> Between:
+        """Return where near ranks of some queries lie, query by query."""
         chosen = np.ix_(rows, ranks)
-        sources = self._sources[chosen].ravel()
-        if self.is_crossed:
-            made = self._crossed_vectors(rows, ranks)
-            return made if issparse(self.vectors) else made.toarray(), self.labels[sources]
         asked = np.repeat(rows, len(ranks))
-        shares = self._near_shares[ranks] - self._farther_shares[chosen]
-        made = self._between(asked, sources, self.near[chosen].ravel(), shares.reshape(-1, 1))
-        return made, self.labels[sources]
+        sources, near, coins = (
+            part[chosen].ravel() for part in (self._sources, self.near, self._coins)
+        )
+        return self._places(asked, sources, near, coins)
 
-    def _between(self, asked: Integers, sources: Integers, near: Doubles, shares: Doubles) -> Any:
-        """Return dense vectors that lie so near to queries, towards vectors that lie farther.
+    def _places(
+        self, asked: Integers, sources: Integers, near: Doubles, coins: Integers
+    ) -> Between:
+        return Between(asked, sources, near, self.distances[asked, sources], coins)
 
-        ``shares`` are the logarithms of how much nearer their ranks are, shape (b, 1).
-        """
-        made = self._placed(asked, sources, near[:, None], shares)
-        norms = self._asked_norms[asked]
-        if self._by_direction:
-            # Lengths go on to differ from the query's as those of near vectors do.
-            factors = np.exp(shares.ravel() * self._length_slope / 2)
-            lengths = norms * (np.maximum(self._norms[sources], _TINY) / norms) ** factors
-            made *= lengths[:, None].astype(np.float32)
-        return self._kept_within(made, norms)
+    def tested(self) -> tuple[Integers, Between, Between]:
+        """Return queries, vectors near to them, and places that are as near, (n,).
 
-    def sources(self, rows: Integers) -> Integers:
-        """Return the vectors that near ones of some queries are made towards, query by query."""
-        return self._sources[rows].ravel()
-
-    def tested(self) -> tuple[Any, Any, Any, Any]:
-        """Return queries, vectors near to them, farther ones, and vectors made between, (n, dim).
-
-        These lie towards the farther ones, as near as the near ones do.
+        These lie towards farther vectors; there are as many of each for each query.
         """
         rows = spaced(len(self.distances), _TESTED)
-        real, sources = (part.ravel() for part in np.split(self._nearest[rows].T, 2))
-        asked = np.tile(rows, _REPLACED)
+        real, farther = (part.ravel() for part in np.split(self._nearest[rows], 2, axis=1))
+        asked = np.repeat(rows, _ALIKE // 2)
         near = self.distances[asked, real]
-        if self.is_crossed:
-            ends = self._ends(asked, sources)
-            stream = PublicStream(0, "plan tested")
-            coins, chances = stream.words(len(asked), np.uint32), stream.uniform(len(asked))
-            made: Any = _crossed(*ends, self._taken(*ends, coins, near, chances)[0], coins)
-            made = made if issparse(self.vectors) else made.toarray()
-        else:
-            places = scipy.special.digamma(1.0 + np.arange(_ALIKE))
-            nearer = np.repeat(places[:_REPLACED] - places[_REPLACED:], len(rows))
-            made = self._between(asked, sources, near, nearer[:, None])
-        return self.queries[asked], self.vectors[real], self.vectors[sources], made
-
-    def _kept_within(self, made: Floats, norms: Doubles) -> Floats:
-        """Return dense vectors with values within those of the sample, and norms if all have one.
-
-        Shares that are square roots of frequencies have a norm and no values below zero, so that
-        rows are clipped and brought to their norm in turns, until both nearly hold.
-        """
-        low, high = self.vectors.min(), self.vectors.max()
-        for _ in range(_TURNS if self._on_sphere else 0):
-            outside = np.flatnonzero((made.min(axis=1) < low) | (made.max(axis=1) > high))
-            if not outside.size:
-                break
-            clipped = made[outside].clip(low, high)
-            lengths = norms[outside] / np.maximum(row_norms(clipped), _TINY)
-            made[outside] = clipped * lengths[:, None].astype(np.float32)
-        return np.clip(made, low, high, out=made)
-
-    def _placed(self, asked: Integers, sources: Integers, near: Doubles, shares: Doubles) -> Any:
-        """Return dense vectors at some distances from queries, as they are compared.
-
-        They lie towards vectors of the sample, but differ where near vectors do: a query and its
-        nearest agree most where vectors vary most, and codes of designs keep nothing else.
-        """
-        centre = self._compared[1][asked]
-
-        def from_queries(vectors: Floats, queries: Floats) -> Any:
-            return vectors[sources] - queries[asked]
-
-        inside = from_queries(*self._inside)
-        factors = np.exp(shares * self._slopes / 2)
-        apart = self._bands.scaled(from_queries(*self._compared), inside, factors)
-        across = 2.0 * near
-        if self._by_direction:  # on an arc: half a squared distance is a cosine's
-            across = near * (2.0 - near)
-            apart -= np.einsum("bd,bd->b", apart, centre)[:, None] * centre
-            centre = centre * (1.0 - near).astype(np.float32)
-        squares = np.einsum("bd,bd->b", apart, apart)[:, None]
-        apart *= np.sqrt(across / np.maximum(squares, _TINY)).astype(np.float32)
-        return centre + apart
-
-    @cached_property
-    def _bands(self) -> Bands:
-        vectors, _ = self._compared
-        return Bands(vectors)
-
-    @cached_property
-    def _inside(self) -> _Compared:
-        """Vectors and queries in principal directions, for which products are at hand."""
-        vectors, queries = (some @ self._bands.directions.T for some in self._compared)
-        return vectors, queries
-
-    @cached_property
-    def _slopes(self) -> Doubles:
-        """Exponents of differences in each band and in the rest.
-
-        The mean squared difference of a query and its k-th nearest is taken to be a power of the
-        share that k is.
-        """
-        vectors, queries = self._inside
-        apart = vectors[self._nearest] - queries[:, None]
-        whole = np.take_along_axis(self.distances, self._nearest, axis=1).mean(axis=0)
-        return _exponents(self._bands.squares(apart, 2.0 * whole))
-
-    @cached_property
-    def _length_slope(self) -> float:
-        """Exponent of the mean square of logarithms by which lengths of near vectors differ."""
-        norms = np.maximum(self._norms[self._nearest], _TINY)
-        squares = np.square(np.log(norms / self._asked_norms[:, None])).mean(axis=0)
-        return float(_exponents(np.maximum(squares, _TINY)))
-
-    @cached_property
-    def _compared(self) -> _Compared:
-        """Vectors and queries, of norm 1 if they are compared by their directions."""
-        if self._by_direction:
-            return unit(self.vectors), unit(self.queries)
-        return self.vectors, self.queries
+        coins = PublicStream(0, "plan tested").words(len(asked), np.uint32)
+        real_places = self._places(asked, real, near, coins)
+        return rows, real_places, self._places(asked, farther, near, coins)
 
     def _weigh(self, order: Integers, rising: Doubles) -> None:
         """Share the collection among near ranks, which replace five vectors, and other vectors.
@@ -502,7 +286,7 @@ class Population:
         np.put_along_axis(self.weight, columns, weight, axis=1)
         self._nearer = np.full_like(self.weight, np.inf)
         rising = np.hstack([self.near, rising])
-        tied = rising - TIE if self._by_direction else rising * (1.0 - TIE)
+        tied = rising - TIE if self.ends.by_direction else rising * (1.0 - TIE)
         before = np.cumsum(weight, axis=1) - weight
         for row, distances in enumerate(rising):
             last = distances[np.searchsorted(before[row], NEIGHBOURS) - 1]
@@ -601,59 +385,6 @@ class Population:
         return shares
 
 
-class Bands:
-    """Bands of principal directions of some vectors, and the rest: differences have parts in each.
-
-    ``directions`` has shape (c, k) for vectors of shape (m, k).
-    """
-
-    def __init__(self, vectors: Floats) -> None:
-        some = vectors[spaced(len(vectors), _FOR_DIRECTIONS)]
-        some = some - some.mean(axis=0)
-        values, combined = np.linalg.eigh(some @ some.T)
-        count = min(_DIRECTIONS, int((values > 1e-6 * values[-1]).sum()))
-        self.directions: Floats = unit((combined.T @ some)[::-1][:count])
-        self._starts = [start for start in _BANDS if start < count]
-        self._band_of = np.searchsorted(self._starts, np.arange(count), side="right") - 1
-
-    def squares(self, inside: Floats, whole: Doubles) -> Doubles:
-        """Return mean squares of the parts of differences, (…, bands + 1).
-
-        They are ``inside`` in these directions, (n, …, c), and their mean squares are ``whole``.
-        """
-        mean_squares = (inside.astype(np.float64) ** 2).mean(axis=0)
-        squares = np.add.reduceat(mean_squares, self._starts, axis=-1)
-        whole = whole[..., None]
-        rest = whole - squares.sum(axis=-1, keepdims=True)
-        every = np.concatenate([squares, rest], axis=-1)
-        return np.asarray(np.maximum(every, 1e-6 * whole + _TINY))
-
-    def scaled(self, apart: Floats, inside: Floats, factors: Doubles) -> Any:
-        """Return differences, which are overwritten, with factors of shape (n, bands + 1)."""
-        factors = factors.astype(np.float32)
-        rest = factors[:, -1:]
-        inside = (factors[:, :-1] - rest).take(self._band_of, axis=1) * inside
-        apart *= rest
-        apart += inside @ self.directions
-        return apart
-
-
-def _exponents(squares: Doubles) -> Doubles:
-    """Return powers of the shares that ranks are by which mean squares grow, rank by rank."""
-    shares = scipy.special.digamma(1.0 + np.arange(len(squares)))
-    return np.asarray(np.polyfit(shares, np.log(squares), 1)[0])
-
-
-def _has_few_values(vectors: Floats) -> bool:
-    """Return whether dense vectors have few values, or hardly others than a few."""
-    some = vectors[spaced(len(vectors), 1 + _COUNTED_NUMBERS // vectors.shape[1])]
-    counts = np.unique(some, return_counts=True)[1]
-    if vectors.shape[1] <= _FEW_COLUMNS:
-        return len(counts) <= _FEW_OF_TABLE
-    common = np.sort(counts)[-_FEW_VALUES:].sum()
-    return bool(common >= _FEW_ARE * some.size)
-
-
 def _own_rates(spacings: Doubles) -> Doubles:
     """Return one over each query's exponent, relative to the mean, (q,), from spacings, (q, s).
 
@@ -682,46 +413,3 @@ def _near_edges(vectors_per_row: float, coarse: bool) -> Doubles:
     steps = math.ceil(math.log(last / singles, growth))
     behind = np.geomspace(singles, last, 1 + steps)
     return np.append(np.arange(singles), behind)
-
-
-def _steps(first: Any, second: Any, words: Integers) -> tuple[Doubles, Doubles]:
-    """Return inner products with the first, and squares, as rows become those of the second.
-
-    Both have shape (n, 1 + steps). In each step it takes attributes of the coins of a bin.
-    """
-    count = first.shape[0]
-
-    def sums(part: Any, values: AnyArray) -> Doubles:
-        bins = np.floor((1.0 - _coins_of(part, words)) * _STEPS).astype(np.intp)
-        rows = np.repeat(np.arange(count), np.diff(part.indptr))
-        places = rows * _STEPS + np.minimum(bins, _STEPS - 1)
-        added = np.bincount(places, weights=values, minlength=count * _STEPS)
-        every: Doubles = np.cumsum(added.reshape(count, _STEPS), axis=1)
-        return np.pad(every, ((0, 0), (1, 0)))
-
-    common = scipy.sparse.csr_matrix(first.multiply(second))
-    given = sums(first, np.square(first.data, dtype=np.float64))
-    left = given[:, -1:] - given
-    taken = sums(second, np.square(second.data, dtype=np.float64))
-    return left + sums(common, common.data), left + taken
-
-
-def _coins_of(part: Any, words: Integers) -> Doubles:
-    """Return a coin from 0 to 1 for each entry of a CSR matrix, by its row and its attribute."""
-    mixed = part.indices.astype(np.uint32) ^ np.repeat(words, np.diff(part.indptr))
-    mixed = mixed * np.uint32(2654435761)
-    coins = (mixed ^ mixed >> np.uint32(15)) * np.uint32(2246822519) / 2.0**32
-    return np.asarray(coins)
-
-
-def _crossed(first: Any, second: Any, share: Doubles, words: Integers) -> Any:
-    """Return rows that have each attribute of one CSR matrix or of another, by a coin for each."""
-
-    def kept(part: Any, inside: bool) -> Any:
-        entries = np.diff(part.indptr)
-        left = part.copy()
-        left.data[(_coins_of(part, words) < np.repeat(share, entries)) != inside] = 0
-        left.eliminate_zeros()
-        return left
-
-    return kept(first, True) + kept(second, False)

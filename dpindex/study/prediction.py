@@ -10,35 +10,31 @@ off lists, which all specs of one codebook share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
 from dpindex.base.arrays import (
     AnyArray,
-    Bools,
     Doubles,
-    Floats,
     Integers,
     Vectors,
     row_blocks,
     spaced,
     stacked,
-    unit,
 )
-from dpindex.decode.base import Decoder, Metric, PrivateQueries, Queries
+from dpindex.decode.base import PrivateQueries, Queries
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser, fit_if_possible
 from dpindex.decode.guided import guide_of, worth_of
 from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.base import ONE, SymbolLaw
-from dpindex.mechanism.noise.symbols import CodebookResponse
+from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.public_random import PublicStream
-from dpindex.mechanism.spec import Spec, block_rows
+from dpindex.mechanism.spec import Spec
+from dpindex.study.draws import asked_of, draws_of, items_of, noisy_codes, own_scores
 from dpindex.study.population import Population
 from dpindex.study.target import FoundShares, Row
 
@@ -52,17 +48,6 @@ Denoisers: TypeAlias = dict[tuple[Spec, DenoiserKind, int], Denoiser | None]
 _MAX_NUMBERS = 1 << 22
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
-# Near ranks that share the scores of codewords.
-_SHARED = 8
-# Scores of codewords that are held at a time.
-_MAX_SCORES = 1 << 20
-# Codewords in a list: as many as the largest set that is tried.
-_LISTED = 96
-# How far on real near vectors may be, compared with made ones, and the least difference.
-_FARTHEST = 5.0
-_LEAST = 1e-9
-
-_Scored: TypeAlias = tuple[Floats, Bools]
 
 
 def noise_share(spec: Spec, vectors: Vectors) -> float:
@@ -204,24 +189,24 @@ class Prediction:
         guided = None if guide_of(self._spec) is None else on_average
         decoders = [decoder_of(self._spec, population.metric, fitted) for fitted in denoisers]
         counted = self.codes.take(slice(self._rounds * population.vectors.shape[0]))
-        items = [_items(decoder, counted, population.metric) for decoder in decoders]
+        items = [items_of(decoder, counted, population.metric) for decoder in decoders]
         sums = np.zeros((len(decoders), 2, 1 + len(ladder)))
         for block in row_blocks(len(asked), self._queries_at_once):
             rows = asked[block]
             exact = self._plain.exact_queries(self._privatizer, population.queries[rows])
             private = PrivateQueries(self._draws.of_queries(rows), self._spec)
             queries: tuple[Queries, ...] = (private, exact)
-            near = counted.take(slice(0))
-            if population.near.size:
-                near = self._draws.of_near(rows)
             absent = None
             if population.codewords is not None:
                 own = population.codewords_of(population.asked_labels[rows])
                 absent = own[:, counted.stored.reshape(self._rounds, -1)]
             for number, decoder in enumerate(decoders):
-                near_items = _items(decoder, near, population.metric)
+                near = counted.take(slice(0))
+                if population.near.size:
+                    near = self._draws.of_near(rows, decoder)
+                near_items = items_of(decoder, near, population.metric)
                 for mode, asking in enumerate(queries):
-                    vectors = _asking(decoder, asking, population.metric)
+                    vectors = asked_of(decoder, asking, population.metric)
                     scores = self._scores(vectors, items[number], near_items)
                     found = population.found(rows, *scores, ladder[0], ladder, absent)
                     if guided is not None:
@@ -249,20 +234,18 @@ class Prediction:
     ) -> tuple[AnyArray, AnyArray]:
         """Return the scores of queries with all codes, (b, rounds, m), and each with its near."""
         count = len(queries)
-        near = near_items.reshape(count, -1, *near_items.shape[1:])
         if self._plain.by_symbol:
             if len(items) > 16 * queries.shape[1]:
                 # Few different scores: their places in their order are sorted in less time.
                 places = [np.sort(row).searchsorted(row) for row in queries]
                 queries = np.array(places, dtype=np.int16)
             scores = queries[:, items]
-            near_scores = np.take_along_axis(queries, near, axis=1)
         else:
             scores = queries @ items.T
-            near_scores = np.einsum("qsk,qk->qs", near, queries)
-            if self._spec.format_type.are_signs:  # those of equal codes differ by rounding errors
-                scores = scores.round(5)
-                near_scores = near_scores.round(5)
+        near_scores = own_scores(self._plain, queries, near_items)
+        if self._spec.format_type.are_signs:  # those of equal codes differ by rounding errors
+            scores = scores.round(5)
+            near_scores = near_scores.round(5)
         return scores.reshape(count, self._rounds, -1), near_scores
 
     def _guided(
@@ -278,278 +261,7 @@ class Prediction:
         return self._scores(worth.scores.astype(np.float32), items, near_items), taken
 
 
-def _items(decoder: Decoder, codes: Codes, metric: Metric) -> AnyArray:
-    """Return symbols, (n,), or vectors whose products with queries codes are ranked by."""
-    if decoder.by_symbol:
-        return np.ravel(codes.stored)
-    vectors = decoder.vectors(codes)
-    if metric == "l2":
-        # |q − x|² falls as q·x − |x|²/2 grows: a last coordinate, which is 1 in queries.
-        half_squares = np.einsum("nk,nk->n", vectors, vectors) / 2
-        return np.column_stack([vectors, -half_squares])
-    return vectors if decoder.shrunken else unit(vectors)
-
-
-def _asking(decoder: Decoder, queries: Queries, metric: Metric) -> AnyArray:
-    """Return queries as they are compared with items, float32: similarities of all symbols."""
-    if decoder.by_symbol:
-        return np.asarray(decoder.query_items(queries), dtype=np.float32)
-    asked = decoder.query_vectors(queries)
-    if metric == "l2":
-        return np.column_stack([asked, np.ones(len(asked))]).astype(np.float32)
-    return unit(asked)
-
-
 def _shares(means: Doubles, ladder: Sequence[int]) -> FoundShares:
     """Return shares in the order of :meth:`Population.found`."""
     precision, *within = map(float, means)
     return FoundShares(precision, dict(zip(ladder, within, strict=True)))
-
-
-def draws_of(spec: Spec, population: Population) -> NoisyProjections | SymbolDraws:
-    """Return what draws codes of a population under a spec."""
-    if spec.is_designed or spec.format_type.are_signs:
-        return TestedDraws(spec, population)
-    if not decoder_of(spec).by_symbol:
-        return NoisyProjections(spec, population)
-    if SymbolLaw.of(spec.law).of_nearest:
-        return NearestDraws(spec, population)
-    return SymbolDraws(spec, population)
-
-
-class NoisyProjections:
-    """Numbers and signs: vectors are projected once, whatever the number of codes.
-
-    Parameters
-    ----------
-    spec : Spec
-    population : Population
-    """
-
-    def __init__(self, spec: Spec, population: Population) -> None:
-        self._population = population
-        self._privatizer = Privatizer(spec)
-        self._stream = PublicStream(0, "plan draws")
-
-    def of_vectors(self, rounds: int) -> Codes:
-        """Return ``rounds`` codes of each vector: of all in a first round, then in a second one."""
-        population = self._population
-        return self._codes("vectors", population.vectors, population.labels, rounds)
-
-    def of_queries(self, rows: Integers) -> Codes:
-        """Return a code of each of some queries."""
-        population = self._population
-        name = f"queries {rows.tolist()}"
-        return self._codes(name, population.queries[rows], population.asked_labels[rows], 1)
-
-    def of_near(self, rows: Integers) -> Codes:
-        """Return a code of each near rank of some queries, query by query."""
-        every = np.arange(self._population.near.shape[1])
-        made, towards = self._population.near_vectors(rows, every)
-        return self._codes("near", made, towards, 1)
-
-    def _codes(self, name: str, vectors: Vectors, labels: Integers, rounds: int) -> Codes:
-        """Return codes of vectors of some groups, which have one name in all draws."""
-        return noisy_codes(self._privatizer, self._privatizer.project(vectors), rounds)
-
-
-def noisy_codes(privatizer: Privatizer, exact: Floats, rounds: int) -> Codes:
-    """Return ``rounds`` codes of each projected vector, with fresh noise each."""
-    spec = privatizer.spec
-    drawn = []
-    for _ in range(rounds):
-        for rows in row_blocks(len(exact), block_rows(spec, sparse=True)):
-            noisy = spec.law.perturb(exact[rows], privatizer.stream())
-            drawn.append(spec.format.pack(noisy))
-    return spec.format.codes(spec.format.concatenate(drawn))
-
-
-class TestedDraws(NoisyProjections):
-    """Designs and signs, of which near vectors are found as often as real ones are.
-
-    Vectors that are made share with a query what near ones do not, as the rare words of a text, and
-    lie between others where there is hardly any, as pixels are black or white: of texts .13 too
-    much was promised, of digits .10 too little. So projections are moved, back to those of farther
-    vectors or on to those of queries, by how much nearer real ones of the sample are found.
-    """
-
-    def of_vectors(self, rounds: int) -> Codes:
-        """Return ``rounds`` codes of each vector: of all in a first round, then in a second one."""
-        return noisy_codes(self._privatizer, self._projected, rounds)
-
-    def of_near(self, rows: Integers) -> Codes:
-        """Return a code of each near rank of some queries, query by query."""
-        population = self._population
-        ranks = np.arange(population.near.shape[1])
-        project = self._privatizer.project
-        own = np.repeat(project(population.queries[rows]), len(ranks), axis=0)
-        made = project(population.near_vectors(rows, ranks)[0])
-        farther = self._projected[population.sources(rows)]
-        return noisy_codes(self._privatizer, self._moved(own, made, farther), 1)
-
-    @cached_property
-    def _projected(self) -> Floats:
-        return self._privatizer.project(self._population.vectors)
-
-    def _moved(self, own: Floats, made: Floats, farther: Floats) -> Floats:
-        """Return projections of near vectors, as much nearer than farther ones as real ones are."""
-        way = self._way
-        start, reached = self._apart(own, farther), self._apart(own, made)
-        ratio = np.maximum(start - way * (start - reached), 0.0) / np.maximum(reached, _LEAST)
-        if not self._privatizer.spec.format_type.are_signs:
-            return np.rint(own + np.sqrt(ratio).astype(np.float32) * (made - own))
-        coins = self._stream.uniform(*made.shape)
-        if way > 1.0:
-            moved = np.where(coins < ratio, made, own)
-        else:
-            moved = np.where(coins < way, made, farther)
-        # What is equal in both is so in a real one, as the edge of a picture is.
-        return np.where(own == farther, own, moved)
-
-    def _apart(self, own: Floats, others: Floats) -> Doubles:
-        """Return the squares of differences of projections, or how many signs differ, (n, 1)."""
-        if self._privatizer.spec.format_type.are_signs:
-            differ: AnyArray = (own > 0) != (others > 0)
-        else:
-            differ = np.square(own - others, dtype=np.float64)
-        return np.asarray(differ.sum(axis=1, keepdims=True), dtype=np.float64)
-
-    @cached_property
-    def _way(self) -> float:
-        """The share of the way from farther vectors to made ones that real ones are on.
-
-        It is that of their mean scores, by exact queries of codes as they are.
-        """
-        population, privatizer = self._population, self._privatizer
-        asked, *others = population.tested()
-        metric = population.metric
-        decoder = decoder_of(privatizer.spec, metric)
-        asking = _asking(decoder, decoder.exact_queries(privatizer, asked), metric)
-
-        def score(vectors: Vectors) -> float:
-            # All get the same noise, which cancels: a code of each vector is as good as four.
-            stream = PublicStream(0, "plan tested codes")
-            alike = Privatizer(privatizer.spec, stream=lambda: stream)
-            codes = noisy_codes(alike, privatizer.project(vectors), 1)
-            return float(np.einsum("nk,nk->n", _items(decoder, codes, metric), asking).mean())
-
-        near, farther, made = map(score, others)
-        way = (near - farther) / max(made - farther, _LEAST)
-        return min(max(way, 0.0), _FARTHEST)
-
-
-class SymbolDraws(NoisyProjections):
-    """Symbols that are drawn by the scores of all codewords."""
-
-    def __init__(self, spec: Spec, population: Population) -> None:
-        super().__init__(spec, population)
-        self._law = SymbolLaw.of(spec.law)
-        self._format = spec.format
-        self._project = self._privatizer.project
-        ranks = population.near.shape[1]
-        shared = _SHARED * np.arange(-(-ranks // _SHARED))
-        self._middle = np.minimum(shared + _SHARED // 2, ranks - 1)
-
-    def of_near(self, rows: Integers) -> Codes:
-        """Return a code of each near rank of some queries, query by query.
-
-        Scores of all codewords take the time, and draws none: eight ranks share the middle one.
-        """
-        drawn = self._drawn(f"near {rows.tolist()}", self._scored_near(rows), _SHARED)
-        of_queries = drawn.reshape(len(rows), -1)
-        return self._packed(of_queries[:, : self._population.near.shape[1]])
-
-    def _codes(self, name: str, vectors: Vectors, labels: Integers, rounds: int) -> Codes:
-        scored = (
-            (self._project(vectors[some]), self._are_of(labels[some]))
-            for some in row_blocks(len(labels), _MAX_SCORES // self._law.size)
-        )
-        return self._packed(self._drawn(name, scored, rounds).T)
-
-    def _scored_near(self, rows: Integers) -> Iterator[_Scored]:
-        population = self._population
-        shared = len(self._middle)
-        for block in row_blocks(len(rows), _MAX_SCORES // self._law.size // shared):
-            asked = rows[block]
-            of_queries = self._project(population.queries[asked])
-            made, towards = population.near_vectors(asked, self._middle)
-            scores = self._project(made)
-            of_asked = self._are_of(population.asked_labels[asked])
-            own = np.repeat(of_asked, shared, axis=0)
-            if population.codewords is not None:
-                of_queries[of_asked] = of_queries.min()
-                falling = np.repeat(np.argsort(-of_queries, axis=1), shared, axis=0)
-                # What a codeword has in common with the query stays, and the rest moves up.
-                alike = 1.0 - population.near[asked][:, self._middle].reshape(-1, 1)
-                common = alike.astype(np.float32) * np.repeat(of_queries, shared, axis=0)
-                rest = _without(scores - common, falling, self._are_of(towards) | own)
-                scores = common + rest
-            yield scores, own
-
-    def _are_of(self, labels: Integers) -> Bools:
-        """Return which codewords are of the groups of these labels, (n, K)."""
-        if self._population.codewords is None:
-            return np.zeros((len(labels), self._law.size), dtype=np.bool_)
-        return self._population.codewords_of(labels)
-
-    def _drawn(self, name: str, scored: Iterable[_Scored], rounds: int) -> Integers:
-        """Return symbols of each vector that is scored, shape (n, rounds)."""
-        drawn = []
-        for scores, own in scored:
-            sums = np.cumsum(self._law.chances_without(scores, own), axis=1)
-            places = self._stream.uniform(len(sums), rounds) * sums[:, -1:]
-            drawn.append(np.stack([*map(np.searchsorted, sums, places)]))
-        return np.concatenate(drawn)
-
-    def _packed(self, symbols: AnyArray) -> Codes:
-        return self._format.codes(self._format.pack(symbols.ravel()))
-
-
-class NearestDraws(SymbolDraws):
-    """Symbols that are one of the nearest codewords, or any."""
-
-    def _drawn(self, name: str, scored: Iterable[_Scored], rounds: int) -> Integers:
-        known = self._population.lists
-        key = (self._law.codebook.digest, name)
-        if key not in known:
-            known[key] = np.concatenate([_nearest(scores, own) for scores, own in scored])
-        lists = known[key]
-        subset = CodebookResponse.of(self._law).subset
-        size = (len(lists), rounds)
-        places = (subset * self._stream.uniform(*size)).astype(np.intp)
-        random = (self._law.size * self._stream.uniform(*size)).astype(np.intp)
-        is_random = self._stream.uniform(*size) < self._law.uniform / ONE
-        return np.where(is_random, random, np.take_along_axis(lists, places, axis=1))
-
-
-def _nearest(scores: Floats, own: Bools) -> Integers:
-    """Return the codewords of the highest scores that are not the own, the best first, (n, L)."""
-    falling = np.where(own, np.inf, -scores)
-    count = min(_LISTED, falling.shape[1])
-    columns = np.argpartition(falling, count - 1, axis=1)[:, :count]
-    order = np.take_along_axis(falling, columns, axis=1).argsort(axis=1)
-    return np.take_along_axis(columns, order, axis=1).astype(np.int32)
-
-
-def _without(scores: Floats, falling: Integers, absent: Bools) -> Floats:
-    """Return scores of codewords for vectors that were made towards some that are absent.
-
-    What remains is moved up: the best codeword for a query that is there stands for the best, and
-    so on. A codebook has as many words near a query and a vector whatever this was made towards.
-
-    Parameters
-    ----------
-    scores : array, shape (n, K)
-        Of all codewords for the vectors.
-    falling : int array, shape (n, K)
-        All codewords, the best for the query of each vector first.
-    absent : bool array, shape (n, K)
-        Codewords of the groups of the vectors that they were made towards, and of the queries.
-    """
-    left = ~np.take_along_axis(absent, falling, axis=1)
-    ordered = np.take_along_axis(scores, falling, axis=1)
-    moved = np.repeat(scores.min(axis=1, keepdims=True), scores.shape[1], axis=1)
-    moved[np.arange(scores.shape[1]) < left.sum(axis=1, keepdims=True)] = ordered[left]
-    out = np.empty_like(scores)
-    np.put_along_axis(out, falling, moved, axis=1)
-    return out

@@ -15,7 +15,8 @@ from numpy.random import default_rng
 import dpindex as dpi
 from dpindex import Spec, attribute, design, l2
 from dpindex.study import evaluate, ground_truth
-from dpindex.study.prediction import Prediction, draws_of, predicted_rows
+from dpindex.study.draws import draws_of
+from dpindex.study.prediction import Prediction, predicted_rows
 from dpindex.study.sample import Sample
 from dpindex.study.trial import Trial
 

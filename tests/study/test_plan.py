@@ -646,22 +646,18 @@ def test_vectors_of_near_ranks_lie_where_they_should(sample):
         population = Population(sample, N, 40, metric=metric)
         rows = np.arange(3, 9)
         every = np.arange(population.near.shape[1])
-        made = population.near_vectors(rows, every)[0].reshape(6, -1, DIM).astype(np.float64)
+        places = population.between(rows, every)
+        made = population.ends.vectors_at(places).reshape(6, -1, DIM).astype(np.float64)
         asked = population.queries[rows, None].astype(np.float64)
         distances = ((made - asked) ** 2).sum(axis=2) / 2
         if metric == "cosine":
             norms = np.linalg.norm(made, axis=2) * np.linalg.norm(asked, axis=2)
             distances = 1 - (made * asked).sum(axis=2) / norms
-        wanted = population.near[rows]
         # Values that leave the range of the sample are clipped, and a vector is then nearer.
         clipped = ((made <= sample.min()) | (made >= sample.max())).any(axis=2)
+        wanted = population.near[rows]
         assert clipped.mean() < 0.25
-        assert_allclose(
-            distances[~clipped],
-            wanted[~clipped],
-            rtol=0.01,
-            atol=1e-6,
-        )
+        assert_allclose(distances[~clipped], wanted[~clipped], rtol=0.01, atol=1e-6)
         assert_allclose(distances[clipped], wanted[clipped], rtol=0.05)
         assert made.min() >= sample.min()
         assert made.max() <= sample.max()
@@ -702,7 +698,7 @@ def test_near_vectors_of_sparse_ones_have_whole_attributes():
     )
     rows = np.arange(6)
     ranks = np.arange(population.near.shape[1])
-    made, _ = population.near_vectors(rows, ranks)
+    made = population.ends.vectors_at(population.between(rows, ranks))
     assert set(made.data) == {1.0}
     cosines = made.multiply(population.queries[np.repeat(rows, len(ranks))]).sum(axis=1).A1
     for part in (made, population.queries[np.repeat(rows, len(ranks))]):
@@ -729,7 +725,7 @@ def test_near_vectors_of_few_values_have_no_others(metric):
     population = Population(rows, 8000, 40, metric=metric)
     asked = np.arange(20)
     ranks = np.arange(population.near.shape[1])
-    made, _ = population.near_vectors(asked, ranks)
+    made = population.ends.vectors_at(population.between(asked, ranks))
     assert {*np.unique(made)} == {0.0, 1.0, 2.0}
     queries = np.repeat(population.queries[asked], len(ranks), axis=0)
     apart = ((made - queries) ** 2).sum(axis=1) / 2
@@ -759,7 +755,8 @@ def test_near_vectors_of_counts_have_no_values_between():
     rows = default_rng(0).poisson(0.2, (800, 80)).astype(np.float32)
     rows[0, :7] = np.arange(10, 17)
     population = Population(rows, 8000, 40)
-    made, _ = population.near_vectors(np.arange(20), np.arange(population.near.shape[1]))
+    ranks = np.arange(population.near.shape[1])
+    made = population.ends.vectors_at(population.between(np.arange(20), ranks))
     assert {*np.unique(made)} <= {*np.unique(rows)}
 
 
@@ -777,7 +774,7 @@ def test_near_vectors_of_one_norm_stay_within_bounds(data):
         rows = np.sqrt(weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
     population = Population(rows, 18_000, 40)
     ranks = np.arange(population.near.shape[1])
-    made, _ = population.near_vectors(np.arange(40), ranks)
+    made = population.ends.vectors_at(population.between(np.arange(40), ranks))
     assert rows.min() <= made.min()
     assert made.max() <= rows.max()
     if data == "answers":
