@@ -409,7 +409,7 @@ class Projector:
         if wrong.size:
             raise InputError(
                 f"row {first_row + int(wrong[0])} does not have the declared norm {declared:g}; "
-                f"normalise the vectors or leave norm out."
+                f"normalise the vectors and leave rows of zeros out, or leave norm out."
             )
 
     def norms(self, block: Any, clip: bool = False) -> Doubles:
