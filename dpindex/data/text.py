@@ -69,6 +69,9 @@ def open_text(location: Location, delimiter: str) -> VectorSource:
     cells = _cells(line, delimiter)
     columns = len(cells)
     others = [other for other in ";\t|," if other != delimiter and other in cells[0]]
+    spaced = cells[0].split()
+    if len(spaced) > 1 and all(_which_are_numbers(spaced)):  # as numpy.savetxt writes them
+        others.append(" ")
     if columns == 1 and others:
         raise location.error(
             f"line 1 has {others[0]!r} and no {delimiter!r}; separate numbers by commas in a .csv, "

@@ -31,6 +31,7 @@ def test_text(tmp_path, head):
         ("1.5,2\n3,x\n", "line 2, column 2 is not a number"),
         ("1.5,2\n3,\n", "line 2, column 2 is not a number"),
         ("a,b\n\n1.5,2\n\nx,3\n", "line 5, column 1 is not a number"),
+        ("1.5 2\n3 4\n", "line 1 has ' ' and no ','"),
         ("a,b\n", "0 x 2"),
         ("1.5,2\n\xff,1\n", "line 2, column 1"),
     ],
