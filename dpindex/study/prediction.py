@@ -4,8 +4,7 @@ Codes of the vectors of a population (:mod:`dpindex.study.population`), and of t
 for its near ranks, are drawn and scored as an index draws and scores them. Each counts for as many
 vectors of the collection as it stands for.
 
-No vector is encoded by a codeword of its own group. Sets of nearest codewords of all sizes are read
-off lists, which all specs of one codebook share.
+No vector is encoded by a codeword of its own group.
 """
 
 from __future__ import annotations
