@@ -411,7 +411,7 @@ class ReadAs:
     columns: Annotated[
         str | None,
         "--columns D0:D383",
-        "Columns of numbers of .parquet, first:last or d*.",
+        "Columns of numbers of .parquet, first:last or 'd*'.",
     ] = None
 
     def applied(self, files: Mapping[str, str | None]) -> dict[str, str | None]:
