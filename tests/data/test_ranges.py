@@ -122,6 +122,7 @@ def test_a_transformer_takes_ranges():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_commands_take_ranges(run, prints, tmp_path):
     """The lines that ``plan`` prints with ranges work, and queries are scaled alike."""
     rng = default_rng(1)

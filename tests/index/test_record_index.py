@@ -33,6 +33,7 @@ METHODS = pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_commands_know_a_codebook_by_its_vectors(run, prints, tmp_path):
     for name, rows in {"x": _rows(300, 2), "public": PUBLIC.stated, "other": _rows(80, 8)}.items():
         np.save(tmp_path / name, rows)

@@ -163,6 +163,7 @@ def counts(rows, seed):
 
 
 @pytest.mark.slow
+@some
 def test_a_sample_is_clipped_as_the_vectors_will_be():
     """Counts above the limit lie far away from the near vectors, which are made inside it."""
     lengths = default_rng(9).lognormal(1.0, 2.0, (1000, 1))
@@ -185,6 +186,7 @@ def test_a_sample_is_clipped_as_the_vectors_will_be():
 
 
 @pytest.mark.slow
+@some
 def test_embeddings_are_clipped_to_the_middle_of_the_sample(base):
     """A change is no wider than the bounds, so that more is found, of the vectors as they are."""
     rows = base - 0.5
@@ -261,6 +263,7 @@ def test_queries_have_no_siblings_among_the_sampled():
 
 
 @pytest.mark.slow
+@some
 def test_the_stated_exposure_is_what_attacks_on_the_codes_find(base):
     """Own code found, by the likelihood and by a denoised search, and vectors rebuilt."""
     terms = {**TERMS, "epsilon": 3.0}
@@ -784,6 +787,7 @@ def test_near_vectors_of_one_norm_stay_within_bounds(data):
 
 
 @pytest.mark.slow
+@some
 def test_what_is_promised_of_topics_is_found():
     """Fifteen times the sample: .72 of ten answers were promised, and .52 found."""
     n = 30_000
