@@ -36,6 +36,8 @@ _FARTHEST = 5.0
 _LEAST = 1e-9
 # Near ranks that share the scores of codewords.
 _SHARED = 8
+# Codewords in a list: as many as the largest set that is tried.
+_LISTED = 96
 # Scores of codewords that are held at a time.
 _MAX_SCORES = 1 << 20
 
@@ -181,6 +183,8 @@ class SymbolDraws(Draws):
     of the two that they lie between.
     """
 
+    _tested_rounds = _SHARED
+
     def __init__(self, spec: Spec, population: Population) -> None:
         super().__init__(spec, population)
         self._law = SymbolLaw.of(spec.law)
@@ -193,7 +197,8 @@ class SymbolDraws(Draws):
         def scored(some: slice) -> _Scored:
             return self._project(population.vectors[some]), self._are_of(population.labels[some])
 
-        return self._packed(self._drawn(len(population.labels), scored, rounds).T)
+        drawn = self._drawn("vectors", len(population.labels), scored, rounds)
+        return self._packed(drawn.T)
 
     def of_queries(self, rows: Integers) -> Codes:
         """Return a code of each of some queries."""
@@ -204,7 +209,7 @@ class SymbolDraws(Draws):
             own = self._are_of(population.asked_labels[asked])
             return self._project(population.queries[asked]), own
 
-        return self._packed(self._drawn(len(rows), scored, 1))
+        return self._packed(self._drawn(f"queries {rows.tolist()}", len(rows), scored, 1))
 
     def of_near(self, rows: Integers, decoder: Decoder) -> Codes:
         """Return a code of each near rank of some queries, query by query, to be so decoded.
@@ -216,41 +221,49 @@ class SymbolDraws(Draws):
         middle = np.minimum(shared + _SHARED // 2, ranks - 1)
         places = self._population.between(rows, middle)
         squares = self._moved(places, self._way(decoder))
-        drawn = self._symbols(places, squares, _SHARED).reshape(len(rows), -1)
+        drawn = self._symbols(f"near {rows.tolist()}", places, squares, _SHARED)
+        drawn = drawn.reshape(len(rows), -1)
         return self._packed(drawn[:, :ranks])
 
     def _tested(self, real: Between, places: Between) -> tuple[Codes, Codes, Codes]:
-        def codes(some: Between, squares: Doubles) -> Codes:
-            return self._packed(self._symbols(some, squares, _SHARED))
-
         whole = np.ones(len(real.asked))
         there = self._population.ends.squares(places)
-        return codes(real, whole), codes(places, whole), codes(places, there)
+        near, farther, made = (
+            self._packed(self._symbols(name, some, squares, self._tested_rounds))
+            for name, some, squares in (
+                ("tested", real, whole),
+                ("tested farther", places, whole),
+                ("tested between", places, there),
+            )
+        )
+        return near, farther, made
 
     def _moved(self, places: Between, way: float) -> Doubles:
         nearer = way * (1.0 - self._population.ends.squares(places))
         return np.asarray(np.clip(1.0 - nearer, 0.0, 1.0))
 
-    def _symbols(self, places: Between, squares: Doubles, rounds: int) -> Integers:
+    def _symbols(self, name: str, places: Between, squares: Doubles, rounds: int) -> Integers:
         """Return symbols of points whose squared differences are such shares, (n, rounds)."""
         population = self._population
 
         def scored(some: slice) -> _Scored:
             part, square = places.part(some), squares[some, None]
             asked, own = np.unique(part.asked, return_inverse=True)
-            queries = self._project(population.queries[asked])[own]
+            queries = self._project(population.queries[asked])
+            absent = self._are_of(population.asked_labels[asked])
             vectors = self._project(population.vectors[part.sources])
-            absent = self._are_of(population.asked_labels[part.asked])
-            if population.codewords is not None:
-                theirs = self._are_of(population.labels[part.sources])
-                queries[absent] = queries.min()
-                replaced = _without(vectors, np.argsort(-queries, axis=1), absent | theirs)
-                vectors = np.where(square < 1.0, replaced, vectors)
-                absent |= theirs & (square == 1.0)
+            theirs = self._are_of(population.labels[part.sources])
+            queries[absent] = queries.min()
+            is_vector = square == 1.0
+            if population.codewords is not None and not is_vector.all():
+                falling = np.argsort(-queries, axis=1)[own]  # sorted once for each query
+                replaced = _without(vectors, falling, absent[own] | theirs)
+                vectors = np.where(is_vector, vectors, replaced)
+            queries, absent = queries[own], absent[own] | theirs & is_vector
             ways = np.sqrt(square).astype(np.float32)
             return queries + ways * (vectors - queries), absent
 
-        return self._drawn(len(places.asked), scored, rounds)
+        return self._drawn(name, len(places.asked), scored, rounds)
 
     def _are_of(self, labels: Integers) -> Bools:
         """Return which codewords are of the groups of these labels, (n, K)."""
@@ -258,31 +271,56 @@ class SymbolDraws(Draws):
             return np.zeros((len(labels), self._law.size), dtype=np.bool_)
         return self._population.codewords_of(labels)
 
-    def _drawn(self, count: int, scored: Callable[[slice], _Scored], rounds: int) -> Integers:
-        """Return symbols of vectors that are scored, and lack some codewords, (count, rounds)."""
-        blocks = row_blocks(count, _MAX_SCORES // self._law.size)
-        return np.concatenate([self._symbols_of(*scored(some), rounds) for some in blocks])
-
-    def _symbols_of(self, scores: Floats, absent: Bools, rounds: int) -> Integers:
-        sums = np.cumsum(self._law.chances_without(scores, absent), axis=1)
-        places = self._stream.uniform(len(sums), rounds) * sums[:, -1:]
-        return np.stack([*map(np.searchsorted, sums, places)])
+    def _drawn(
+        self, name: str, count: int, scored: Callable[[slice], _Scored], rounds: int
+    ) -> Integers:
+        """Return symbols of what has a name in all draws, (count, rounds)."""
+        drawn = []
+        for some in row_blocks(count, _MAX_SCORES // self._law.size):
+            sums = np.cumsum(self._law.chances_without(*scored(some)), axis=1)
+            places = self._stream.uniform(len(sums), rounds) * sums[:, -1:]
+            drawn.append(np.stack([*map(np.searchsorted, sums, places)]))
+        return np.concatenate(drawn)
 
     def _packed(self, symbols: AnyArray) -> Codes:
         return self._format.codes(self._format.pack(symbols.ravel()))
 
 
 class NearestDraws(SymbolDraws):
-    """Symbols that are one of the nearest codewords, or any."""
+    """Symbols that are one of the nearest codewords, or any.
 
-    def _symbols_of(self, scores: Floats, absent: Bools, rounds: int) -> Integers:
+    Sets of nearest codewords of all sizes are read off lists, which all specs of one codebook
+    share: places are tested by the nearest codeword alone.
+    """
+
+    _tested_rounds = 0
+
+    def _drawn(
+        self, name: str, count: int, scored: Callable[[slice], _Scored], rounds: int
+    ) -> Integers:
+        known = self._population.lists
+        key = (self._law.codebook.digest, name)
+        if key not in known:
+            blocks = row_blocks(count, _MAX_SCORES // self._law.size)
+            known[key] = np.concatenate([_nearest(*scored(some)) for some in blocks])
+        lists = known[key]
+        if not rounds:
+            return lists[:, :1]
         subset = CodebookResponse.of(self._law).subset
-        lists = np.argpartition(np.where(absent, np.inf, -scores), subset - 1, axis=1)
         size = (len(lists), rounds)
         places = (subset * self._stream.uniform(*size)).astype(np.intp)
         random = (self._law.size * self._stream.uniform(*size)).astype(np.intp)
         is_random = self._stream.uniform(*size) < self._law.uniform / ONE
         return np.where(is_random, random, np.take_along_axis(lists, places, axis=1))
+
+
+def _nearest(scores: Floats, absent: Bools) -> Integers:
+    """Return the codewords of the highest scores that are not absent, the best first, (n, L)."""
+    falling = np.where(absent, np.inf, -scores)
+    count = min(_LISTED, falling.shape[1])
+    columns = np.argpartition(falling, count - 1, axis=1)[:, :count]
+    order = np.take_along_axis(falling, columns, axis=1).argsort(axis=1)
+    return np.take_along_axis(columns, order, axis=1).astype(np.int32)
 
 
 def items_of(decoder: Decoder, codes: Codes, metric: Metric) -> AnyArray:

@@ -101,6 +101,8 @@ class Population:
         As given.
     ends : Ends
         The queries and the vectors, between which near vectors are made.
+    lists : dict
+        Nearest codewords, by the digest of their codebook and what they are near to.
 
     >>> population = Population(np.random.default_rng(0).normal(size=(800, 6)), 8000, 100)
     >>> population.weight.sum(axis=1).round(6).tolist() == [8000.0] * 100
@@ -148,6 +150,7 @@ class Population:
         rising = np.take_along_axis(self.distances, order, axis=1)
         self._add_near_ranks(order, rising)
         self._weigh(order, rising)
+        self.lists: dict[tuple[str, str], Integers] = {}
 
     def _add_near_ranks(self, order: Integers, rising: Doubles) -> None:
         """Place near ranks between the query and farther vectors, if n is much above m."""

@@ -45,6 +45,8 @@ Denoisers: TypeAlias = dict[tuple[Spec, DenoiserKind, int], Denoiser | None]
 
 # Numbers in vectors or codes that are held at a time.
 _MAX_NUMBERS = 1 << 22
+# Places that int16 holds.
+_MAX_PLACES = 1 << 15
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
 
@@ -237,6 +239,7 @@ class Prediction:
             if len(items) > 16 * queries.shape[1]:
                 # Few different scores: their places in their order are sorted in less time.
                 places = [np.sort(row).searchsorted(row) for row in queries]
+                assert queries.shape[1] <= _MAX_PLACES
                 queries = np.array(places, dtype=np.int16)
             scores = queries[:, items]
         else:
