@@ -64,6 +64,11 @@ class Between(NamedTuple):
     far: Doubles
     coins: Integers
 
+    def moved(self, way: float) -> Between:
+        """Return places at such a share of the way from the vectors to where these lie."""
+        near = np.maximum(self.far - way * (self.far - self.near), 0.0)
+        return self._replace(near=near)
+
     def part(self, some: slice) -> Between:
         """Return some of the places."""
         near, far = self.near[some], self.far[some]
