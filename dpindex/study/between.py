@@ -64,10 +64,13 @@ class Between(NamedTuple):
     far: Doubles
     coins: Integers
 
-    def moved(self, way: float) -> Between:
-        """Return places at such a share of the way from the vectors to where these lie."""
-        near = np.maximum(self.far - way * (self.far - self.near), 0.0)
-        return self._replace(near=near)
+    def moved(self, power: float) -> Between:
+        """Return places nearer by a power, where they are nearer than the vectors: with 0 at these.
+
+        A share of the way would put the nearest on the query.
+        """
+        nearer = self.near / np.maximum(self.far, _TINY)
+        return self._replace(near=np.where(nearer < 1.0, self.far * nearer**power, self.near))
 
     def part(self, some: slice) -> Between:
         """Return some of the places."""

@@ -5,9 +5,10 @@ drawn of a vector that is made there, symbols by similarities to codewords betwe
 
 Such a point shares with the query what near vectors do not, as the rare words of a text, and lies
 between others where there is hardly any vector, as pixels are black or white. So it is moved until
-points that are as near as real vectors of the sample score as these do. The share of the way is
-found for each spec and denoiser: of texts .13 too much was promised without it, of digits .10
-too little.
+points that are as near as real vectors of the sample score as these do. How far is found for each
+spec and denoiser, as a power of how much nearer than the farther vector it lies: of texts .13 too
+much was promised without it, of digits .10 too little. A share of the way in place of a power puts
+the nearest of a collection on the query itself: of codebooks for groups .09 too much was promised.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from dpindex.mechanism.spec import Spec, block_rows
 from dpindex.study.between import Between
 from dpindex.study.population import Population
 
-# How far on real near vectors may be, compared with places, and the least difference.
-_FARTHEST = 5.0
+# The largest power by which places move, and the least difference.
+_LARGEST_POWER = 5.0
 _LEAST = 1e-9
 # Steps in which that is found: with one .06 too much was promised of a design for black and white.
-_WAY_STEPS = 2
+_POWER_STEPS = 2
 # Near ranks that share the scores of codewords.
 _SHARED = 8
 # Codewords in a list: as many as the largest set that is tried.
@@ -71,7 +72,7 @@ class Draws(ABC):
         self._project = self._privatizer.project
         self._stream = PublicStream(0, "plan draws")
         self._plain = decoder_of(spec, population.metric)
-        self._ways: dict[Decoder, float] = {}
+        self._powers: dict[Decoder, float] = {}
 
     @abstractmethod
     def of_vectors(self, rounds: int) -> Codes:
@@ -86,38 +87,38 @@ class Draws(ABC):
         """Return a code of each near rank of some queries, query by query, to be so decoded."""
 
     @abstractmethod
-    def _tested(self, name: str, places: Between, way: float) -> Codes:
+    def _tested(self, name: str, places: Between, power: float) -> Codes:
         """Return codes of places that are moved so far, some of each: of their vectors at 0."""
 
-    def _way(self, decoder: Decoder) -> float:
-        """Return the share of the way from farther vectors to places that real vectors are on.
+    def _power(self, decoder: Decoder) -> float:
+        """Return the power by which places move to where they score as real near vectors do.
 
-        There the mean scores of both by exact queries are the same. They are nearly linear in the
-        way, but for what a window cuts off or a set of codewords hides, so few steps find it.
+        That is by mean scores of exact queries. These are nearly linear in the power, but for what
+        a window cuts off or a set of codewords hides, so few steps find it.
         """
         if self._population.others is None:
             # A denoiser that has learned of the same vectors knows real ones, and not what is made
             # between them: of bits .15 too much was promised of a square wave.
             decoder = self._plain
-        if decoder not in self._ways:
+        if decoder not in self._powers:
             population = self._population
             rows, real, places = population.tested()
             queries = decoder.exact_queries(self._privatizer, population.queries[rows])
             asking = asked_of(decoder, queries, population.metric)
 
-            def score(name: str, some: Between, way: float) -> float:
-                items = items_of(decoder, self._tested(name, some, way), population.metric)
+            def score(name: str, some: Between, power: float) -> float:
+                items = items_of(decoder, self._tested(name, some, power), population.metric)
                 return float(own_scores(decoder, asking, items).mean())
 
             farther = score("farther", places, 0.0)
             wanted = score("real", real, 0.0) - farther
-            way = 1.0
-            for _ in range(_WAY_STEPS):
-                reached = score(f"between {way}", places, way) - farther
-                way *= wanted / max(reached, _LEAST)
-                way = min(max(way, 0.0), _FARTHEST)
-            self._ways[decoder] = way
-        return self._ways[decoder]
+            power = 1.0
+            for _ in range(_POWER_STEPS):
+                reached = score(f"between {power}", places, power) - farther
+                power *= wanted / max(reached, _LEAST)
+                power = min(max(power, 0.0), _LARGEST_POWER)
+            self._powers[decoder] = power
+        return self._powers[decoder]
 
 
 class NumberDraws(Draws):
@@ -135,7 +136,7 @@ class NumberDraws(Draws):
         """Return a code of each near rank of some queries, query by query, to be so decoded."""
         every = np.arange(self._population.near.shape[1])
         places = self._population.between(rows, every)
-        return noisy_codes(self._privatizer, self._at(places.moved(self._way(decoder))), 1)
+        return noisy_codes(self._privatizer, self._at(places.moved(self._power(decoder))), 1)
 
     @cached_property
     def _vectors(self) -> Floats:
@@ -145,11 +146,11 @@ class NumberDraws(Draws):
     def _queries(self) -> Floats:
         return self._project(self._population.queries)
 
-    def _tested(self, name: str, places: Between, way: float) -> Codes:
+    def _tested(self, name: str, places: Between, power: float) -> Codes:
         # All get the same noise, which cancels: a code of each is as good as four.
         stream = PublicStream(0, "plan tested codes")
         privatizer = Privatizer(self._privatizer.spec, stream=lambda: stream)
-        return noisy_codes(privatizer, self._at(places.moved(way)), 1)
+        return noisy_codes(privatizer, self._at(places.moved(power)), 1)
 
     def _at(self, places: Between) -> Floats:
         return self._project(self._population.ends.vectors_at(places))
@@ -210,18 +211,17 @@ class SymbolDraws(Draws):
         shared = _SHARED * np.arange(-(-ranks // _SHARED))
         middle = np.minimum(shared + _SHARED // 2, ranks - 1)
         places = self._population.between(rows, middle)
-        squares = self._moved(places, self._way(decoder))
+        squares = self._moved(places, self._power(decoder))
         drawn = self._symbols(f"near {rows.tolist()}", places, squares, _SHARED)
         drawn = drawn.reshape(len(rows), -1)
         return self._packed(drawn[:, :ranks])
 
-    def _tested(self, name: str, places: Between, way: float) -> Codes:
-        squares = self._moved(places, way)
+    def _tested(self, name: str, places: Between, power: float) -> Codes:
+        squares = self._moved(places, power)
         return self._packed(self._symbols(f"tested {name}", places, squares, self._tested_rounds))
 
-    def _moved(self, places: Between, way: float) -> Doubles:
-        nearer = way * (1.0 - self._population.ends.squares(places))
-        return np.asarray(np.clip(1.0 - nearer, 0.0, 1.0))
+    def _moved(self, places: Between, power: float) -> Doubles:
+        return np.asarray(np.minimum(self._population.ends.squares(places), 1.0) ** power)
 
     def _symbols(self, name: str, places: Between, squares: Doubles, rounds: int) -> Integers:
         """Return symbols of points whose squared differences are such shares, (n, rounds)."""
