@@ -8,6 +8,7 @@ import math
 import os
 import re
 import shutil
+import time
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -28,6 +29,10 @@ _MOST_TEXT = 65_535
 _ROOM = 1 << 23
 """Free bytes below which a disk is called nearly full: what failed needed more."""
 _RETRIES = {"retry_times": 3}
+_PATIENCE = 120
+"""Seconds in which the process that serves a file of Milvus Lite must have begun."""
+_NOBODY_LISTENS = 2
+"""The code of an error of a client that could not connect."""
 _STRONG = {"consistency_level": "Strong"}
 _SCHEMES = {"milvus": "http", "milvus+tls": "https"}
 _HERE = ("127.0.0.1", "::1", "localhost")
@@ -94,11 +99,24 @@ class Milvus(Database):
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what fails is raised as well
         self._client: Any = None
         with self.asking():
-            token = os.environ.get("MILVUS_TOKEN", "")
-            # The process that serves a file is begun now, and a busy machine takes long for it.
-            patience = 10 if is_server else 120
-            self._client = milvus.MilvusClient(uri, token=token, timeout=patience)
+            self._client = self._connected(milvus, uri)
         _OPEN[self.files] += 1
+
+    def _connected(self, milvus: Any, uri: str) -> Any:
+        """Return a client, which is tried again while the process that serves a file begins.
+
+        A busy machine takes long for that, and the client is told at once that nobody listens.
+        """
+        token = os.environ.get("MILVUS_TOKEN", "")
+        is_file = self.files is not None
+        last_try = time.monotonic() + (_PATIENCE if is_file else 0.0)
+        while True:
+            try:
+                return milvus.MilvusClient(uri, token=token, timeout=_PATIENCE if is_file else 10)
+            except milvus.MilvusException as error:
+                if error.code != _NOBODY_LISTENS or time.monotonic() > last_try:
+                    raise
+                time.sleep(0.1)
 
     def refusal(self, error: object) -> InputError:
         if self.files is not None:

@@ -60,6 +60,23 @@ def test_times_that_are_not_read_back_are_refused(database):
             database.create(Layout(False, 2, 3, "ip", pa.schema([("at", kind)])))
 
 
+def test_a_process_that_begins_late_is_waited_for(tmp_path, monkeypatch):
+    """As on a busy machine: the client finds nobody who listens, twice."""
+    import pymilvus
+
+    client = pymilvus.MilvusClient
+    late = iter(2 * [pymilvus.MilvusException(code=2, message="server unavailable")])
+
+    def connected(*args, **options):
+        for error in late:
+            raise error
+        return client(*args, **options)
+
+    monkeypatch.setattr(pymilvus, "MilvusClient", connected)
+    Milvus(str(tmp_path / "late.db"), "books").close()
+    assert not list(late)
+
+
 def test_places_where_no_milvus_is(tmp_path):
     (tmp_path / "no.db").write_bytes(b"no database, but something else" * 99)
     with refuses("refuses"):
