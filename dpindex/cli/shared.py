@@ -218,9 +218,16 @@ class PayloadOptions:
         "Columns of --payload, or of VECTORS, to publish.",
     ] = None
 
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """The columns to take, empty for all."""
+        if self.payload_columns is None:
+            return ()
+        return tuple(self.payload_columns.split(","))
+
     def within(self, vectors: str) -> tuple[str, ...]:
         """The columns that lie beside the vectors; InputError if these would be published."""
-        names = () if self.payload_columns is None else tuple(self.payload_columns.split(","))
+        names = self._names
         if self.payload is None:
             return names
         file, _ = split_key(vectors)
@@ -238,7 +245,7 @@ class PayloadOptions:
         """The table, or None."""
         if self.payload is None and self.payload_columns is None:
             return None
-        names = None if self.payload_columns is None else self.payload_columns.split(",")
+        names = list(self._names) or None
         return read_payload(self.payload or split_key(vectors)[0], names)
 
 

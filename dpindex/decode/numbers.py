@@ -65,7 +65,7 @@ _DEVIATIONS = 2.5
 
 _CODES = 4096
 _COORDINATES = 8
-"""What is looked up at a time: its part of the table fits the cache."""
+"""Codes and coordinates whose likelihoods are looked up at a time: their tables fit the cache."""
 
 
 class NumberLikelihoods(CodeLikelihoods):

@@ -81,7 +81,6 @@ class Population:
     others : as the vectors, shape (o, dim), optional
         Vectors of whose codes a denoiser is learned beside those that it is tried on. It comes to
         know vectors of which it has seen many codes, where in a collection each has one.
-
     coarse : bool
         Make few near ranks, of which the farther ones stand for several neighbours each.
 

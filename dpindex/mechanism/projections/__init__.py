@@ -1,7 +1,6 @@
 """What maps vectors to coordinates: linear projections, exact in integers, and record encoders.
 
-Of the encoders of records here is a rotation by fast transforms, too, which spreads a vector over
-all coordinates.
+One of these encoders is a rotation by fast transforms, which spreads a vector over all coordinates.
 """
 
 from __future__ import annotations
