@@ -11,6 +11,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+from helpers.made_datasets import normal
 from helpers.refusals import refuses
 from helpers.releases import codes_of
 from helpers.specs import attribute_spec, record_spec
@@ -34,7 +35,7 @@ from dpindex.audit.attack import (
 from dpindex.audit.pairs import worst_pairs
 
 SURE = 1 - 1e-6
-BOOK = Codebook(default_rng(1).normal(size=(60, 24)))
+BOOK = Codebook(normal(60, 24, 1))
 STAIRCASE = attribute_spec("dp-oporp-staircase", 48, k=16, epsilon=1.0)
 HONEST = {
     "staircase": STAIRCASE,

@@ -9,6 +9,7 @@ from itertools import pairwise, product
 import mpmath
 import numpy as np
 import pytest
+from helpers.made_datasets import normal
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec, example, record_spec
 from hypothesis import given
@@ -127,7 +128,7 @@ def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises():
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "subset"), [(2, 1), (3, 2), (700, 350), (65536, 3)])
 def test_codebooks_of_any_size_are_verified(size, subset):
-    book = Codebook(default_rng(0).normal(size=(size, 3)))
+    book = Codebook(normal(size, 3))
     spec = record_spec("record-codebook", 3, epsilon=2.0, codebook=book,
                 subset=subset)  # fmt: skip
     assert refuted(spec) == ()
@@ -136,7 +137,7 @@ def test_codebooks_of_any_size_are_verified(size, subset):
 @pytest.mark.parametrize("size", [2, 37, 300, pytest.param(3000, marks=pytest.mark.slow)])
 def test_softmax_draws_of_any_number_of_codewords_are_verified(size):
     """A draw rounds each of K chances: with more codewords less would be held back by luck."""
-    book = Codebook(default_rng(0).normal(size=(size, 6)))
+    book = Codebook(normal(size, 6))
     for terms in ({"epsilon": 10.0}, {"epsilon": 5.0, "record_epsilon": 9.0}):
         spec = Spec(
             "codebook-softmax",

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from helpers.commands import fails
+from helpers.made_datasets import normal
 from helpers.refusals import refuses
 from self_test.second_reading import refuted
 
@@ -47,7 +47,7 @@ def test_many_rows_leave_each_count_little():
 def test_on_the_command_line(run, tmp_path):
     path = tmp_path / "s.race"
     merged = tmp_path / "m.race"
-    x = np.random.default_rng(0).normal(size=(50, 3))
+    x = normal(50, 3)
     a, b = (RaceSketch(PURE).fit(x).release() for _ in range(2))
     a.save(path)
     assert read_claim(path) == (PURE, None)

@@ -5,6 +5,7 @@
 
 import numpy as np
 import pytest
+from helpers.made_datasets import normal
 
 import dpindex as dpi
 from dpindex import Codebook, Guarantee, Spec, attribute, l2
@@ -16,7 +17,7 @@ from dpindex.mechanism.projections.dense import codeword_scores
 
 pytestmark = pytest.mark.usefixtures("one_stream_check")
 DIM = 12
-BOOK = Codebook(np.random.default_rng(3).normal(size=(30, DIM)).clip(-1, 1))
+BOOK = Codebook(normal(30, DIM, 3).clip(-1, 1))
 BETA = attribute(0.5)
 
 

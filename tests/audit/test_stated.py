@@ -25,7 +25,7 @@ from itertools import combinations_with_replacement, cycle
 
 import numpy as np
 import pytest
-from helpers.made_datasets import true_cosines, unit
+from helpers.made_datasets import normal, true_cosines, unit
 from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec, example, record_spec
@@ -55,7 +55,7 @@ from dpindex.study.trial import Trial
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
-BOOK = Codebook(default_rng(7).normal(size=(40, 6)))
+BOOK = Codebook(normal(40, 6, 7))
 BOTH = Spec(
     "codebook-softmax", 6, codebook=BOOK, epsilon=2.0, adjacency=attribute(0.5),
     record_epsilon=8.0,
@@ -440,8 +440,8 @@ def test_e2_signs_of_few_positive_attributes_state_nothing(method, k, seed, reci
 
 def test_bits_of_codes_are_no_fewer_than_they_carry():
     """Mutual information of codes and vectors, counted from the law itself."""
-    book = Codebook(default_rng(0).normal(size=(64, 8)))
-    vectors = default_rng(1).normal(size=(300, 8))
+    book = Codebook(normal(64, 8))
+    vectors = normal(300, 8, 1)
     for epsilon in (1.0, 3.0, 6.0):
         for subset in (1, 4, 12):
             spec = record_spec(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from helpers.made_datasets import normal
 from helpers.specs import record_spec
 from helpers.streams import Scripted
 
@@ -131,7 +132,7 @@ def encoding_cases():
 
 def refused_cases():
     """Yield specs, or a codebook or limit beside one, that every encoder must refuse."""
-    codewords = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)
+    codewords = normal(9, 4, 1).astype(np.float32)
     good = spec_of(codewords, 2.0, 3).to_dict()
     given = base64_of(codewords)
     named = good["codebook"]

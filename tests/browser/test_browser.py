@@ -22,6 +22,7 @@ import pytest
 from browser_cases import base64_of, spec_of
 from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
 from helpers.documents import blocks, section
+from helpers.made_datasets import normal
 from helpers.processes import finished, python, succeeds
 from helpers.refusals import refuses
 from helpers.releases import filled_index
@@ -195,7 +196,7 @@ class JavaScriptPrivatizer(Privatizer):
 @pytest.mark.parametrize(("drawn", "low", "high"), [(1.0, 0.95, 1.0), (1.05, 1.0, 1.05)])
 def test_an_attack_sees_epsilon_and_a_weakened_sampler(bridge, drawn, low, high):
     """Wrong below 1e-7; the bound misses ``low`` by chance below 1e-9."""
-    codewords = default_rng(5).normal(size=(4, 3))
+    codewords = normal(4, 3, 5)
     spec = spec_of(codewords, 1.0, 2)
     privatizer = JavaScriptPrivatizer(spec, bridge, drawn)
 
@@ -210,7 +211,7 @@ def test_an_attack_sees_epsilon_and_a_weakened_sampler(bridge, drawn, low, high)
 
 @needs_node
 def test_codes_of_a_browser_enter_an_index(bridge):
-    spec = spec_of(default_rng(3).normal(size=(40, 6)), 4.0)
+    spec = spec_of(normal(40, 6, 3), 4.0)
     privatizer = JavaScriptPrivatizer(spec, bridge, 4.0)
     index = PrivateIndex(spec)
     index.add_codes(privatizer.privatize(np.ones((25, 6))))
@@ -230,7 +231,7 @@ def test_the_code_is_short_and_depends_on_nothing():
 
 @pytest.mark.slow
 def test_export_writes_codes_spec_and_modules(tmp_path):
-    spec = spec_of(default_rng(3).normal(size=(40, 6)), 4.0)
+    spec = spec_of(normal(40, 6, 3), 4.0)
     index = filled_index(
         spec,
         np.ones((25, 6)),

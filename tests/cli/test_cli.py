@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 from helpers.commands import STAIRCASE, fails
 from helpers.documents import COMMANDS
-from helpers.made_datasets import low_rank, uniform, write_dataset
+from helpers.made_datasets import low_rank, normal, uniform, write_dataset
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec, needed
 from numpy.random import default_rng
@@ -361,8 +361,8 @@ def test_a_squared_distance_of_the_best_is_not_stated(run, prints, files):
 
 def test_similarities_are_learned_again_on_demand(run, prints, files):
     """Also of symbols, which have no denoiser."""
-    vectors = default_rng(0).normal(size=(300, 8))
-    codebook = dpi.Codebook(default_rng(1).normal(size=(20, 8)))
+    vectors = normal(300, 8)
+    codebook = dpi.Codebook(normal(20, 8, 1))
     terms = {"epsilon": 8.0, "adjacency": dpi.record(), "codebook": codebook}
     index = filled_index(dpi.Spec("record-codebook", 8, **terms), vectors)
     assert index.calibration is not None

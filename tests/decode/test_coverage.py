@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.made_datasets import true_cosines, unit
+from helpers.made_datasets import normal, true_cosines, unit
 from helpers.releases import codes_of
 from helpers.specs import record_spec
 from numpy.random import default_rng
@@ -13,7 +13,7 @@ from dpindex.decode.symbols import crowding
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 DIM = 16
-CENTRES = default_rng(0).normal(size=(40, DIM))
+CENTRES = normal(40, DIM)
 
 
 def topics(rows, seed, first=0, last=40):

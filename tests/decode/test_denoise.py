@@ -5,7 +5,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from helpers.made_datasets import low_rank, photographs, unit
+from helpers.made_datasets import low_rank, normal, photographs, unit
 from helpers.refusals import refuses
 from helpers.releases import filled_index, projected
 from helpers.specs import attribute_spec
@@ -190,7 +190,7 @@ class TestSpectrum:
         assert 0.9 < trust[2] < 1.0
 
     def test_noise_alone_has_no_directions(self):
-        x = default_rng(1).normal(size=(4000, 200))
+        x = normal(4000, 200, 1)
         basis, strength = signal_directions(x.T @ x / 4000, 4000, 50)
         assert basis.shape[1] == len(strength) <= 1
 

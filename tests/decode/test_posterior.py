@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.made_datasets import topics, true_cosines, unit
+from helpers.made_datasets import normal, topics, true_cosines, unit
 from helpers.refusals import refuses
 from helpers.releases import codes_of, filled_index
 from helpers.specs import attribute_spec
@@ -259,7 +259,7 @@ def test_what_texts_have_in_common_is_not_stated_as_nearness(method):
 def alike_if_long(count, seed):
     """Long vectors lie along what all have in common, and short ones do or do not."""
     rng = default_rng(seed)
-    common = unit(default_rng(9).normal(size=(1, 64)))
+    common = unit(normal(1, 64, 9))
     own = rng.normal(size=(count, 64))
     own = unit(own - own @ common.T * common)
     kind = np.arange(count) % 4

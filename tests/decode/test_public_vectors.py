@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers.made_datasets import normal
 from helpers.releases import filled_index
 from numpy.random import default_rng
 from numpy.testing import assert_allclose
@@ -19,7 +20,7 @@ from dpindex.study import ground_truth
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 DIM = 64
-TOPICS = default_rng(0).normal(size=(60, DIM))
+TOPICS = normal(60, DIM)
 
 
 def collection(count, seed):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.made_datasets import unit
+from helpers.made_datasets import normal, unit
 from helpers.specs import record_spec
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
@@ -17,7 +17,7 @@ from dpindex.mechanism.spec import Projector
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 DIM = 32
-CENTRES = default_rng(0).normal(size=(40, DIM))
+CENTRES = normal(40, DIM)
 
 
 def _public(count, seed):

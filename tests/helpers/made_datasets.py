@@ -25,6 +25,11 @@ def uniform(rows: int, dim: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.f
     return default_rng(seed).uniform(-1, 1, (rows, dim))
 
 
+def normal(rows: int, dim: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Vectors of independent normal attributes."""
+    return default_rng(seed).normal(size=(rows, dim))
+
+
 def unit(x: Any) -> Any:
     """Rows at norm 1; those of zeros stay zero."""
     return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
@@ -32,7 +37,7 @@ def unit(x: Any) -> Any:
 
 def directions(rows: int, dim: int, seed: int) -> Any:
     """Uniform on the sphere."""
-    return unit(default_rng(seed).normal(size=(rows, dim)))
+    return unit(normal(rows, dim, seed))
 
 
 def topics(rows: int, dim: int, seed: int, count: int, spread: float = 0.5) -> Any:

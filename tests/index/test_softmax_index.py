@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from helpers.made_datasets import normal
 from helpers.releases import filled_index
 
 import dpindex as dpi
 from dpindex.decode.symbols import crowding
 
 DIM = 24
-CENTRES = np.random.default_rng(0).normal(size=(30, DIM))
+CENTRES = normal(30, DIM)
 
 
 def kind(count, seed):

@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 from collector_contract import CollectorContract
+from helpers.made_datasets import uniform
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 
 
 def submission(*names, receipt=None, seed=0):
-    vectors = np.random.default_rng(seed).uniform(-1, 1, (len(names), 16))
+    vectors = uniform(len(names), 16, seed)
     return Submission(
         dpi.Privatizer(SPEC).privatize(vectors),
         np.array(names),

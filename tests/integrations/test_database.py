@@ -2,10 +2,9 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from helpers.lite import LITE, PLACES, address
-from helpers.made_datasets import uniform
+from helpers.made_datasets import normal, uniform
 from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec, record_spec
@@ -65,7 +64,7 @@ def test_a_new_database_is_a_file_and_a_row(toy):
     assert repr(served) == "<PublishedIndex: 60 codes, dp-oporp-staircase, cosine>"
 
 
-BOOK = dpi.Codebook(np.random.default_rng(1).normal(size=(40, 16)))
+BOOK = dpi.Codebook(normal(40, 16, 1))
 SYMBOLS = record_spec("record-codebook", 16, epsilon=6.0, codebook=BOOK)
 SIGNS = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=4.0)
 VECTORS = uniform(60, 16)

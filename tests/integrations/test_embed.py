@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from helpers.commands import fails
+from helpers.made_datasets import normal
 
 pytest.importorskip("pyarrow", reason="needs pip install pyarrow")
 pytest.importorskip("model2vec", reason="needs pip install model2vec")
@@ -39,7 +40,7 @@ def model(tmp_path):
     """A model of seven words in the folder ``model``."""
     words = Tokenizer(WordLevel({word: row for row, word in enumerate(WORDS)}, "[UNK]"))
     words.pre_tokenizer = Whitespace()
-    vectors = np.random.default_rng(0).normal(size=(len(WORDS), 24)).astype(np.float32)
+    vectors = normal(len(WORDS), 24).astype(np.float32)
     made = StaticModel(vectors, words)
     made.save_pretrained(tmp_path / "model")
     return made

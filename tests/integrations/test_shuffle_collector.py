@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import shuffle_collector
+from helpers.made_datasets import normal
 from helpers.processes import needs_posix
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec
@@ -26,7 +27,7 @@ from dpindex.storage.statement import summarize
 DIM = 16
 RECORD = dpi.record()
 CAP = dpi.Spec("record-cap", DIM, k=64, epsilon=1.0, adjacency=RECORD)
-BOOK = dpi.Codebook(np.random.default_rng(0).normal(size=(200, DIM)))
+BOOK = dpi.Codebook(normal(200, DIM))
 SYMBOLS = dpi.Spec(
     "record-codebook",
     DIM,

@@ -7,7 +7,7 @@ from inspect import signature
 
 import numpy as np
 import pytest
-from helpers.made_datasets import uniform
+from helpers.made_datasets import normal, uniform
 from helpers.refusals import refuses
 from helpers.specs import needed
 from numpy.random import default_rng
@@ -114,7 +114,7 @@ def test_a_search_has_every_parameter():
 
 
 def test_rows_are_clipped_by_default_where_a_method_has_bounds():
-    x = default_rng(4).normal(size=(20, 8))
+    x = normal(20, 8, 4)
     assert PrivateProjection(adjacency=ONE).fit(x).spec_.clip
     whole = PrivateProjection("record-cap", adjacency=dpi.record()).fit(x)
     assert not whole.spec_.clip
@@ -147,7 +147,7 @@ def test_refusals():
 
 def test_low_a_codebook_of_the_rows_is_refused():
     """As a build refuses it; unless the holder says that the rows are public after all."""
-    rows = default_rng(0).normal(size=(200, 8))
+    rows = normal(200, 8)
     terms = {
         "method": "record-codebook", "epsilon": 4.0, "adjacency": dpi.record(),
         "codebook": dpi.Codebook(rows[:50]),

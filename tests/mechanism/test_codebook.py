@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from helpers.made_datasets import normal
 from helpers.refusals import refuses
 from helpers.specs import record_spec
 from numpy.random import default_rng
@@ -16,7 +17,7 @@ from dpindex.mechanism.projections import CodewordMap
 from dpindex.mechanism.public_parts import RADIUS, on_sphere_grid
 from dpindex.mechanism.public_random import PublicStream
 
-VECTORS = default_rng(0).normal(size=(40, 12)).astype(np.float32)
+VECTORS = normal(40, 12).astype(np.float32)
 
 
 def test_vectors_are_kept_as_given_and_compared_by_direction():
@@ -177,7 +178,7 @@ def test_specs_that_do_not_fit_together(change, message):
 
 def test_a_query_at_another_epsilon_has_a_set_of_its_own():
     """So large that it is reported about as often: w·e^ε stays."""
-    book = Codebook(default_rng(0).normal(size=(4000, 8)))
+    book = Codebook(normal(4000, 8))
     spec = record_spec(
         "record-codebook",
         8,

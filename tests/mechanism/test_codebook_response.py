@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from helpers.made_datasets import normal
 from helpers.refusals import refuses
 from helpers.releases import codes_of
 from helpers.specs import folded, record_spec
@@ -22,7 +23,7 @@ ONE = 1 << 64
 
 
 def _book(size, dim=4):
-    return Codebook(default_rng(size).normal(size=(size, dim)))
+    return Codebook(normal(size, dim, size))
 
 
 @folded(("size", "subset"), [(2, 1), (5, 1), (5, 4), (40, 12), (90, 40)])
@@ -91,7 +92,7 @@ def test_the_default_subset():
 
 
 MARK = bytes(range(16))
-WORDS = default_rng(0).normal(size=(70, 5)).astype(np.float32)
+WORDS = normal(70, 5).astype(np.float32)
 FORMAT = SymbolFormat(1, MARK, 70, WORDS)
 
 

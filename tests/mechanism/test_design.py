@@ -7,6 +7,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from helpers.made_datasets import normal
 from helpers.refusals import refuses
 from helpers.releases import codes_of, projected
 from helpers.specs import FAMILIES, attribute_spec, needed
@@ -276,7 +277,7 @@ def test_the_table_refuses_a_law_that_a_family_does_not_allow(row, monkeypatch):
 # Windows
 
 
-MIX = default_rng(6).normal(size=(8, 40))
+MIX = normal(8, 40, 6)
 
 
 def narrow(count):

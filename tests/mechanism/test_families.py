@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers.made_datasets import normal
 from helpers.refusals import refuses
 from helpers.specs import FAMILIES, attribute_spec, codebook, designed, folded, with_variant
 from numpy.random import default_rng
@@ -186,7 +187,7 @@ def test_inner_products_over_seeds(name, changes, kurtosis):
     6 standard errors each, those of the variance from the fourth moments of the sample.
     """
     dim = changes.get("dim", 12)
-    u, v = default_rng(0).normal(size=(2, dim))
+    u, v = normal(2, dim)
     products = np.empty(1500)
     for seed in range(len(products)):
         projection = made(FAMILIES[name], **{"dim": dim, **changes, "seed": seed})

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers.made_datasets import normal
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -51,7 +52,7 @@ def test_inner_products_are_kept_on_average():
 def test_rows_alone_in_a_batch_and_sparse_are_the_same(dim):
     """With the map written out and without it."""
     map_ = Rotation(dim, 64, 1)
-    x = default_rng(1).normal(size=(70, dim)) * (np.arange(dim) % 3 == 0)
+    x = normal(70, dim, 1) * (np.arange(dim) % 3 == 0)
     x[7] = 0
     whole = map_.apply(x)
     alone = np.concatenate([map_.apply(row[None]) for row in x])
@@ -63,7 +64,7 @@ def test_rows_alone_in_a_batch_and_sparse_are_the_same(dim):
 
 
 def test_the_map_written_out_is_the_transform(monkeypatch):
-    x = default_rng(1).normal(size=(30, 100))
+    x = normal(30, 100, 1)
     written = Rotation(100, 64, 1).apply(x)
     monkeypatch.setattr(projections, "MAX_WRITTEN", 0)
     monkeypatch.setattr(projections, "matrix_product", None)
@@ -84,7 +85,7 @@ def test_types(dtype):
 
 def test_single_and_double_precision_are_the_same():
     """Where doubles hold no more than floats do; tiny and huge values too."""
-    x = default_rng(0).normal(size=(300, 40)).astype(np.float32)
+    x = normal(300, 40).astype(np.float32)
     x[0] *= np.float32(1e38) / np.abs(x[0]).max()
     x[1] *= np.float32(1e-40)
     x[2, 1:] *= np.float32(1e-30)

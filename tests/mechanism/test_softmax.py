@@ -6,6 +6,7 @@ from itertools import pairwise
 import mpmath
 import numpy as np
 import pytest
+from helpers.made_datasets import normal, uniform
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec
 from numpy.random import default_rng
@@ -21,7 +22,7 @@ from dpindex.mechanism.spec import Projector
 
 ONE = 1 << 64
 DIM = 6
-PUBLIC = default_rng(7).normal(size=(9, DIM)).clip(-1, 1).astype(np.float32)
+PUBLIC = normal(9, DIM, 7).clip(-1, 1).astype(np.float32)
 PROMISES = [
     pytest.param({"epsilon": 0.02, "adjacency": attribute(0.5)}, id="0.02"),
     pytest.param({"epsilon": 1.0, "adjacency": attribute(0.5)}, id="1"),
@@ -109,7 +110,7 @@ def test_no_symbol_tells_neighbours_apart_by_more_than_epsilon(terms):
 @pytest.mark.parametrize("terms", PROMISES)
 def test_chances_are_those_of_the_words(terms):
     made = spec(**terms)
-    x = default_rng(3).uniform(-1, 1, (20, DIM))
+    x = uniform(20, DIM, 3)
     chances = law_of(made).chances(Projector(made).project(x))
     exact = [[float(Fraction(n, ONE * ONE)) for n in words_of(made, row)] for row in x]
     np.testing.assert_allclose(chances, exact, rtol=1e-9)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from helpers import releases
 from helpers.commands import fails
+from helpers.made_datasets import uniform
 from helpers.processes import needs_posix
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec
@@ -27,7 +28,7 @@ from dpindex.base.errors import DamagedError
 SPEC = attribute_spec("dp-oporp-staircase", 6, k=2, epsilon=1.0)
 TWICE = "was released before"
 IDS = [f"person-{i}" for i in range(12)]
-VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))
+VECTORS = uniform(12, 6)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """One release with two promises: how they are said, compared, added up and booked."""
 
-import numpy as np
 import pytest
+from helpers.made_datasets import normal
 from helpers.refusals import refuses
 from helpers.specs import record_spec
 
@@ -11,7 +11,7 @@ from dpindex.accounting import add_up, shuffled
 from dpindex.accounting.ledger import Ledger
 
 BETA = attribute(0.5)
-BOOK = Codebook(np.random.default_rng(0).normal(size=(8, 4)))
+BOOK = Codebook(normal(8, 4))
 
 
 def both(epsilon=2.0, record=8.0):

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers.made_datasets import normal
 from helpers.specs import attribute_spec
 from helpers.streams import Seeded
 from typer.testing import CliRunner
@@ -24,7 +25,7 @@ def run(tmp_path, monkeypatch):
     """Call the commands in ``tmp_path``; what they raise is in the result."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("dpindex.race.sketch.secret_stream", lambda: Seeded(1))
-    x = np.random.default_rng(0).normal(size=(4000, 3)).astype(np.float32)
+    x = normal(4000, 3).astype(np.float32)
     np.save("x.npy", x)
     np.save("q.npy", x[:5])
     np.save("narrow.npy", x[:, :2])

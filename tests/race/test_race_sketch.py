@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.made_datasets import normal
 from helpers.refusals import refuses
 from helpers.specs import folded
 from helpers.streams import Seeded
@@ -56,7 +57,7 @@ def small(**changes):
 
 
 def data(n=200, dim=3, seed=0):
-    return default_rng(seed).normal(size=(n, dim))
+    return normal(n, dim, seed)
 
 
 def exact(sketch):
@@ -665,7 +666,7 @@ def test_products_are_exact_integers():
 @pytest.mark.parametrize("scale", [1e-300, 1e-3, 1.0, 3.7, 1e300])
 def test_signs_do_not_depend_on_length(scale):
     """A zero record, a tiny one and a huge one are all hashed, and only direction counts."""
-    x = default_rng(0).normal(size=(20, 6))
+    x = normal(20, 6)
     hasher = Hasher(SRP(6), 6, 40, 64, 0)
     # A factor that is no power of two rounds the last bit: a sign in a billion may turn.
     assert (columns(hasher, x * scale) == columns(hasher, x)).mean() > 0.999
@@ -673,7 +674,7 @@ def test_signs_do_not_depend_on_length(scale):
 
 
 def test_paired_signs_fold_a_vector_onto_its_opposite():
-    x = default_rng(0).normal(size=(500, 5))
+    x = normal(500, 5)
     hasher = Hasher(PairedSRP(3), 5, 60, 4, 0)
     assert (columns(hasher, x) == columns(hasher, -x)).all()
     assert columns(hasher, x).max() == 3

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from helpers.made_datasets import uniform
 from helpers.processes import python
 from helpers.refusals import refuses
 from helpers.streams import Seeded
@@ -223,7 +224,7 @@ def test_regressor_finds_the_line():
 @pytest.mark.slow
 def test_published_solver_on_an_easy_line():
     """The step function still finds a slope when rows are many and residuals vary widely."""
-    x = default_rng(0).uniform(-1, 1, (10_000, 1))
+    x = uniform(10_000, 1)
     model = RaceRegressor(
         rows=10_000,
         epsilon=20.0,

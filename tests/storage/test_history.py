@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy
 from helpers.commands import fails
-from helpers.made_datasets import uniform
+from helpers.made_datasets import normal, uniform
 from helpers.processes import needs_posix
 from helpers.refusals import refuses
 from helpers.releases import build, filled_index
@@ -163,9 +163,9 @@ CHANCE = {
     "a number each": lambda random, rows: random.uniform(0, 1, (rows, 1)),
     "counts, some large": lambda random, rows: random.zipf(1.5, (rows, 2)).clip(0, 1000) / 1.0,
     "few things bought": lambda random, rows: (random.random((rows, 200)) < 0.01) / 1.0,
-    "texts that people repeat": lambda random, rows: np.random.default_rng(7).normal(
-        size=(3000, 8)
-    )[random.zipf(1.3, rows).clip(1, 3000) - 1],
+    "texts that people repeat": lambda random, rows: normal(3000, 8, 7)[
+        random.zipf(1.3, rows).clip(1, 3000) - 1
+    ],
 }
 
 

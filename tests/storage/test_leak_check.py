@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers.commands import fails
+from helpers.made_datasets import normal
 from helpers.refusals import refuses
 from helpers.releases import filled_index, write_codes
 from helpers.specs import attribute_spec, record_spec
@@ -15,7 +16,7 @@ from dpindex.mechanism.codebooks import fit_codebook
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 
 DIM = 24
-BOTH = default_rng(0).normal(size=(600, DIM)).astype(np.float32)
+BOTH = normal(600, DIM).astype(np.float32)
 PRIVATE = BOTH[:400]
 PUBLIC = BOTH[400:]
 SIZES = default_rng(1).uniform(1e-3, 1e3, (400, 1))
@@ -194,14 +195,14 @@ def test_low_centroids_are_found_in_any_order_and_in_shards():
 
 def test_low_centroids_of_the_first_of_very_many():
     """A codebook is made of 65536 vectors at most, and the check takes the same ones."""
-    rows = default_rng(2).normal(size=(66000, 8))
+    rows = normal(66000, 8, 2)
     with refuses("codewords are means of the private vectors"):
         check(fit_codebook(rows, 4).stated, rows)
 
 
 def test_a_guide_of_a_part_of_the_vectors_is_refused():
     """Centroids hide that a fifth of their vectors are private; a guide keeps each of those."""
-    rows = default_rng(3).normal(size=(3000, 8)).astype(np.float32)
+    rows = normal(3000, 8, 3).astype(np.float32)
     book = fit_codebook(rows[500:], 16)
     check = LeakCheck(book, 1000)
     with refuses(r"guide .* private vectors too \(one is row \d+\)"):

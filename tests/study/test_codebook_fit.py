@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from helpers.made_datasets import normal
 from helpers.refusals import refuses
 from scipy import sparse
 
 from dpindex import Codebook, fit_codebook
 from dpindex.mechanism.codebooks import grown_codebook
 
-PUBLIC = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
+PUBLIC = normal(60, 8).astype(np.float32)
 
 
 def test_as_many_codewords_as_vectors_are_the_vectors():

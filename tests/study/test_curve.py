@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.made_datasets import low_rank, unit
+from helpers.made_datasets import low_rank, uniform, unit
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec
 from numpy.random import default_rng
@@ -396,7 +396,7 @@ def test_linkage_is_never_below_what_the_index_itself_finds(fake):
 
 def test_more_candidates_never_find_less():
     """One noisy query is asked for all of them."""
-    base = default_rng(4).uniform(-1, 1, (2100, DIM))
+    base = uniform(2100, DIM, 4)
     spec = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=0.5)
     curve = curve_of(base, base[:5], [spec], runs=1, query_modes=["private"])
     found = [curve.points[0].mean[f"recall@10 within {level}"] for level in curve.candidates]

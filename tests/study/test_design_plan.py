@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from found_shares import found_shares
-from helpers.made_datasets import unit
+from helpers.made_datasets import normal, unit
 from helpers.releases import filled_index
 from numpy.random import default_rng
 
@@ -34,7 +34,7 @@ TERMS = {**PLAIN, "methods": METHODS}
 
 def collection(rows, seed):
     """Vectors in [0, 1] of about eight dimensions, whose columns vary together."""
-    maps = default_rng(0).normal(size=(8, DIM))
+    maps = normal(8, DIM)
     rng = default_rng(seed)
     values = 0.5 + 0.12 * rng.normal(size=(rows, 8)) @ maps + 0.02 * rng.normal(size=(rows, DIM))
     return np.clip(values, 0, 1).astype(np.float32)

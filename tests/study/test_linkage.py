@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.special
+from helpers.made_datasets import normal, uniform
 from helpers.specs import attribute_spec, record_spec
 from numpy.random import default_rng
 
@@ -15,13 +16,13 @@ from dpindex.study.trial import measure_linkage
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 DIM = 16
-X = default_rng(0).uniform(-1, 1, (400, DIM))
+X = uniform(400, DIM)
 SPECS = [
     attribute_spec("raw-staircase", DIM, epsilon=4.0),
     attribute_spec("dp-signoporp-geometric", DIM, k=16, epsilon=1.0),
     record_spec("record-cap", DIM, k=64, epsilon=6.0),
     record_spec("record-codebook", DIM, epsilon=6.0, subset=2,
-         codebook=Codebook(default_rng(1).normal(size=(50, DIM)))),
+         codebook=Codebook(normal(50, DIM, 1))),
     attribute_spec("none-signrp", DIM, k=16),
 ]  # fmt: skip
 
@@ -68,7 +69,7 @@ def test_noise_hides_and_its_absence_tells():
         attribute_spec("raw-square-wave", 2, epsilon=1.0, bounds=(-0.5, 0.5)),
         attribute_spec("dp-signoporp-rr", 2, k=2, epsilon=1.0),
         record_spec("record-codebook", 2, epsilon=3.0, subset=2,
-             codebook=Codebook(default_rng(1).normal(size=(9, 2)))),
+             codebook=Codebook(normal(9, 2, 1))),
     ],
     ids=lambda spec: spec.method,
 )  # fmt: skip

@@ -14,7 +14,7 @@ import scipy.sparse
 import scipy.spatial
 from found_shares import found_shares
 from helpers.commands import fails
-from helpers.made_datasets import unit
+from helpers.made_datasets import normal, uniform, unit
 from helpers.refusals import refuses
 from helpers.releases import build
 from helpers.specs import attribute_spec
@@ -47,7 +47,7 @@ FEW = ["raw-square-wave", "dp-oporp-staircase", "dp-signoporp-rr"]
 
 def collection(rows, seed):
     """Vectors in [0, 1] of about six dimensions."""
-    maps = default_rng(0).normal(size=(6, DIM))
+    maps = normal(6, DIM)
     rng = default_rng(seed)
     values = rng.normal(size=(rows, 6)) @ maps * 0.09 + rng.normal(size=(rows, DIM)) * 0.02 + 0.5
     return np.clip(values, 0, 1).astype(np.float32)
@@ -79,7 +79,7 @@ def test_candidates_stand_for_the_whole_collection(sample, n):
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_all_of_a_large_sample_tells_how_near_neighbours_are(metric):
     """Every query has its own nearest sampled vectors."""
-    rows = default_rng(0).uniform(-1, 1, (20_000, 3)).astype(np.float32)
+    rows = uniform(20_000, 3).astype(np.float32)
     population = Population(rows[:5000], 15_000, 200, metric=metric)
     assert_allclose(population.weight.sum(axis=1), 15_000)
     truth = ground_truth(rows[5000:], population.queries, NEIGHBOURS, metric)
@@ -92,7 +92,7 @@ def test_all_of_a_large_sample_tells_how_near_neighbours_are(metric):
 
 def test_zero_vectors_ask_nothing():
     """By cosine all vectors are as near to one: any answer would be right."""
-    rows = default_rng(0).uniform(-1, 1, (600, 8)).astype(np.float32)
+    rows = uniform(600, 8).astype(np.float32)
     rows[::2] = 0
     sample = Sample(rows, 5000)
     spec = attribute_spec("raw-staircase", 8, epsilon=5.0)
@@ -591,7 +591,7 @@ def test_denoised_noise_is_promised_to_find_nothing():
 
 def topics(rows, seed, shares=None):
     """Directions about thirty centres, in all dimensions around each."""
-    centres = default_rng(0).normal(size=(30, DIM))
+    centres = normal(30, DIM)
     rng = default_rng(seed)
     x = centres[rng.choice(30, rows, p=shares)] + 0.5 * rng.normal(size=(rows, DIM))
     return unit(x).astype(np.float32)

@@ -5,7 +5,7 @@ The noise is known: these tests are about predictions, not about privacy.
 
 import numpy as np
 import pytest
-from helpers.made_datasets import topics
+from helpers.made_datasets import normal, topics
 from numpy.random import default_rng
 
 import dpindex as dpi
@@ -19,7 +19,7 @@ COLUMNS = 10
 
 def table(rows, seed, outliers=0.0):
     """Columns that vary together, most values in 0 … 1 and some far outside."""
-    maps = default_rng(0).normal(size=(3, COLUMNS))
+    maps = normal(3, COLUMNS)
     rng = default_rng(seed)
     values = 1.0 / (1.0 + np.exp(-rng.normal(size=(rows, 3)) @ maps))
     far = rng.random(values.shape) < 0.01

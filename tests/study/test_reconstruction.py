@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.made_datasets import directions
+from helpers.made_datasets import directions, normal
 from helpers.refusals import refuses
 from helpers.releases import codes_of
 from helpers.specs import attribute_spec, record_spec
@@ -121,7 +121,7 @@ def test_a_declared_norm_is_the_prior():
 def correlated(rows, seed):
     """Vectors of covariance C about the middle of the bounds, of three directions."""
     rng = default_rng(seed)
-    axes = default_rng(0).normal(size=(3, DIM)) / 20
+    axes = normal(3, DIM) / 20
     return (MEAN + rng.normal(size=(rows, 3)) @ axes).clip(LOW, HIGH) * SCALE
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from found_shares import found_shares
 from helpers.commands import fails
-from helpers.made_datasets import topics, unit
+from helpers.made_datasets import normal, topics, unit
 from helpers.refusals import refuses
 from helpers.specs import record_spec
 from numpy.random import default_rng
@@ -59,7 +59,7 @@ def test_methods_are_compared_and_the_best_is_recommended(monkeypatch):
 
 def test_no_vector_is_encoded_by_itself():
     """Vectors that have nothing in common but themselves: a codebook finds no neighbours."""
-    rows = np.eye(600) + 0.001 * default_rng(0).normal(size=(600, 600))
+    rows = np.eye(600) + 0.001 * normal(600, 600)
     sample = Sample(rows.astype(np.float32), 900)
     spec = record_spec("record-codebook", 600, epsilon=30.0,
                     codebook=sample.book_of_vectors(600), subset=1)  # fmt: skip
@@ -77,7 +77,7 @@ def test_no_vector_is_encoded_by_itself():
 
 def test_neighbours_that_were_encoded_by_the_query_are_not_missed():
     """Each query's nearest has one code, which names the query's own codeword."""
-    vectors = default_rng(0).normal(size=(500, 8)).astype(np.float32)
+    vectors = normal(500, 8).astype(np.float32)
     population = Population(vectors, 500, 20, codewords=np.arange(500))
     rows = np.arange(20)
     scores = -population.distances[:, None]

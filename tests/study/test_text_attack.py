@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 from helpers.commands import fails
-from helpers.made_datasets import unit
+from helpers.made_datasets import normal, unit
 from helpers.refusals import refuses
 from numpy.random import default_rng
 
@@ -21,7 +21,7 @@ CENTRES = RNG.normal(size=(10, DIM))
 
 
 def rows(count, seed):
-    x = CENTRES[np.arange(count) % 10] + 0.2 * default_rng(seed).normal(size=(count, DIM))
+    x = CENTRES[np.arange(count) % 10] + 0.2 * normal(count, DIM, seed)
     return (unit(x)).astype(np.float32)
 
 
