@@ -212,7 +212,7 @@ def test_gaussian_epsilon_at_reference_values():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         ({"confidence": 1.0}, "confidence must lie"),
         ({"trials": 5}, "whole number from 100 to"),

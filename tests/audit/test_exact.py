@@ -67,7 +67,7 @@ def test_exp_below_is_below_and_tight(x):
         assert (true - found) / true < mpmath.ldexp(1, -370)
 
 
-@pytest.mark.parametrize(("width", "inner"), [(1, 1), (4, 2), (5, 5), (7, 1)])
+@pytest.mark.parametrize("width, inner", [(1, 1), (4, 2), (5, 5), (7, 1)])
 def test_the_lemma_on_unbounded_tables_agrees_with_all_pairs(width, inner):
     table = geometric_table(mpmath.mpf("0.7"), width, inner, 0)
     shift = 2 * width + 1
@@ -126,7 +126,7 @@ def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "subset"), [(2, 1), (3, 2), (700, 350), (65536, 3)])
+@pytest.mark.parametrize("size, subset", [(2, 1), (3, 2), (700, 350), (65536, 3)])
 def test_codebooks_of_any_size_are_verified(size, subset):
     book = Codebook(normal(size, 3))
     spec = record_spec("record-codebook", 3, epsilon=2.0, codebook=book,
@@ -179,7 +179,7 @@ def test_what_is_not_covered_is_listed_with_its_reason():
         verify(spec)
 
 
-@pytest.mark.parametrize(("dim", "ratio"), [(1, 0.3), (48, 0.02), (784, 0.1), (5000, 0.4)])
+@pytest.mark.parametrize("dim, ratio", [(1, 0.3), (48, 0.02), (784, 0.1), (5000, 0.4)])
 def test_the_chance_of_a_change_is_bounded_closely(dim, ratio):
     """Against the integral that the law is calibrated by, which conditions on the other normal."""
     found = change_chance(dim, ratio)

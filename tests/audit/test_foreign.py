@@ -107,7 +107,7 @@ def test_neighbours_are_those_of_the_claim(claimed):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         ({"dim": 0}, "dim must be"),
         ({"epsilon": 0.0}, "epsilon must"),

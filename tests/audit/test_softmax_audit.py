@@ -43,7 +43,7 @@ RECORDS = (None, 0.5, 8.0)
 
 # Every epsilon with every adjacency, and each of the two with every second promise.
 @pytest.mark.parametrize(
-    ("epsilon", "adjacency", "record"),
+    "epsilon, adjacency, record",
     [
         (epsilon, adjacency, RECORDS[(place + turn) % 3])
         for turn, epsilon in enumerate((0.01, 0.5, 3.0, 20.0))
@@ -80,7 +80,7 @@ def vast_offsets(made):
 
 
 @pytest.mark.parametrize(
-    ("weaken", "check"),
+    "weaken, check",
     [
         (rising, "law: 4096 steps"),
         (thin, "whatever the record"),

@@ -170,7 +170,7 @@ RECIPES = (uniform, clustered, counts)
 METHODS = [row for row in TABLE.values() if row.private]
 LAWS = {row.calibration: row for row in reversed(METHODS)}.values()
 OF_METHODS = pytest.mark.parametrize(
-    ("row", "recipe"),
+    "row, recipe",
     [
         *(pytest.param(row, counts, id=f"{row.name}-counts") for row in METHODS),
         *(
@@ -283,7 +283,7 @@ E1 = [
 ]
 
 
-@pytest.mark.parametrize(("method", "dim", "k", "epsilon", "n"), E1)
+@pytest.mark.parametrize("method, dim, k, epsilon, n", E1)
 def test_e1_no_share_is_stated_where_attributes_are_hidden(method, dim, k, epsilon, n):
     """`info` said 3 to 49 % where a known vector was found in 24 to 75 %, and .65 of .44."""
     spec = attribute_spec(method, dim, k, epsilon, bounds=(0.0, 1.0))
@@ -421,7 +421,7 @@ def test_e2_errors_of_hits_hold_or_are_not_stated(row, recipe):
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
-    ("method", "k"),
+    "method, k",
     [("dp-signoporp-rr", 8), ("dp-signoporp-rr", 24), ("dp-signrp-rr", 8), ("dp-signrp-rr", 64)],
 )
 def test_e2_signs_of_few_positive_attributes_state_nothing(method, k, seed, recipe):

@@ -81,7 +81,7 @@ def test_windows_that_the_spec_does_not_state():
 
 
 @pytest.mark.parametrize(
-    ("low", "width"),
+    "low, width",
     [
         (0, 0),
         (0, -5),

@@ -76,7 +76,7 @@ def test_a_single_vector_is_one_row():
 
 
 @pytest.mark.parametrize(
-    ("x", "words"),
+    "x, words",
     [
         (np.ma.masked_array(np.zeros((2, 2)), mask=True), "queries have a mask"),
         (np.zeros((2, 3)), "queries have 3 columns where 2 are expected"),

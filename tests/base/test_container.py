@@ -22,7 +22,7 @@ def test_round_trip():
 
 
 @pytest.mark.parametrize(
-    ("kind", "not_one", "damaged"),
+    "kind, not_one, damaged",
     [
         ("codes", "these bytes hold no dpindex codes", "the bytes of the codes are damaged"),
         ("sketch", "these bytes hold no dpindex sketch", "the bytes of the sketch are damaged"),

@@ -21,7 +21,7 @@ def sizes():
 
 
 @pytest.mark.parametrize(
-    ("processors", "load", "idle"), [(8, 0.2, 8), (8, 5.6, 2), (8, 30.0, 1), (1, 0.0, 1)]
+    "processors, load, idle", [(8, 0.2, 8), (8, 5.6, 2), (8, 30.0, 1), (1, 0.0, 1)]
 )
 def test_idle_processors_are_those_that_others_leave(processors, load, idle, monkeypatch):
     monkeypatch.setattr(threads, "cores", lambda: processors)
@@ -53,7 +53,7 @@ def test_pools_are_limited_and_given_back(monkeypatch):
 
 
 @pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize(("limits", "kept"), [((1, 1), (1, 1)), ((1, 2), (2, 1)), ((2, 1), (1, 2))])
+@pytest.mark.parametrize("limits, kept", [((1, 1), (1, 1)), ((1, 2), (2, 1)), ((2, 1), (1, 2))])
 def test_limits_may_overlap_in_threads(first, limits, kept):
     """While one of two is left its limit holds, and afterwards there is none."""
     np.ones((4, 4)) @ np.ones((4, 4))

@@ -156,7 +156,7 @@ def _response(size, subset):
 
 
 @needs_node
-@pytest.mark.parametrize(("size", "subset"), [(2, 1), (7, 3), (50, 33), (300, 2)])
+@pytest.mark.parametrize("size, subset", [(2, 1), (7, 3), (50, 33), (300, 2)])
 def test_the_exact_verifier_accepts_the_draws(bridge, size, subset):
     """Both ends of the words of every outcome lead to it, so that its chance is their count."""
     law = _response(size, subset)
@@ -193,7 +193,7 @@ class JavaScriptPrivatizer(Privatizer):
 
 @pytest.mark.slow
 @needs_node
-@pytest.mark.parametrize(("drawn", "low", "high"), [(1.0, 0.95, 1.0), (1.05, 1.0, 1.05)])
+@pytest.mark.parametrize("drawn, low, high", [(1.0, 0.95, 1.0), (1.05, 1.0, 1.05)])
 def test_an_attack_sees_epsilon_and_a_weakened_sampler(bridge, drawn, low, high):
     """Wrong below 1e-7; the bound misses ``low`` by chance below 1e-9."""
     codewords = normal(4, 3, 5)

@@ -157,7 +157,7 @@ def test_the_three_people(run, prints, files):
 
 
 @pytest.mark.parametrize(
-    ("files_and_options", "parts"),
+    "files_and_options, parts",
     [
         ("nan.npy", "row 299, column 3, NaN"),
         ("far.npy", "row 299, column 3, bounds [-1, 1]"),
@@ -437,7 +437,7 @@ def test_every_method_builds_and_answers(run, prints, files, row):
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    "options, sentence",
     [
         ("dp-signrp-rr --beta 1 --delta 1e-6", "every vector (--variant)."),
         (

@@ -226,7 +226,7 @@ class TestIds:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    "name, meant",
     [
         ("staircase", "'dp-oporp-staircase'"),
         ("DP_OPORP_STAIRCASE", "'dp-oporp-staircase'"),
@@ -241,7 +241,7 @@ def test_a_method_that_there_is_not(run, name, meant):
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
+    "command, words",
     [
         ("build x.npy", "missing argument"),
         ("spec --dim 6", "missing option '--method'"),
@@ -258,7 +258,7 @@ def test_a_wrong_command_line_is_one_sentence(run, command, words):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    "options, words",
     [
         ("--public x.npy --record --epsilon 8", "x.npy has 20 vectors, and a plan is for 500"),
         (f"{STAIRCASE} --query-epsilon 0", "must be above 0, not 0.0 (--query-epsilon)"),
@@ -272,7 +272,7 @@ def test_a_refusal_names_the_option_to_change(run, files, options, words):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "words"),
+    "name, text, words",
     [
         ("german.csv", "0,5;0,25\n0,1;0,2\n", "line 1 has commas within numbers"),
         ("csv.npy", "0.5,0.25\n", "it does not begin as a .npy file"),
@@ -289,7 +289,7 @@ def test_a_folder_has_no_collections(run, files, command):
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
+    "command, words",
     [
         ("embed ids.txt", "no table has the suffix '.txt'; use one of .parquet, "),
         ("embed few.csv --public 2", "few.csv has 2 rows; 2 public ones and 0 queries cannot be"),

@@ -46,7 +46,7 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "loaded"),
+    "command, loaded",
     [
         ("--help", ""),
         ("info index", "mpmath"),
@@ -68,7 +68,7 @@ def test_a_query_loads_no_noise_engine_and_no_tables(folder):
     assert not loaded & {"scipy.linalg", "scipy.optimize", "scipy.sparse"}
 
 
-@pytest.mark.parametrize(("stated", "used"), [(None, "20"), ("26", "26")])
+@pytest.mark.parametrize("stated, used", [(None, "20"), ("26", "26")])
 def test_idle_threads_of_blas_sleep_soon(monkeypatch, stated, used):
     """What the user says holds."""
     seen = []

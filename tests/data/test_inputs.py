@@ -25,7 +25,7 @@ def test_text(tmp_path, head):
 
 
 @pytest.mark.parametrize(
-    ("text", "match"),
+    "text, match",
     [
         ("1.5,2\n3\n", "line 2 has 1 values where line 1 has 2"),
         ("1.5,2\n3,x\n", "line 2, column 2 is not a number"),

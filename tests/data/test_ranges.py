@@ -68,7 +68,7 @@ def test_a_file_in_the_order_of_the_columns_or_of_their_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text, words",
     [
         ("a,b\n", "first line must be column,low,high"),
         ("column,low,high\nage,0\n", "line 2 must hold a column and two numbers"),

@@ -292,7 +292,7 @@ def test_ids_and_payload_of_polars(tmp_path):
 
 
 @folded(
-    ("ids", "match"),
+    "ids, match",
     [
         (np.ma.masked_array([1, 2, 3], mask=[0, 1, 0]), "row 1 is masked"),
         (np.ma.masked_array(["a", "b"], mask=[1, 0]), "row 0 is masked"),
@@ -388,7 +388,7 @@ def test_one_sparse_row_is_one_query():
 
 
 @pytest.mark.parametrize(
-    ("suffix", "kind"), [("fbin", "<f4"), ("u8bin", "u1"), ("i8bin", "i1"), ("ibin", "<i4")]
+    "suffix, kind", [("fbin", "<f4"), ("u8bin", "u1"), ("i8bin", "i1"), ("ibin", "<i4")]
 )
 def test_files_of_big_ann_benchmarks(suffix, kind, tmp_path):
     vectors = (V * 100).astype(kind) if suffix != "u8bin" else (V * 100 % 200).astype("u1")

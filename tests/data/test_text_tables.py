@@ -18,7 +18,7 @@ def _read(path):
 
 
 @folded(
-    ("first", "match"),
+    "first, match",
     [
         *[
             (f"{mark},0.5", "line 1, column 1")
@@ -56,7 +56,7 @@ def test_a_first_line_that_may_be_either_is_refused(first, match, tmp_path_facto
 
 
 @folded(
-    ("first", "vectors"),
+    "first, vectors",
     [
         ("d0,d1\n", VECTORS),
         ("a b,c\n", VECTORS),

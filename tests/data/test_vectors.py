@@ -182,7 +182,7 @@ def test_sparse_duplicates_are_summed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "write"),
+    "suffix, write",
     [
         (".npz", lambda p, a, b: np.savez(p, a=a, b=b)),
         (".h5", lambda p, a, b: _write_hdf5(p, a=a, b=b)),
@@ -303,7 +303,7 @@ def test_empty_and_foreign_files(suffix, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("array", "match"),
+    "array, match",
     [
         (np.array(3.0), "0 dimension"),
         (np.zeros((2, 2, 2)), "3 dimension"),
@@ -447,7 +447,7 @@ def test_vecs_name_the_row(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "kind", "match"),
+    "rows, kind, match",
     [
         ([[1, 2], [3]], pa.list_(pa.int32()), "row 1 has 1 values and row 0 2"),
         ([[1, 2], None], pa.list_(pa.int32()), "row 1 is null"),
@@ -492,7 +492,7 @@ def test_parquet_row_numbers_count_from_the_start_of_the_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "match"),
+    "change, match",
     [
         ({"indptr": np.array([0, 2, 1, 3])}, "non-decreasing"),
         ({"indptr": np.array([1, 1, 2, 3])}, "start with 0"),
@@ -538,7 +538,7 @@ def test_missing_extras(module, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "match"),
+    "text, match",
     [
         (b"1\n\n2\n", "line 2 is empty"),
         (b"1\n2\n \n", "line 3 is empty"),
@@ -556,7 +556,7 @@ def test_wrong_id_lines(text, match, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ids", "match"),
+    "ids, match",
     [
         (np.zeros((2, 2), int), "2 dimension"),
         (np.zeros(2), "float64"),

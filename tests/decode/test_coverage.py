@@ -31,7 +31,7 @@ def spec(epsilon, subset, words):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("epsilon", "subset"), [(6.0, 10), (9.0, 3), (14.0, 1)])
+@pytest.mark.parametrize("epsilon, subset", [(6.0, 10), (9.0, 3), (14.0, 1)])
 def test_what_resembles_the_codebook_does_not_crowd(epsilon, subset):
     made = spec(epsilon, subset, topics(800, 1))
     privatizer = Privatizer(made)

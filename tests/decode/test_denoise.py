@@ -329,7 +329,7 @@ def learned():
 
 class TestFit:
     @pytest.mark.parametrize(
-        ("method", "epsilon"),
+        "method, epsilon",
         [("raw-staircase", 3.0), ("raw-square-wave", 3.0), ("raw-gaussian", 12.0)],
     )
     def test_linear_is_near_the_best_linear(self, learned, method, epsilon):
@@ -343,7 +343,7 @@ class TestFit:
         assert error(denoiser(codes), x) < 1.05 * error(best, x)
 
     @pytest.mark.parametrize(
-        ("method", "share"),
+        "method, share",
         [("raw-staircase", 0.8), ("raw-square-wave", 0.8), ("raw-laplace", 0.9)],
     )
     def test_score_beats_linear(self, learned, method, share):

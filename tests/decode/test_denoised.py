@@ -35,7 +35,7 @@ def _index(epsilon, rows, **facts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("modes", "query_epsilon", "least"),
+    "modes, query_epsilon, least",
     [(("exact", "private"), None, 0.9), (("private",), 2.0, 0.3)],
 )
 @pytest.mark.parametrize("epsilon", [3.0, 6.0])

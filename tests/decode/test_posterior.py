@@ -193,7 +193,7 @@ def test_codes_are_learned_from_in_a_random_order(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("facts", "shortest"), [(SIGNS, 1.0), (FLOATS, 1.0), (UNDECLARED, 1.0), (UNDECLARED, 0.5)]
+    "facts, shortest", [(SIGNS, 1.0), (FLOATS, 1.0), (UNDECLARED, 1.0), (UNDECLARED, 0.5)]
 )
 def test_observations_follow_their_law(facts, shortest):
     """300 000 pairs: standardised by their law they have mean 0, and at most a variance of 1."""
@@ -549,7 +549,7 @@ def test_long_vectors_keep_what_few_jumps_resemble():
     holds(hits, true_cosines(hits, x[200:], x[:200]), most_off=0.02, least=0.9)
 
 
-@pytest.mark.parametrize(("facts", "k"), [(FLOATS, 48), (FLOATS, 96)])
+@pytest.mark.parametrize("facts, k", [(FLOATS, 48), (FLOATS, 96)])
 def test_errors_are_no_wider_than_what_they_hold(facts, k):
     """Of projected topics .998 lay within 1.96 errors, which were twice as large as they are."""
     base, asked = clustered(5000, 1), clustered(200, 2)

@@ -106,7 +106,7 @@ def test_it_finds_what_signs_alone_do_not():
     assert found > precision(filled_index(oporp, base).search(queries, 10, query="exact").ids) + 0.1
 
 
-@pytest.mark.parametrize(("epsilon", "gain"), [(1.5, 0.1), (10.0, 0.0)])
+@pytest.mark.parametrize("epsilon, gain", [(1.5, 0.1), (10.0, 0.0)])
 def test_private_queries_find_what_the_better_reading_does(epsilon, gain):
     """With much noise public vectors say most of a query, with little its own signs do."""
     base = collection(4000, 3)

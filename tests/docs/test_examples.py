@@ -102,7 +102,7 @@ def test_example_on_an_engine(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "lines", "said"),
+    "name, lines, said",
     [
         ("public_topics", 20, r"^\[\[ *\d+ .*\]\] \[\[0\.\d+ "),
         ("sealed_originals", 1, r"^\d+ epsilon = \d"),

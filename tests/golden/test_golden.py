@@ -32,7 +32,7 @@ INDEXES = [
     for name in facts
     if name != "race"
 ]
-every_index = pytest.mark.parametrize(("name", "number"), INDEXES)
+every_index = pytest.mark.parametrize("name, number", INDEXES)
 PLAIN = ["bits", "numbers", "wide", "names"]
 _made = importlib.util.spec_from_file_location("golden_make", GOLDEN / "make.py")
 make = importlib.util.module_from_spec(_made)

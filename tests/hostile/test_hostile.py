@@ -85,7 +85,7 @@ def test_no_spec_makes_a_projection_that_is_too_large(fields):
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    "fields, words",
     [
         ({"method": "dp-rp-l", "k": 2**20, "epsilon": 1e-3}, "more noise than a code can hold"),
         (
@@ -154,7 +154,7 @@ def _numbers(k, mark):
 
 
 @pytest.mark.parametrize(
-    ("codes", "words"),
+    "codes, words",
     [
         (lambda mark: SignFormat(3, mark).codes(np.zeros((2, 1), np.uint8)), "codes of 3 signs"),
         (lambda mark: _numbers(4, mark).codes(np.zeros((2, 4), np.int8)), "codes of 4 numbers"),

@@ -341,7 +341,7 @@ def test_one_vector_alone_is_drawn_as_any_other(epsilon):
 
 
 @pytest.mark.parametrize(
-    ("each", "kind"),
+    "each, kind",
     [
         (case("raw-staircase", epsilon=3.0, bounds=(-0.1, 0.1)), "|i1"),
         (case("dp-rp-l", epsilon=0.5), "<i2"),

@@ -116,7 +116,7 @@ CASES = [
 ]
 
 
-@folded(("text", "rows"), CASES)
+@folded("text, rows", CASES)
 def test_a_condition_means_what_it_says(text, rows):
     assert kept_rows(text, STORE).tolist() == rows
 
@@ -125,7 +125,7 @@ F = {name: pc.field(name) for name in COLUMNS}
 
 
 @folded(
-    ("expression", "rows"),
+    "expression, rows",
     [
         (~F["lang"].isin(["en", "it"]), [1, 3]),
         (~(F["lang"].isin(["en"]) & (F["n"] > 0)), [1, 3]),

@@ -60,7 +60,7 @@ def test_small_distances_are_the_same_in_a_batch_as_alone():
 
 
 @pytest.mark.parametrize(
-    ("metric", "width", "large", "small"),
+    "metric, width, large, small",
     [
         ("ip", 62, 0.5, 2.0**-12),
         ("cosine", 126, 0.45, 2.0**-12.5),

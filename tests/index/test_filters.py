@@ -36,7 +36,7 @@ NAMES = _store(list("abcdef"))
 
 
 @folded(
-    ("filter_", "rows"),
+    "filter_, rows",
     [
         ([14, 10, 99], [0, 4]),
         ({10}, [0]),
@@ -60,7 +60,7 @@ def test_rows_that_are_kept(filter_, rows):
 
 
 @folded(
-    ("filter_", "match"),
+    "filter_, match",
     [
         (np.ma.array(["a", "b"], mask=[False, True]), "row 1 is masked"),
         (np.ma.array([True] * 6, mask=[True] + [False] * 5), "masked entries itself"),
@@ -80,7 +80,7 @@ def test_ids_that_are_strings():
 
 
 @folded(
-    ("filter_", "match"),
+    "filter_, match",
     [
         ([True, False], r"the mask has shape \(2,\)"),
         (["a"], "ids of this index are whole numbers"),

@@ -37,7 +37,7 @@ def test_an_address_that_names_no_database_is_named_once(address):
 
 
 @pytest.mark.parametrize(
-    ("beta", "bounds", "warned"),
+    "beta, bounds, warned",
     [(1.0, (0, 1), False), (1.5, (0, 1), True), (2.0, (-1, 1), False), (300.0, (0, 255), True)],
 )
 def test_a_beta_wider_than_the_bounds_is_warned_of(beta, bounds, warned):

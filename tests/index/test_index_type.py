@@ -74,7 +74,7 @@ def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(tm
 
 
 @pytest.mark.parametrize(
-    ("index_type", "what"),
+    "index_type, what",
     [
         ("PCA8,SQ8", "index_type must be"),
         ("IDMap,Flat", "index_type must be"),

@@ -78,7 +78,7 @@ def _check(hits, metric, ids=None, k=K):
     assert hits.exact.dtype == np.bool_
 
 
-@pytest.mark.parametrize(("name", "metric"), CASES)
+@pytest.mark.parametrize("name, metric", CASES)
 @pytest.mark.parametrize("query", ["exact", "private"])
 def test_all_candidates_give_the_true_neighbours(name, metric, query):
     hits = _index(name, metric).search(Q, K, query, candidates=N, rerank=X)
@@ -314,7 +314,7 @@ def test_only_parts_of_candidates_are_read():
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    "changes, sentence",
     [
         ({"candidates": 30}, "say where these are"),
         ({"rerank": X, "candidates": 3}, "candidates must be at least k = 5, not 3"),

@@ -175,7 +175,7 @@ def test_what_was_asked_is_forgotten_with_time():
 
 
 @pytest.mark.parametrize(
-    ("query", "ids", "status"),
+    "query, ids, status",
     [
         (X[0, 1:].tolist(), ["n 1"], 422),
         ([*X[0, 1:].tolist(), None], ["n 1"], 422),

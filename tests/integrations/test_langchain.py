@@ -167,7 +167,7 @@ def test_a_store_from_texts_says_what_it_needs():
 
 
 @pytest.mark.parametrize(
-    ("texts", "options", "words"),
+    "texts, options, words",
     [
         ("one text", {}, "texts is one text; put it in a list"),
         (["a", None], {}, "text 1 is of type NoneType, not str"),

@@ -23,7 +23,7 @@ def test_folders_and_stores_are_none(text):
 
 
 @pytest.mark.parametrize(
-    ("address", "name", "said"),
+    "address, name, said",
     [
         ("b.db", "two words", "is called by at most"),
         ("milvus://me:secret@h:1", "books", "MILVUS_TOKEN"),

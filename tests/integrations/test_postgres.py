@@ -115,7 +115,7 @@ def test_f7_submitted_ids_are_no_commands_where_backslashes_escape(uri):
 
 
 @pytest.mark.parametrize(
-    ("field", "sentence"),
+    "field, sentence",
     [
         (("code", "int64"), "are taken"),
         (("x" * 64, "int64"), "rename it"),

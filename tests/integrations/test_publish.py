@@ -53,7 +53,7 @@ def _fail_at(monkeypatch, name, call):
 
 
 @pytest.mark.parametrize(
-    ("name", "call"),
+    "name, call",
     [(name, 0) for name in STEPS] + [(name, 1) for name in STEPS] + [("insert", 4), ("insert", 7)],
 )
 def test_what_was_cut_off_begins_anew(name, call, place, monkeypatch):

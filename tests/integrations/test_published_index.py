@@ -214,7 +214,7 @@ def test_it_is_a_dictionary_too(made):
 
 
 @pytest.mark.parametrize(
-    ("filter_", "said"),
+    "filter_, said",
     [("year >", "cannot be read"), ("pages > 3", "names 'pages'"), ({"year": 2000}, "list of ids"),
      ([True] * N, "list of ids"), (lambda row: True, "list of ids"), (["x"], "whole numbers")],
 )  # fmt: skip

@@ -138,7 +138,7 @@ WRONG_TOKENS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "token", "status"), WRONG_TOKENS)
+@pytest.mark.parametrize("path, token, status", WRONG_TOKENS)
 def test_wrong_tokens(make, path, token, status):
     headers = {**CODES, "dpindex-ids": '["a"]', **token}
     answer = make().post(path, content=codes(), headers=headers)
@@ -279,7 +279,7 @@ def test_a_long_head_is_refused(make, path):
 
 
 @pytest.mark.parametrize(
-    ("one", "status"),
+    "one, status",
     [("[]", 413), ("{}", 422), ('""', 422), ("0", 422), ("[[", 413), ('{"a":', 422), ("null", 422)],
 )
 def test_json_is_counted_before_an_object_is_made_of_each_bracket(make, monkeypatch, one, status):

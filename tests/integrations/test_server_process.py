@@ -180,7 +180,7 @@ def test_a_signal_before_the_first_connection_ends_it_in_order(index, number):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    "options, said",
     [
         ("", "give --tokens FILE, or --open-to-all"),
         ("--open-to-all --tokens tokens", "give --tokens FILE, or --open-to-all"),

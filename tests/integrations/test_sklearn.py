@@ -29,7 +29,7 @@ FRESH_NOISE = PrivateProjection.expected_failed_checks
 
 
 @pytest.mark.parametrize(
-    ("estimator", "failing"),
+    "estimator, failing",
     [
         (PrivateProjection(adjacency=ONE), FRESH_NOISE),
         (PrivateProjection("dp-signoporp-geometric", k=1, epsilon=0.1, adjacency=ONE), FRESH_NOISE),

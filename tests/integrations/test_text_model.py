@@ -19,7 +19,7 @@ def cosines(*texts):
 
 
 @pytest.mark.parametrize(
-    ("text", "alike", "other"),
+    "text, alike, other",
     [
         ("my bicycle was stolen", "someone took my bike", "please book a table for two"),
         ("the doctor was late", "a physician came too late", "the weather in Paris"),

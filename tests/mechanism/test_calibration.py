@@ -78,7 +78,7 @@ def _delta(mu, epsilon):
         return float(gaussian_delta(1 / mpmath.mpf(mu), epsilon))
 
 
-@pytest.mark.parametrize(("row", "variant"), SHAPES)
+@pytest.mark.parametrize("row, variant", SHAPES)
 def test_attribute_noise_covers_the_worst_change(row, variant):
     spec = _spec(row, variant=variant)
     cells = _moves(spec, _unit_changes(spec))

@@ -54,7 +54,7 @@ def test_bytes_and_names_round_trip(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("vectors", "message"),
+    "vectors, message",
     [
         (np.ones((1, 3)), "2 to 65536 codewords, not 1"),
         (np.ones((65537, 1), np.int8), "2 to 65536 codewords"),
@@ -164,7 +164,7 @@ def test_specs_name_their_codebook():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         ({"scale": 2.0}, "takes no scale"),
         ({"codebook": VECTORS}, "codebook must be a dpindex.Codebook"),

@@ -26,7 +26,7 @@ def _book(size, dim=4):
     return Codebook(normal(size, dim, size))
 
 
-@folded(("size", "subset"), [(2, 1), (5, 1), (5, 4), (40, 12), (90, 40)])
+@folded("size, subset", [(2, 1), (5, 1), (5, 4), (40, 12), (90, 40)])
 @folded("epsilon", [0.001, 1.0, 5.0, 64.0])
 def test_the_ratio_is_within_epsilon_and_as_large_as_can_be(size, subset, epsilon):
     uniform = uniform_share(size, epsilon, subset)
@@ -125,7 +125,7 @@ def test_all_symbols_fit():
 
 
 @pytest.mark.parametrize(
-    ("stored", "fault"),
+    "stored, fault",
     [
         (np.zeros((2, 1), np.uint8), "are not symbols"),
         (np.zeros((2, 2), np.uint16), "are not symbols"),

@@ -87,7 +87,7 @@ def test_coordinates_are_what_was_packed(name):
     assert_array_equal(codes.format.pack(outcomes), codes.stored)
 
 
-@pytest.mark.parametrize(("name", "share", "ratio"), [("signs", 0.25, 2.75), ("numbers", 0.5, 44)])
+@pytest.mark.parametrize("name, share, ratio", [("signs", 0.25, 2.75), ("numbers", 0.5, 44)])
 def test_noise_is_measured_in_the_terms_of_the_format(name, share, ratio):
     """A quarter of the signs flipped, or noise of half the deviation of a coordinate."""
     form = EXAMPLES[name][1](11)
@@ -178,7 +178,7 @@ def test_a_spec_knows_the_format_of_its_codes(row):
 
 
 @folded(
-    ("values", "dtype"),
+    "values, dtype",
     [
         ([0], np.int8),
         ([127, -128], np.int8),

@@ -39,7 +39,7 @@ def variance(law):
     return law.moments.variance[0]
 
 
-@pytest.mark.parametrize(("epsilon", "rows", "neighbouring"), PURE)
+@pytest.mark.parametrize("epsilon, rows, neighbouring", PURE)
 def test_pure_law_is_exact(epsilon, rows, neighbouring):
     law = count_noise(epsilon, 0.0, rows, 50, neighbouring)
     changed = rows * CHANGED[neighbouring]

@@ -118,7 +118,7 @@ def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within():
 
 
 @pytest.mark.parametrize(
-    ("public", "length"),
+    "public, length",
     [
         (PUBLIC, 1),
         (PUBLIC, 12),

@@ -96,7 +96,7 @@ def test_every_family_of_the_table_is_under_contract():
 # The contract of a map
 
 
-@folded(("family", "changes"), SHAPES)
+@folded("family, changes", SHAPES)
 def test_rows_are_projected_exactly_in_any_layout(family, changes):
     projection = made(family, **changes)
     dim = changes["dim"]
@@ -122,7 +122,7 @@ def test_rows_are_projected_exactly_in_any_layout(family, changes):
         assert_array_equal(x, before)
 
 
-@folded(("family", "changes"), SHAPES)
+@folded("family, changes", SHAPES)
 def test_sensitivities_by_brute_force(family, changes):
     """Move every attribute by one, from some start, both ways: no facts but those of the map."""
     projection = made(family, **changes)
@@ -139,7 +139,7 @@ def test_sensitivities_by_brute_force(family, changes):
     assert projection.max_column_l1 >= moved.sum(axis=0).max()
 
 
-@folded(("family", "changes"), RANDOM)
+@folded("family, changes", RANDOM)
 def test_scale_and_rms_keep_the_size_of_vectors(family, changes):
     """Coordinates of a unit vector have mean square rms², and k·(scale·rms)² is its norm, 1."""
     projection = made(family, **changes)
@@ -155,7 +155,7 @@ def test_scale_and_rms_keep_the_size_of_vectors(family, changes):
 BALL = {row.family for row in methods() if "l2" in row.adjacencies}
 
 
-@folded(("family", "changes"), [s for s in SHAPES if s.values[0] in BALL])
+@folded("family, changes", [s for s in SHAPES if s.values[0] in BALL])
 def test_operator_norms_bound_every_direction(family, changes):
     """Families with an l2 guarantee know ‖W‖: no direction is stretched more, hardly less."""
     projection = made(family, **changes)
@@ -166,7 +166,7 @@ def test_operator_norms_bound_every_direction(family, changes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "changes", "kurtosis"),
+    "name, changes, kurtosis",
     [
         ("OPORP", {"k": 4}, 1.0),
         ("OPORP", {"k": 12}, 1.0),
@@ -235,7 +235,7 @@ def test_default_lengths_without_noise(name, facts, length):
 
 
 @folded(
-    ("dim", "epsilon", "more", "length"),
+    "dim, epsilon, more, length",
     [
         *((dim, 0.1, {"bounds": (0.0, 1.0)}, dim) for dim in (1, 2, 8, 11, 12, 20, 128)),
         (784, 1.0, {"bounds": (0.0, 1.0)}, 128),

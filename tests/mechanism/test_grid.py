@@ -62,7 +62,7 @@ def _near_ties(grid, dtype, reach, count):
 @folded("dtype", DTYPES)
 @folded("beta", BETAS)
 @folded("scale", [1.0, 255.0, 1e-5])
-@folded(("bits", "reach"), [(12, 1), (12, 31), (14, 31), (12, 3e4), (12, 1e10)])
+@folded("bits, reach", [(12, 1), (12, 31), (14, 31), (12, 3e4), (12, 1e10)])
 def test_one_beta_moves_at_most_two_to_the_bits_near_ties(dtype, beta, scale, bits, reach):
     bounds = ((-reach - 1) * beta, (reach + 1) * beta)
     grid = _grid(beta=beta, bits=bits, scale=scale, bounds=bounds)
@@ -72,7 +72,7 @@ def test_one_beta_moves_at_most_two_to_the_bits_near_ties(dtype, beta, scale, bi
 
 
 @folded(
-    ("changes", "dtype"),
+    "changes, dtype",
     [
         ({}, np.float32),
         ({"bounds": (-32.0, 32.0)}, np.float32),

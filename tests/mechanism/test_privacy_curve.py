@@ -124,7 +124,7 @@ def test_composed_releases_are_never_below_the_least_and_at_most_a_millionth_abo
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("epsilon", "own", "times", "delta"),
+    "epsilon, own, times, delta",
     [
         (10.69, 1e-15, 10, 1e-15),
         (26.41, 1e-15, 2, 1e-15),

@@ -64,7 +64,7 @@ class TestFinding8:
         assert len(Privatizer(spec, allow_unprotected=True).privatize(np.zeros(8))) == 1
 
     @pytest.mark.parametrize(
-        ("changes", "most"),
+        "changes, most",
         [
             ({"epsilon": 2.0}, 1.99),
             ({"epsilon": 64.0}, 2.0),

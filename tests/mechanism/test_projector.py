@@ -139,7 +139,7 @@ def test_a_searcher_projects_as_a_device_does():
 
 
 @folded(
-    ("x", "words"),
+    "x, words",
     [
         (np.zeros((3, 23)), "23 columns where 24 are expected"),
         (np.zeros((3, 25)), "25 columns"),
@@ -170,7 +170,7 @@ PLACES = [(0, 0), (5460, 23), (5461, 0), (11_999, 7)]
 
 
 @folded(
-    ("value", "words"),
+    "value, words",
     [
         (np.nan, "is NaN"),
         (np.inf, "is infinite"),
@@ -180,7 +180,7 @@ PLACES = [(0, 0), (5460, 23), (5461, 0), (11_999, 7)]
         (1e300, "lies outside"),
     ],
 )
-@folded(("row", "column"), PLACES)
+@folded("row, column", PLACES)
 @folded("kind", [np.asarray, sparse.csr_matrix, sparse.csc_matrix])
 def test_faults_are_named_by_row_and_column(value, words, row, column, kind):
     """The first faulty row counts from ``first_row``; the value, which is private, is not shown."""

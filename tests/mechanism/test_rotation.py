@@ -19,7 +19,7 @@ def _map(dim, k, seed=0):
     return Rotation(dim, k, seed).apply(np.eye(dim)).astype(np.float64)
 
 
-@pytest.mark.parametrize(("dim", "k"), SIZES)
+@pytest.mark.parametrize("dim, k", SIZES)
 def test_it_is_part_of_a_rotation(dim, k):
     """Where all places are kept its rows are orthogonal and equally long."""
     matrix = _map(dim, k)

@@ -288,7 +288,7 @@ def test_with_epsilon_changes_epsilon_only():
     np.testing.assert_array_equal(projected(BASE, x), projected(other, x))
 
 
-@folded(("text", "words"), [
+@folded("text, words", [
         ("", "not valid JSON"),
         ("{", "not valid JSON"),
         (b"\xff\xfe\xfd", "not valid JSON"),

@@ -42,7 +42,7 @@ def _ratio(law):
 
 
 @folded("epsilon", EPSILONS)
-@folded(("low", "high"), INTERVALS)
+@folded("low, high", INTERVALS)
 def test_any_two_values_differ_by_at_most_e_to_the_epsilon(epsilon, low, high):
     law = square_wave(epsilon, low, high)
     below, _ = exp_between(epsilon)

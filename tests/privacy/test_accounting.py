@@ -120,7 +120,7 @@ def test_sketches_add_up():
 
 
 @pytest.mark.parametrize(
-    ("other", "message"),
+    "other, message",
     [
         (Guarantee(1.0, 0.0, "DP", attribute(0.5)), "count different changes"),
         (Guarantee(1.0, 0.0, "DP", l2(1.0)), "count different changes"),
@@ -171,7 +171,7 @@ def test_pure_releases_are_composed_optimally(epsilons):
 
 
 @pytest.mark.parametrize(
-    ("gaussians", "pures", "delta"),
+    "gaussians, pures, delta",
     [
         ([1.0] * 4, [0.5] * 2, 4e-6),
         ([1.0] * 4, [0.5], 1e-10),
@@ -253,7 +253,7 @@ def test_without_delta_it_is_the_plain_sum():
 
 
 @pytest.mark.parametrize(
-    ("specs", "delta", "message"),
+    "specs, delta, message",
     [
         ([pure(1.0), pure(1.0, scale=255.0)], None, "count different changes"),
         ([attribute_spec("idp-signrp-rr", 8, epsilon=1.0)], DELTA, "has iDP"),

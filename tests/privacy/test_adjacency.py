@@ -48,7 +48,7 @@ def test_is_frozen():
 
 
 @pytest.mark.parametrize(
-    ("adjacency", "name", "words"),
+    "adjacency, name, words",
     [
         (attribute(0.25), "attribute(beta=0.25)", "one attribute"),
         (l2(0.25), "l2(radius=0.25)", "one whole vector"),

@@ -178,7 +178,7 @@ def test_finding_2_a_delta_that_grows_beyond_one_promises_nothing_more():
     assert far.delta == 1.0
 
 
-@pytest.mark.parametrize(("scale", "size"), [(0.01, 0.01), (255.0, 255.0), (1.0, 1.0)])
+@pytest.mark.parametrize("scale, size", [(0.01, 0.01), (255.0, 255.0), (1.0, 1.0)])
 def test_finding_3_a_guarantee_is_in_the_units_of_the_data(scale, size):
     """``x / scale`` changes by at most beta when ``x`` does by at most beta · scale."""
     spec = attribute_spec(

@@ -203,7 +203,7 @@ def test_numbers_and_their_text_are_one_id(ledger):
 
 
 @pytest.mark.parametrize(
-    ("ids", "message"),
+    "ids, message",
     [
         (None, "give every vector an id"),
         ([], "no ids"),

@@ -49,7 +49,7 @@ def test_both_are_said_wherever_a_promise_is():
 
 
 @pytest.mark.parametrize(
-    ("change", "epsilon"),
+    "change, epsilon",
     [
         (BETA, 2.0),
         (attribute(0.1), 2.0),

@@ -137,7 +137,7 @@ def test_json_and_other_inputs(run):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ((*BUILD,), "give --bandwidth for distances"),
         ((*BUILD, "--bits", "3", "--hashes", "2"), "or --bits for angles"),

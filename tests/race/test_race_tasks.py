@@ -355,7 +355,7 @@ def fitted(model, *data):
 
 
 @pytest.mark.parametrize(
-    ("hash", "width"), [(PStable(2.0, 2), 64), (SRP(4), None), (SRP(9), 64)], ids=str
+    "hash, width", [(PStable(2.0, 2), 64), (SRP(4), None), (SRP(9), 64)], ids=str
 )
 def test_pairs_are_kernel_sums(hash, width):
     """Against the exact sum over all pairs, of a collection with itself and with another one."""
@@ -482,7 +482,7 @@ def sloped(n, dim, seed=0):
     return x, np.clip(0.5 * x[:, 0] - 0.4 * x[:, 1] + 0.5 * rng.normal(size=n), -1, 1)
 
 
-@pytest.mark.parametrize(("n", "dim", "rows"), [(500, 5, 1000), (1000, 40, 200), (500, 3, 2000)])
+@pytest.mark.parametrize("n, dim, rows", [(500, 5, 1000), (1000, 40, 200), (500, 3, 2000)])
 def test_a_regression_worse_than_the_mean(n, dim, rows):
     model, said = fitted(RaceRegressor(rows=rows), *sloped(n, dim))
     assert model.score(*sloped(2000, dim, seed=1)) < 0.0
@@ -581,7 +581,7 @@ def test_whoever_holds_the_release_reads_the_same():
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "rows"),
+    "epsilon, delta, rows",
     [(0.5, 0.0, 500), (4.0, 0.0, 4000), (50.0, 0.0, 10_000), (0.5, 1e-6, 10_000)],
 )
 def test_finding_38_12_rows_of_a_regression_follow_the_budget(epsilon, delta, rows):

@@ -24,7 +24,7 @@ def _ids(values):
 
 
 @folded(
-    ("given_ids", "expected"),
+    "given_ids, expected",
     [
         ([3, 1], [3, 1]),
         ([-5, 0, 2**63 - 1, -(2**63)], [-5, 0, 2**63 - 1, -(2**63)]),
@@ -220,7 +220,7 @@ def test_a_slice_of_one_part_is_no_copy():
 
 
 @pytest.mark.parametrize(
-    ("parts", "dtype"),
+    "parts, dtype",
     [([np.int8, np.int16], np.int16), ([np.int16, np.int32], np.int32), (["U2", "U5"], "U5")],
 )
 def test_the_wider_type_is_taken(parts, dtype):

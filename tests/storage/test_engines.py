@@ -383,7 +383,7 @@ def test_a_fault_in_the_last_vector_leaves_nothing(tmp_path, in_process):
 
 
 @pytest.mark.parametrize(
-    ("ids", "rows"), [([5, 1, 2, 3, 5, 4], (0, 4)), (["a", "b", "c", "d", "e", "b"], (1, 5))]
+    "ids, rows", [([5, 1, 2, 3, 5, 4], (0, 4)), (["a", "b", "c", "d", "e", "b"], (1, 5))]
 )
 def test_ids_must_be_unique_in_all_files(tmp_path, ids, rows):
     np.save(tmp_path / "x.npy", vectors(6))
@@ -767,7 +767,7 @@ def test_an_index_in_a_store(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "address"),
+    "arguments, address",
     [
         ("data index", None),
         ("data index --dask local", "local"),

@@ -158,7 +158,7 @@ def made(kind, count, dim):
 
 
 @pytest.mark.parametrize(
-    ("kind", "count", "dim", "size"),
+    "kind, count, dim, size",
     [
         ("all", 24, 8, 2),
         ("all", 60, 8, 20),

@@ -51,7 +51,7 @@ def test_a_dataframe_without_its_index():
 
 
 @pytest.mark.parametrize(
-    ("values", "match"),
+    "values, match",
     [
         ({"a": [1]}, "1 rows for 2 vectors"),
         ({"a": [[0.1], [0.2]]}, "list<item: double>; a payload is published in the clear"),

@@ -45,7 +45,7 @@ def divergence(epsilon0, count, epsilon):
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "count"), [(1.0, 3000), (2.0, 3000), (3.0, 300), (3.0, 20_000), (2.0, 40_000)]
+    "epsilon, count", [(1.0, 3000), (2.0, 3000), (3.0, 300), (3.0, 20_000), (2.0, 40_000)]
 )
 def test_a_shuffle_promises_no_more_than_two_clones_keep(epsilon, count):
     """An independent computation: the theorem's epsilon holds for the laws that it rests on."""

@@ -193,7 +193,7 @@ def test_more_epsilon_finds_more_and_bits_are_small():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         ({"specs": []}, "nothing to evaluate"),
         ({"query_modes": []}, "query_modes must name"),

@@ -123,7 +123,7 @@ def test_the_denoiser_of_long_codes_is_learned_from_other_vectors_alone():
     assert not {*map(bytes, population.others)} & {*map(bytes, population.vectors)}
 
 
-@pytest.mark.parametrize(("fitted", "each"), [(0, 10), (40, 1), (150, 1), (450, 3), (9000, 60)])
+@pytest.mark.parametrize("fitted, each", [(0, 10), (40, 1), (150, 1), (450, 3), (9000, 60)])
 def test_a_denoiser_is_fitted_to_as_many_codes_as_are_asked_for(fitted, each):
     """Rounded to whole rounds: one at least, and no more than are asked for."""
     sample = Sample(collection(300, 1), 18_000)

@@ -140,7 +140,7 @@ def test_figures_are_those_of_the_curve(curves):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("share", "shown"), [(math.nan, None), (0.25, 0.25)])
+@pytest.mark.parametrize("share, shown", [(math.nan, None), (0.25, 0.25)])
 def test_recognition_is_shown_where_it_was_measured(curves, share, shown):
     curve = replace(curves[0])
     vars(curve)["points"] = tuple(

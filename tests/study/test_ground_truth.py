@@ -122,7 +122,7 @@ def test_measures_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("base", "queries", "depth", "message"),
+    "base, queries, depth, message",
     [
         (np.ones((5, 3)), np.ones((2, 4)), 1, "queries has 4 columns where base has 3"),
         (np.ones((5, 3)), np.ones((2, 3)), 6, "6 true neighbours cannot be found among 5"),

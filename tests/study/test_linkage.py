@@ -91,7 +91,7 @@ def test_chances_are_frequencies(spec):
         assert is_first[group].sum() == pytest.approx(expected.sum(), abs=error)
 
 
-@pytest.mark.parametrize(("method", "k"), [("raw-square-wave", 256), ("dp-signoporp-rr", 256)])
+@pytest.mark.parametrize("method, k", [("raw-square-wave", 256), ("dp-signoporp-rr", 256)])
 def test_the_crowd_is_part_of_the_odds(method, k):
     """Vectors of a few directions: cosines find the codes that fit everyone, odds do not."""
     rng = default_rng(3)

@@ -261,7 +261,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "method", "epsilons"),
+    "name, method, epsilons",
     [
         ("clinc150", "record-codebook", (4, 6, 8, 10, 12)),
         ("mnist", "raw-square-wave", (1, 2, 3, 5)),

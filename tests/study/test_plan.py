@@ -390,7 +390,7 @@ def test_record_level_terms_lead_to_record_level_methods(sample):
 
 @few
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    "changes, words",
     [
         ({"epsilon": None}, "an epsilon, a target recall, or both"),
         ({"recall": 0.5, "candidates": 100}, "leave one of the three out"),
@@ -532,7 +532,7 @@ def test_a_byte_budget_is_kept_and_curves_go_through_the_recommended_point(sampl
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    "line, words",
     [
         ("", "--public"),
         ("--public absent.npy", "absent.npy"),
@@ -560,12 +560,12 @@ def test_finding_7_no_default_has_a_delta_over_the_projection(sample, adjacency)
         assert named.best.guarantee.delta_over == "projection"
 
 
-@pytest.mark.parametrize(("gain", "worth"), [(0.02, False), (0.05, True)])
+@pytest.mark.parametrize("gain, worth", [(0.02, False), (0.05, True)])
 def test_a_denoiser_that_adds_little_is_left_out(gain, worth):
     assert comparison.is_worth_denoising(0.4, 0.4 + gain) == worth
 
 
-@pytest.mark.parametrize(("gain", "worth"), [(0.005, False), (0.02, True)])
+@pytest.mark.parametrize("gain, worth", [(0.005, False), (0.02, True)])
 def test_a_design_is_denoised_for_less(gain, worth):
     assert comparison.is_worth_denoising(0.4, 0.4 + gain, informed=True) == worth
 

@@ -89,7 +89,7 @@ def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range():
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    "changes, words",
     [
         ({"metric": "ip"}, "metric must be 'cosine' or 'l2'"),
         ({"adjacency": record(), "bounds": (-1, 1)}, "not whole records"),

@@ -63,7 +63,7 @@ def test_one_command_plans_and_builds(run, vectors):
 
 
 @pytest.mark.parametrize(
-    ("methods", "promise"),
+    "methods, promise",
     [
         ("record-codebook", "--record --epsilon 6"),
         ("dp-designed-laplace,dp-oporp-staircase", "--beta 1 --epsilon 2"),
@@ -123,7 +123,7 @@ def test_a_public_file_as_long_as_the_vectors_has_to_be_allowed(run):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    "options, words",
     [
         ("--record --epsilon 8", "one of --public, --plan and --method"),
         ("--record --epsilon 8 --public public.npy --method record-cap", "one of --public"),

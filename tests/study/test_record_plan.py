@@ -100,7 +100,7 @@ def test_sets_are_near_the_size_at_which_reports_are_half_true():
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    "changes, words",
     [
         (
             {"epsilon": None, "recall": 0.99, "candidates": 10, "methods": ["record-cap"]},
@@ -197,7 +197,7 @@ def test_promises_hold_for_groups_that_are_told():
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    "changes, words",
     [
         ({"groups": np.arange(7)}, "800 vectors, and there are 7 groups"),
         ({"groups": np.arange(800) % 99}, "of 99 groups; a plan needs at least 100"),

@@ -154,7 +154,7 @@ def test_an_exposure_that_nobody_measured_is_left_out(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("runs_each", "spread"), [(1, False), (2, True)])
+@pytest.mark.parametrize("runs_each, spread", [(1, False), (2, True)])
 def test_a_spread_is_stated_of_several_runs_alone(runs_each, spread, tmp_path):
     page = Page(write_report(tmp_path, [made_up(some_specs(), runs_each)]).read_text("utf-8"))
     assert ("one standard deviation" in page.words) == spread
