@@ -20,7 +20,7 @@ import psutil
 from engines import vectors
 
 import dpindex as dpi
-from dpindex.decode.sign_agreement import unlike_signs
+from dpindex.decode.signs import unlike_signs
 
 DIM, BITS, K, QUERIES = 128, 128, 10, 100
 UNLIKE = (0.02, 0.1, 0.2, 0.29)

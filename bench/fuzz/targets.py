@@ -32,10 +32,9 @@ from dpindex import Blocks, Dense, Privatizer, Repeated, Spec, attribute, l2
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.files import pack
 from dpindex.data import open_vectors, read_ids, read_payload
-from dpindex.decode.denoiser import Channel
+from dpindex.decode.denoiser import Channel, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.decode.fit import fit_denoiser
 from dpindex.decode.iteration import CalibrationBins, CodeTables, EPIteration
-from dpindex.decode.stored_denoiser import denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import BitCodes, NumberFormat, SymbolFormat, codes_from_bytes
 from dpindex.mechanism.public_parts import Codebook

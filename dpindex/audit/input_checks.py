@@ -24,7 +24,7 @@ from dpindex.audit.window_checks import centre_of, windows_check
 from dpindex.base.arrays import AnyArray, Doubles, Longs, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import unpack
-from dpindex.decode.kinds import decoder_of
+from dpindex.decode import decoder_of
 from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.projections import Projection, Sensitivity
 from dpindex.mechanism.public_parts import Design

@@ -22,7 +22,7 @@ from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.verdict import Counts
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Indices
 from dpindex.base.errors import InputError
-from dpindex.decode.kinds import decoder_of
+from dpindex.decode import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer

@@ -1,7 +1,7 @@
 """Queries, and the base classes of what compares codes with them.
 
 Each kind of code has a module of its own, with a :class:`Decoder` that is listed in
-:mod:`dpindex.decode.kinds`.
+:mod:`dpindex.decode`.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Decoder(Estimator):
     >>> privatizer = Privatizer(Spec("none-oporp", dim=4, k=4,
     ...     adjacency=attribute(1.0)), allow_unprotected=True)
     >>> codes = privatizer.privatize(np.eye(4))
-    >>> from dpindex.decode.kinds import decoder_of
+    >>> from dpindex.decode import decoder_of
     >>> decoder = decoder_of(privatizer.spec, "ip")
     >>> queries = decoder.exact_queries(privatizer, np.eye(4)[:2])
     >>> decoder.estimates(codes, queries, 1)[0].round(3).tolist()

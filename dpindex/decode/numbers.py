@@ -25,8 +25,9 @@ from dpindex.decode.calibration import (
     Decoded,
     ObservationLaw,
     SimilarityCalibration,
+    with_common,
+    without_common,
 )
-from dpindex.decode.common import with_common, without_common
 from dpindex.decode.number_moments import (
     METRICS,
     NOISELESS,

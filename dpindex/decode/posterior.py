@@ -27,9 +27,10 @@ over: a large observation speaks for a larger norm as well as for a larger cosin
 
 *What the error contains.* The deviation of the posterior; what is not known of both locations, the
 projection's error in what is common, and a share of the variance by norms, since norms may depend
-on cosines (:mod:`dpindex.decode.common`); and what the prior itself may be. That is the covariance
-``H⁻¹(J + P)H⁻¹`` of θ, with H the penalised information and J the variance of the gradient over
-vectors, each of which is in many pairs (dyadic-robust variance, Fafchamps & Gubert 2007), and what
+on cosines (:mod:`dpindex.decode.calibration`); and what the prior itself may be. That is the
+covariance ``H⁻¹(J + P)H⁻¹`` of θ, with H the penalised information and J the variance of the
+gradient over vectors, each of which is in many pairs (dyadic-robust variance, Fafchamps & Gubert
+2007), and what
 θ would change if pairs weighed less. To that is added a share of the distance to the unbiased
 estimate, for what laws leave out: a small one, or all of it for few coordinates, whose sums are not
 normal. Where codes say too little, all this is large, and nothing is stated.
@@ -56,8 +57,8 @@ from dpindex.decode.calibration import (
     ObservationLaw,
     Observations,
     SimilarityCalibration,
+    joined,
 )
-from dpindex.decode.common import joined
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 

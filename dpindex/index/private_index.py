@@ -22,12 +22,11 @@ from dpindex.base.tables import real_matrix
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
+from dpindex.decode import Learned, decoder_of, learned
 from dpindex.decode.base import Metric, Queries
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser
-from dpindex.decode.kinds import decoder_of
-from dpindex.decode.learning import Learned, learned
 from dpindex.index.filters import Filter, Selection, column_types, kept_rows
 from dpindex.index.hits import Hits
 from dpindex.index.ranking import Ranking

@@ -11,10 +11,9 @@ from dpindex.base.arrays import Doubles, Rows, spaced
 from dpindex.base.files import release_pages
 from dpindex.base.threads import limited_threads
 from dpindex.decode.base import Decoder, Queries
-from dpindex.index.backends import SearchBackend, faiss
+from dpindex.index.backends import SearchBackend, SymbolLists, faiss
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
-from dpindex.index.symbol_lists import SymbolLists
 from dpindex.storage.code_store import CodeStore
 
 BACKENDS: dict[str, type[SearchBackend]] = {

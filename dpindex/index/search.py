@@ -14,14 +14,12 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Doubles, Longs, Rows, Table, Vectors, row_blocks
 from dpindex.base.checks import at_least_one, finite_number
 from dpindex.base.errors import InputError
+from dpindex.decode import Learned, decoder_of
 from dpindex.decode.base import Estimate, Estimator, PrivateQueries, Queries
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.guided import Worth, guide_of, worth_of
-from dpindex.decode.kinds import decoder_of
-from dpindex.decode.learning import Learned
-from dpindex.index.filters import Filter, Where, condition_of
+from dpindex.index.filters import Filter, Lookup, Where, condition_of
 from dpindex.index.hits import TOO_NOISY, Estimates, Hits, not_stated, sure
-from dpindex.index.lookup import Lookup
 from dpindex.index.originals import Candidates, Rerank
 from dpindex.index.reranking import Reranking, direction, new_reranking, wanted, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format

@@ -36,12 +36,11 @@ from dpindex.base.ids import COLLECTION
 from dpindex.base.tables import arrow
 from dpindex.data.dataset import Dataset
 from dpindex.data.stores import local_path
+from dpindex.decode import decoder_of
 from dpindex.decode.base import Decoder
 from dpindex.decode.calibration import SimilarityCalibration, calibration_from_bytes
-from dpindex.decode.denoiser import Denoiser
-from dpindex.decode.kinds import decoder_of
-from dpindex.decode.sign_agreement import unlike_signs
-from dpindex.decode.stored_denoiser import denoiser_from_bytes, denoiser_to_bytes
+from dpindex.decode.denoiser import Denoiser, denoiser_from_bytes, denoiser_to_bytes
+from dpindex.decode.signs import unlike_signs
 from dpindex.index.private_index import PrivateIndex
 from dpindex.integrations.database import Database, Layout, code_bytes, open_database
 from dpindex.mechanism.codes import Codes

@@ -24,11 +24,10 @@ from dpindex.base.files import AnyPath
 from dpindex.base.ids import id_array, other_kind_of_ids
 from dpindex.decode.base import Queries
 from dpindex.decode.denoiser import Denoiser
-from dpindex.index.filters import Filter, Where, column_types, condition_of
+from dpindex.index.backends import tie_keys
+from dpindex.index.filters import Filter, Lookup, Where, column_types, condition_of
 from dpindex.index.hits import Hits
-from dpindex.index.lookup import Lookup
 from dpindex.index.search import Found, FoundCodes, Searchable
-from dpindex.index.symbol_lists import tie_keys
 from dpindex.integrations.database import Database, Neighbours, open_database
 from dpindex.integrations.publication import Publication
 from dpindex.mechanism.codes import Codes

@@ -26,8 +26,8 @@ from dpindex.base.files import (
     release_pages,
 )
 from dpindex.data.stores import Bucket
+from dpindex.decode import decoder_of
 from dpindex.decode.calibration import SimilarityCalibration, calibration_from_bytes
-from dpindex.decode.kinds import decoder_of
 from dpindex.decode.symbols import SAMPLED_SYMBOLS, crowding
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.noise.base import SymbolLaw
@@ -124,7 +124,7 @@ class IndexFiles:
         data = self._single("denoiser")
         if data is None:
             return None
-        from dpindex.decode.stored_denoiser import denoiser_from_bytes
+        from dpindex.decode.denoiser import denoiser_from_bytes
 
         return denoiser_from_bytes(data, self.settings.spec)
 
@@ -363,7 +363,7 @@ def _stage_contents(writer: IndexWriter, contents: Contents, first_row: int) -> 
     writer.add_public()
     writer.add_rows(contents.store, first_row)
     if contents.denoiser is not None:
-        from dpindex.decode.stored_denoiser import denoiser_to_bytes
+        from dpindex.decode.denoiser import denoiser_to_bytes
 
         writer.add_single("denoiser", denoiser_to_bytes(contents.denoiser))
     if contents.calibration is not None:

@@ -22,9 +22,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer
+from dpindex.decode import decoder_of
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind
-from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.spec import Spec
 from dpindex.version import __version__
 

@@ -18,11 +18,9 @@ from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
 from dpindex.base.files import AnyPath
 from dpindex.data.dataset import Dataset
 from dpindex.data.stores import Bucket, local_path
-from dpindex.decode.denoiser import Denoiser
+from dpindex.decode import decoder_of, learned
+from dpindex.decode.denoiser import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.decode.fit import DenoiserKind, fit_denoiser
-from dpindex.decode.kinds import decoder_of
-from dpindex.decode.learning import learned
-from dpindex.decode.stored_denoiser import denoiser_from_bytes, denoiser_to_bytes
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec

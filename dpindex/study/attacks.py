@@ -29,7 +29,7 @@ from dpindex.base.errors import InputError
 from dpindex.base.threads import idle_cores
 from dpindex.data import as_source, dense_rows
 from dpindex.data.source import check_columns, check_one_each
-from dpindex.decode.kinds import decoder_of
+from dpindex.decode import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.promises import max_inference_rate, max_top_k_rate, max_tpr

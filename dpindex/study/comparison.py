@@ -13,8 +13,8 @@ from typing import TypeVar
 from dpindex.base.display import Progress
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.threads import idle_cores
+from dpindex.decode import decoder_of
 from dpindex.decode.fit import DenoiserKind
-from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.candidates import SpecsToTry

@@ -21,8 +21,8 @@ from typing import TypeAlias
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bools, Doubles, Floats, Integers, row_blocks, unit
+from dpindex.decode import decoder_of
 from dpindex.decode.base import Decoder, Metric, Queries
-from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import ONE, SymbolLaw
 from dpindex.mechanism.noise.symbols import CodebookResponse

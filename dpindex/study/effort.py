@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dpindex.decode import decoder_of
 from dpindex.decode.fit import DenoiserKind
-from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.spec import Spec
 from dpindex.study.prediction import COUNTED_ROUNDS
 from dpindex.study.sample import is_compared

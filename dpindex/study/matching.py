@@ -9,8 +9,8 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import Doubles, Floats, Integers, row_blocks, unit
+from dpindex.decode import decoder_of
 from dpindex.decode.base import CodeLikelihoods
-from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.moments import Likelihood
 from dpindex.mechanism.privatizer import Privatizer

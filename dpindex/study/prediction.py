@@ -24,11 +24,11 @@ from dpindex.base.arrays import (
     spaced,
     stacked,
 )
+from dpindex.decode import decoder_of
 from dpindex.decode.base import PrivateQueries, Queries
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser, fit_if_possible
 from dpindex.decode.guided import guide_of, worth_of
-from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer

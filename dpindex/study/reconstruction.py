@@ -26,10 +26,10 @@ from dpindex.base.arrays import (
     unit,
 )
 from dpindex.base.errors import InputError
+from dpindex.decode import decoder_of
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.designed import decoded
 from dpindex.decode.fit import fit_denoiser, fit_if_possible
-from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.families import IDENTITY
 from dpindex.mechanism.noise.base import SymbolLaw

@@ -35,10 +35,10 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.threads import limited_threads, share_cores
 from dpindex.data import as_source, dense_rows, taken_rows
+from dpindex.decode import decoder_of
 from dpindex.decode.base import Metric
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_if_possible
-from dpindex.decode.kinds import decoder_of
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import Codes

@@ -36,7 +36,7 @@ from numpy.random import default_rng
 import dpindex as dpi
 from dpindex import Codebook, Ledger, PrivateIndex, Privatizer, Spec, attribute, design
 from dpindex.base.display import LowerBound, UpperBound
-from dpindex.decode.kinds import decoder_of
+from dpindex.decode import decoder_of
 from dpindex.mechanism.method_table import TABLE
 from dpindex.mechanism.promises import (
     exposure_line,

@@ -16,12 +16,10 @@ from numpy.testing import assert_allclose
 from dpindex import PrivateIndex, Privatizer, Spec, attribute
 from dpindex.base.files import pack, unpack
 from dpindex.decode import fit as fitting
-from dpindex.decode.denoiser import Channel, Denoiser
+from dpindex.decode.denoiser import Channel, Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.decode.fit import TrainingCodes, calibrated_bins, fit_denoiser
-from dpindex.decode.iteration import ValueTable
+from dpindex.decode.iteration import ScoreTable, ValueTable
 from dpindex.decode.mixture import SCALES, Mixture, MixtureFilter, signal_directions, spiked
-from dpindex.decode.scores import ScoreTable
-from dpindex.decode.stored_denoiser import denoiser_from_bytes, denoiser_to_bytes
 from dpindex.mechanism.spec import Projector
 
 DIM = 24

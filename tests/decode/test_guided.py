@@ -17,9 +17,9 @@ import dpindex as dpi
 from dpindex import Answers, PrivateIndex, Spec, fit_codebook, publish, record
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import pack, unpack
+from dpindex.decode import decoder_of
 from dpindex.decode.base import PrivateQueries
 from dpindex.decode.guided import worth_of
-from dpindex.decode.kinds import decoder_of
 from dpindex.integrations.database import PLACES
 from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.spec import Projector

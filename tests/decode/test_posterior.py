@@ -13,6 +13,7 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex import PrivateIndex, Privatizer, Spec, attribute
+from dpindex.decode import decoder_of, learned
 from dpindex.decode.base import ExactQueries, PrivateQueries
 from dpindex.decode.calibration import (
     GRID,
@@ -23,8 +24,6 @@ from dpindex.decode.calibration import (
     calibration_from_bytes,
 )
 from dpindex.decode.denoised import DenoisedPosterior
-from dpindex.decode.kinds import decoder_of
-from dpindex.decode.learning import learned
 from dpindex.decode.numbers import energies_given, fitted_energies, log_energies
 from dpindex.decode.posterior import TablePosterior, fitted_prior, posterior_cosines
 from dpindex.mechanism.spec import Projector

@@ -15,7 +15,7 @@ from helpers.streams import Seeded
 from numpy.testing import assert_allclose
 
 from dpindex import Repeated
-from dpindex.decode.sign_agreement import (
+from dpindex.decode.signs import (
     agreement_curve,
     cosine_from_agreement,
     cosine_from_score,

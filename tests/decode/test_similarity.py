@@ -8,8 +8,8 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex import attribute
+from dpindex.decode import decoder_of
 from dpindex.decode.base import ExactQueries, PrivateQueries
-from dpindex.decode.kinds import decoder_of
 from dpindex.decode.number_moments import (
     NoisyVectorStats,
     cosine,

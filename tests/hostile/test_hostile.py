@@ -381,7 +381,7 @@ def test_every_command_says_one_sentence(tmp_path, monkeypatch, capsys):
 
 def test_a_denoiser_of_another_form(tmp_path):
     """Found while fuzzing: shapes with fewer dimensions than they must have were an IndexError."""
-    from dpindex.decode.stored_denoiser import denoiser_from_bytes
+    from dpindex.decode.denoiser import denoiser_from_bytes
 
     golden = Path(__file__).parents[1] / "golden" / "format2" / "denoised"
     spec = PrivateIndex.open(golden).spec

@@ -11,14 +11,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex import PrivateIndex
 from dpindex.base.arrays import matrix_product
+from dpindex.decode import DECODERS, decoder_of
 from dpindex.decode.designed import DesignedDecoder
-from dpindex.decode.kinds import DECODERS, decoder_of
 from dpindex.decode.symbols import SymbolDecoder
-from dpindex.index.backends import faiss
+from dpindex.index.backends import SymbolLists, faiss
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.ranking import BACKENDS, few_threads
-from dpindex.index.symbol_lists import SymbolLists
 from dpindex.testing.backend import BackendCase, SearchBackendContract
 
 WIDTH = 24

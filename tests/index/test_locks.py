@@ -10,7 +10,7 @@ from helpers.processes import finished, needs_posix
 from helpers.refusals import refuses
 
 from dpindex.base.files import holding_lock
-from dpindex.decode.learning import Learned
+from dpindex.decode import Learned
 from dpindex.index.ranking import Door
 
 SOON = 600.0

@@ -63,7 +63,7 @@ def test_a_collection_of_another_kind_is_noticed():
 
 @pytest.mark.usefixtures("known_noise")
 def test_likelihoods_are_the_chances_of_symbols():
-    from dpindex.decode.kinds import decoder_of
+    from dpindex.decode import decoder_of
 
     made = spec()
     privatizer = dpi.Privatizer(made)

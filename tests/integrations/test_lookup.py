@@ -11,7 +11,7 @@ from helpers.releases import filled_index
 from helpers.specs import attribute_spec, record_spec
 
 import dpindex as dpi
-from dpindex.index.lookup import Lookup
+from dpindex.index.filters import Lookup
 from dpindex.integrations import published
 
 pa = pytest.importorskip("pyarrow")

@@ -16,7 +16,7 @@ from helpers.specs import attribute_spec
 from numpy.testing import assert_array_equal
 
 import dpindex as dpi
-from dpindex.decode.learning import learned
+from dpindex.decode import learned
 from dpindex.integrations.accepted import Submission
 from dpindex.integrations.collector import Collector
 from dpindex.storage.release import Terms
@@ -257,7 +257,7 @@ def test_calibrate_reaches_an_object_store(run, prints, tmp_path, monkeypatch):
     url = f"file://{tmp_path / 'store'}"
     assert run(f"calibrate {url}")[:2] == (0, "Calibrated: learned from 600 codes.\n")
     (path,) = (tmp_path / "store" / "calibration").iterdir()
-    monkeypatch.setattr("dpindex.decode.learning.SAMPLE_ROWS", 300)
+    monkeypatch.setattr("dpindex.decode.SAMPLE_ROWS", 300)
     prints(f"calibrate {url}")
     (renewed,) = (tmp_path / "store" / "calibration").iterdir()
     assert renewed.name > path.name

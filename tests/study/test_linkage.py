@@ -10,7 +10,7 @@ from numpy.random import default_rng
 
 from dpindex import Codebook, Privatizer
 from dpindex.base.arrays import unit
-from dpindex.decode.kinds import decoder_of
+from dpindex.decode import decoder_of
 from dpindex.study.trial import measure_linkage
 
 pytestmark = pytest.mark.usefixtures("known_noise")

@@ -14,7 +14,7 @@ from helpers.specs import attribute_spec, record_spec
 from numpy.random import default_rng
 
 from dpindex import Codebook, Privatizer
-from dpindex.decode.kinds import decoder_of
+from dpindex.decode import decoder_of
 from dpindex.mechanism.promises import max_inference_rate, max_top_k_rate, max_tpr
 from dpindex.study import attacks as panel
 from dpindex.study.attacks import Labels, attack_panel

@@ -14,7 +14,7 @@
    calibration, a summary and the source.
 
 Codes of the new format are filled_index, searched, compared, denoised, saved and read as decoded
-numbers. What can do better with them is one row of ``DECODERS`` in ``dpindex.decode.kinds``. Before
+numbers. What can do better with them is one row of ``DECODERS`` in ``dpindex.decode``. Before
 release a verifier of the law is added to ``audit.law_verifiers``, and its encoder to
 ``tests/independent/oracle.py``.
 """

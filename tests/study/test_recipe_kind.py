@@ -16,7 +16,7 @@ import dpindex as dpi
 from dpindex import PrivateIndex, Privatizer, attribute, evaluate, plan, publish
 from dpindex.audit import attack
 from dpindex.base.arrays import unit
-from dpindex.decode.kinds import DECODERS, decoder_of
+from dpindex.decode import DECODERS, decoder_of
 from dpindex.decode.numbers import NumberDecoder
 from dpindex.index.backends import SearchBackend
 from dpindex.index.ranking import BACKENDS
@@ -79,7 +79,7 @@ class Counts(SearchBackend):
 @pytest.fixture
 def one_row(monkeypatch):
     """The decoder is first in the table, and its ranking has a name there."""
-    monkeypatch.setattr("dpindex.decode.kinds.DECODERS", [CoinDecoder, *DECODERS])
+    monkeypatch.setattr("dpindex.decode.DECODERS", [CoinDecoder, *DECODERS])
     monkeypatch.setitem(BACKENDS, CoinDecoder.ranked_as, Counts)
 
 
