@@ -16,8 +16,7 @@ from mutant_list import LARGE, Mutant, everywhere, instead
 from mutant_paths import BESIDE_IDS, PATHS, PATHS_BOOK, averaged, during, in_force, louder, one_key
 
 from dpindex.accounting.ledger import Ledger
-from dpindex.integrations.accepted import Accepted
-from dpindex.integrations.collector import Collector
+from dpindex.integrations.collector import Accepted, Collector
 from dpindex.storage import journal, release
 from dpindex.storage.history import History
 from dpindex.storage.journal import BucketJournal, Journal, PrivateFolder

@@ -40,7 +40,7 @@ import dpindex.mechanism.public_parts
 import dpindex.mechanism.secret_random
 import dpindex.mechanism.spec
 from dpindex.audit.record_verifiers import SoftmaxVerifier
-from dpindex.mechanism.grid import Grid, Placed
+from dpindex.mechanism.grid import Grid, Placed, Windows
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.noise.cap import CapResponse
@@ -54,7 +54,6 @@ from dpindex.mechanism.projections import RealisedSizes, Sensitivity
 from dpindex.mechanism.projections.dense import CodewordScores, Designed, Matrix, Oporp
 from dpindex.mechanism.secret_random import SecretStream
 from dpindex.mechanism.spec import Projector, Spec
-from dpindex.mechanism.windows import Windows
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.race.hashes import Hasher
 

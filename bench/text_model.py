@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import unit
-from dpindex.integrations.text_model import FILE, TextModel
+from dpindex.integrations.embed import FILE, TextModel
 
 Array = npt.NDArray[Any]
 

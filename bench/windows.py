@@ -29,7 +29,7 @@ from recipes import DATA, counts, embeddings, trigrams
 import dpindex as dpi
 from dpindex.base.arrays import unit
 from dpindex.index.search import QueryMode
-from dpindex.integrations.text_model import TextModel
+from dpindex.integrations.embed import TextModel
 from dpindex.study import ground_truth
 
 QUERIES, PUBLIC, SENTENCES = 500, 2000, 4000

@@ -222,12 +222,12 @@ def known_noise(monkeypatch):
 @pytest.fixture(scope="module")
 def one_stream_check():
     """The exact audit looks at the secret stream once for a file of tests, as it forks for that."""
-    from dpindex.audit import exact
+    from dpindex import audit
     from dpindex.mechanism.secret_random import secret_stream
 
-    check = exact.stream_check(secret_stream)
+    check = audit.stream_check(secret_stream)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "stream_check", lambda _: check)
+        patch.setattr(audit, "stream_check", lambda _: check)
         yield
 
 

@@ -15,9 +15,8 @@ import numpy as np
 from common import arguments, draw, read_csv, style, write_csv
 from scipy.special import ndtr
 
-from dpindex.mechanism.papers.dense import Gaussian, Rademacher, Uniform
+from dpindex.mechanism.papers.projections import Gaussian, Rademacher, Uniform, VerySparse
 from dpindex.mechanism.papers.signs import change_probability
-from dpindex.mechanism.papers.sparse import VerySparse
 
 TYPES: dict[str, Callable[[int, int, int], Any]] = {
     "Gaussian": Gaussian,

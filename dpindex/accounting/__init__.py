@@ -17,11 +17,9 @@ from typing import Any
 from dpindex.accounting.shuffling import shuffled as shuffled
 from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError, import_extra
-from dpindex.mechanism.noise.gaussian import table_distance
-from dpindex.mechanism.noise.privacy_curve import least_epsilon
+from dpindex.mechanism.noise.gaussian import least_epsilon, table_distance
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Adjacency, Guarantee
-from dpindex.privacy.guarantee import rounded_up
+from dpindex.privacy import Adjacency, Guarantee, rounded_up
 
 _MIN_DELTA = 1e-10
 """Below this the roundings of the fast Fourier transform (about 1e-15) might begin to show."""

@@ -39,8 +39,7 @@ from dpindex.audit.verdict import Check, Difference, LawVerifier, Report
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.method_table import find_method
-from dpindex.mechanism.noise.gaussian import optimal_sigma
-from dpindex.mechanism.noise.privacy_curve import least_epsilon
+from dpindex.mechanism.noise.gaussian import least_epsilon, optimal_sigma
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projections import Projection, Sensitivity
 from dpindex.mechanism.public_random import BitSource, PublicStream

@@ -17,12 +17,11 @@ from scipy import sparse
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.files import unpack
-from dpindex.mechanism.grid import Grid
+from dpindex.mechanism.grid import Grid, Windows
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Projector, Spec
-from dpindex.mechanism.windows import Windows
 
 _RANDOM = 8
 _NARROWEST = 2.0**-20

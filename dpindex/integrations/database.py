@@ -130,7 +130,7 @@ class Database(ABC, Language):
     It stores and finds rows, and knows nothing of what codes mean. Conditions (``where``) are text
     in the database's own language, which it states as a :class:`Language`; SQL by default. Every
     method raises InputError for what the database refuses.
-    ``dpindex.testing.database`` holds an implementation to this contract.
+    ``dpindex.testing`` holds an implementation to this contract.
 
     Parameters
     ----------

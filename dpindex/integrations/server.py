@@ -30,8 +30,7 @@ from dpindex.base.ids import COLLECTION
 from dpindex.index.originals import Originals
 from dpindex.index.private_index import PrivateIndex
 from dpindex.integrations import is_published
-from dpindex.integrations.accepted import Acceptance, Submission
-from dpindex.integrations.collector import Collector, UnavailableError
+from dpindex.integrations.collector import Acceptance, Collector, Submission, UnavailableError
 from dpindex.integrations.published import PublishedIndex, open_published
 
 LOG_NAME = ".accepted"

@@ -16,7 +16,7 @@ from dpindex.mechanism.families import (
 )
 from dpindex.mechanism.method import Method
 from dpindex.mechanism.noise import additive, cap, gaussian, signs, square_wave, symbols
-from dpindex.mechanism.papers.methods import METHODS as PAPERS
+from dpindex.mechanism.papers import METHODS as PAPERS
 
 # fmt: off
 _ROWS = (

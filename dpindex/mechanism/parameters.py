@@ -22,10 +22,9 @@ from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath, parse_file
 from dpindex.data import Ranges
-from dpindex.mechanism.grid import Grid
+from dpindex.mechanism.grid import Grid, Windows
 from dpindex.mechanism.public_parts import PARTS, Codebook, Design, PublicPart
 from dpindex.mechanism.variants import NAMES, Variant, variant_of
-from dpindex.mechanism.windows import Windows
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict
 
 _FORMAT = 1

@@ -32,8 +32,8 @@ from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
 from dpindex.base.files import AnyPath, checked_array, pack, parse_file, unpack, write_file
 from dpindex.base.tables import real_matrix
 from dpindex.data import Ranges, as_source, dense_rows, open_vectors
+from dpindex.mechanism.grid import Windows
 from dpindex.mechanism.guide import Guide
-from dpindex.mechanism.windows import Windows
 
 _MAX_PART_BYTES = 1 << 30
 _DIGEST = re.compile(r"[0-9a-f]{64}")

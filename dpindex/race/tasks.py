@@ -15,9 +15,8 @@ from dpindex.base.arrays import AnyArray, Floats, Longs, Vectors
 from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.privacy import Guarantee, Neighbouring
-from dpindex.race.explore import box
+from dpindex.race.explore import SOLVERS, Moments, SignPairs, box
 from dpindex.race.hashes import Hash, PairedSRP, PStable
-from dpindex.race.sign_pairs import SOLVERS, Moments, SignPairs
 from dpindex.race.sketch import RaceSketch
 from dpindex.race.spec import SketchSpec
 
@@ -361,7 +360,7 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
     *Solvers.* The published one minimises the sketch's own answer without derivatives. That answer
     is a step function of θ, and an average of R steps misses the loss by about ``1/(2√R)`` of the
     records, which usually drowns the residual. ``"moments"`` first fits to the released counts the
-    quadratic form whose loss it is, ``M = Σ zzᵀ/‖z‖²`` (:mod:`dpindex.race.sign_pairs`), and then
+    quadratic form whose loss it is, ``M = Σ zzᵀ/‖z‖²`` (:mod:`dpindex.race.explore`), and then
     takes θ by ridge regression, with the ridge set to M's own error. Both only read what has been
     released.
 

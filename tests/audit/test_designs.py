@@ -5,7 +5,7 @@ import pytest
 from helpers.specs import designed, example
 
 import dpindex as dpi
-from dpindex.audit.exact import verify
+from dpindex.audit import verify
 from dpindex.base.files import pack, unpack
 from dpindex.mechanism import public_parts as designs
 from dpindex.mechanism.method_table import find_method

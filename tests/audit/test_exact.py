@@ -19,8 +19,7 @@ from scipy.special import bdtrc, ndtr
 from self_test.second_reading import READERS, refuted, replay_check
 
 from dpindex import Codebook, Dense, Repeated, Spec, attribute, l2, methods
-from dpindex.audit import default_specs, not_covered, verify
-from dpindex.audit.exact import verify_each
+from dpindex.audit import default_specs, not_covered, verify, verify_each
 from dpindex.audit.exact_arithmetic import (
     distance_to_rounded,
     exp_below,

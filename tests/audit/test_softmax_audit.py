@@ -9,8 +9,8 @@ from helpers.made_datasets import normal
 
 import dpindex as dpi
 from dpindex import Codebook, Guarantee, Spec, attribute, l2
+from dpindex.audit import verify
 from dpindex.audit.attack import attack
-from dpindex.audit.exact import verify
 from dpindex.mechanism.noise import symbols
 from dpindex.mechanism.noise.symbols import steps_apart
 from dpindex.mechanism.projections.dense import codeword_scores

@@ -8,8 +8,8 @@ from helpers.specs import designed, example
 from scipy import sparse
 
 import dpindex as dpi
+from dpindex.audit import verify
 from dpindex.audit.attack import attack
-from dpindex.audit.exact import verify
 from dpindex.base.files import pack, unpack
 from dpindex.mechanism.grid import Placed
 from dpindex.mechanism.method_table import find_method

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from dpindex import Codebook, Design, Spec, attribute, record
-from dpindex.mechanism import families, optimiser
+from dpindex.mechanism import families, optimiser, papers
 from dpindex.mechanism.method import Family, Method
-from dpindex.mechanism.papers import methods as papers_methods
 from dpindex.mechanism.variants import NAMES, variant_of
 
 PARAM = type(pytest.param())
@@ -51,7 +50,7 @@ def folded(
 
 FAMILIES = {
     name: value
-    for module in (families, papers_methods)
+    for module in (families, papers)
     for name, value in vars(module).items()
     if isinstance(value, Family)
 }

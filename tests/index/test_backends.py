@@ -18,7 +18,7 @@ from dpindex.index.backends import SymbolLists, faiss
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.ranking import BACKENDS, few_threads
-from dpindex.testing.backend import BackendCase, SearchBackendContract
+from dpindex.testing import BackendCase, SearchBackendContract
 
 WIDTH = 24
 LOSSY = [

@@ -19,8 +19,7 @@ from helpers.releases import codes_of
 from helpers.specs import record_spec
 
 import dpindex as dpi
-from dpindex.integrations.accepted import Accepted, Submission
-from dpindex.integrations.collector import Collector
+from dpindex.integrations.collector import Accepted, Collector, Submission
 
 DIM = 32
 OLD = 50

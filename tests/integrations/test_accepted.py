@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers.refusals import refuses
 
-from dpindex.integrations.accepted import Accepted, FullError, Submission
+from dpindex.integrations.collector import Accepted, FullError, Submission
 from dpindex.mechanism.codes import SignFormat
 
 FORMAT = SignFormat(16, bytes(16))

@@ -14,8 +14,13 @@ from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.base.errors import StorageError
-from dpindex.integrations.accepted import Accepted, FullError, Submission
-from dpindex.integrations.collector import Collector, UnavailableError
+from dpindex.integrations.collector import (
+    Accepted,
+    Collector,
+    FullError,
+    Submission,
+    UnavailableError,
+)
 
 SPEC = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=4.0)
 pytestmark = pytest.mark.usefixtures("known_noise")

@@ -13,7 +13,7 @@ from helpers.toy_database import MADE, Toy
 import dpindex as dpi
 from dpindex.integrations.database import PLACES as ADAPTERS
 from dpindex.integrations.database import SqlDatabase, open_database
-from dpindex.testing.database import DatabaseContract
+from dpindex.testing import DatabaseContract
 
 
 class TestEachDatabase(DatabaseContract):

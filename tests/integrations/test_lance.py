@@ -13,7 +13,7 @@ from dpindex.base.files import pack, unpack
 from dpindex.integrations.database import Layout
 from dpindex.integrations.lance import Lance
 from dpindex.integrations.publication import WHOLE, Documents
-from dpindex.testing.database import rows_of
+from dpindex.testing import rows_of
 
 pa = pytest.importorskip("pyarrow")
 lancedb = pytest.importorskip("lancedb")

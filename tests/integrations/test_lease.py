@@ -19,9 +19,8 @@ from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.base.errors import BusyError, StorageError
-from dpindex.integrations.accepted import Submission
 from dpindex.integrations.client import Client
-from dpindex.integrations.collector import Collector, UnavailableError
+from dpindex.integrations.collector import Collector, Submission, UnavailableError
 from dpindex.integrations.database import Layout, open_database
 
 pytestmark = [*LITE, needs_posix]

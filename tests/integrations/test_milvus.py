@@ -11,7 +11,7 @@ from dpindex.base.errors import StorageError
 from dpindex.integrations import milvus
 from dpindex.integrations.database import Layout
 from dpindex.integrations.milvus import Milvus
-from dpindex.testing.database import rows_of
+from dpindex.testing import rows_of
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("milvus_lite")

@@ -16,7 +16,7 @@ from dpindex.data import as_source, open_dataset
 from dpindex.data.dataset import as_dataset
 from dpindex.integrations import parquet
 from dpindex.integrations.database import Layout, open_database
-from dpindex.testing.database import rows_of
+from dpindex.testing import rows_of
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex.base.arrays import unit
-from dpindex.integrations.text_model import TextModel
+from dpindex.integrations.embed import TextModel
 
 MODEL = TextModel()
 

@@ -17,7 +17,7 @@ from numpy.random import default_rng
 
 from dpindex import Spec, l2, methods
 from dpindex.mechanism.noise.gaussian import optimal_sigma
-from dpindex.mechanism.papers.gaussian import kenthapadi_sigma
+from dpindex.mechanism.papers import kenthapadi_sigma
 
 EPSILON = 1.3
 DELTA = 1e-6

@@ -17,7 +17,7 @@ from self_test.second_reading import refuted
 
 import dpindex as dpi
 from dpindex import Design, PrivateIndex, Privatizer, Spec
-from dpindex.audit.exact import verify_each
+from dpindex.audit import verify_each
 from dpindex.base.errors import DamagedError, NoGuaranteeError
 from dpindex.base.files import pack, unpack
 from dpindex.decode.designed import decoded

@@ -22,8 +22,7 @@ from dpindex import (
     l2,
     methods,
 )
-from dpindex.mechanism.papers.dense import Gaussian, Rademacher, Uniform
-from dpindex.mechanism.papers.sparse import VerySparse
+from dpindex.mechanism.papers.projections import Gaussian, Rademacher, Uniform, VerySparse
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections.dense import operator_norm
 

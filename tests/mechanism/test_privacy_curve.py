@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from independent.rigorous import gaussian_delta
 
 from dpindex import compose
-from dpindex.mechanism.noise.gaussian import optimal_sigma
-from dpindex.mechanism.noise.privacy_curve import delta_interval, least_epsilon, least_sigma
+from dpindex.mechanism.noise.gaussian import (
+    delta_interval,
+    least_epsilon,
+    least_sigma,
+    optimal_sigma,
+)
 
 EPSILONS = (1e-4, 0.003, 0.1, 1.0, 8.0, 40.0)
 DELTAS = (1e-15, 1e-10, 1e-6, 0.001, 0.1)

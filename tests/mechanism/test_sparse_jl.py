@@ -9,7 +9,7 @@ from helpers.refusals import refuses
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from dpindex.mechanism.papers.sparse import SparseJL, VerySparse
+from dpindex.mechanism.papers.projections import SparseJL, VerySparse
 
 
 @pytest.mark.parametrize(

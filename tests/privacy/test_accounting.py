@@ -18,7 +18,7 @@ from independent.rigorous import gaussian_delta
 from dpindex import Guarantee, Spec, attribute, compose, l2
 from dpindex.accounting import add_up
 from dpindex.mechanism.noise.gaussian import optimal_sigma
-from dpindex.mechanism.papers.gaussian import kenthapadi_sigma
+from dpindex.mechanism.papers import kenthapadi_sigma
 from dpindex.privacy.adjacency import Records
 
 DELTA = 1e-6

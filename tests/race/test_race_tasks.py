@@ -39,7 +39,7 @@ from dpindex.race import (  # noqa: E402
     RaceOutliers,
     RaceRegressor,
 )
-from dpindex.race.sign_pairs import SignPairs  # noqa: E402
+from dpindex.race.explore import SignPairs  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

@@ -17,8 +17,7 @@ from numpy.testing import assert_array_equal
 
 import dpindex as dpi
 from dpindex.decode import learned
-from dpindex.integrations.accepted import Submission
-from dpindex.integrations.collector import Collector
+from dpindex.integrations.collector import Collector, Submission
 from dpindex.storage.release import Terms
 from dpindex.storage.targets import IndexOptions, build_index
 

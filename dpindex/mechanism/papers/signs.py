@@ -37,7 +37,7 @@ from dpindex.mechanism.noise.signs import (
     respond,
     response_threshold,
 )
-from dpindex.mechanism.papers.dense import FINE_ENTRY_BITS
+from dpindex.mechanism.papers.projections import FINE_ENTRY_BITS
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.public_random import BitSource

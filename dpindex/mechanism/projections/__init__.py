@@ -25,10 +25,9 @@ from dpindex.base.arrays import (
     row_blocks,
 )
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.mechanism.grid import GRID_BITS
+from dpindex.mechanism.grid import GRID_BITS, Windows
 from dpindex.mechanism.public_parts import RADIUS, Codebook, on_sphere_grid
 from dpindex.mechanism.public_random import PublicStream
-from dpindex.mechanism.windows import Windows
 
 _Kind = TypeVar("_Kind", bound="Encoder")
 

@@ -23,6 +23,7 @@ from dpindex.base.arrays import (
     row_blocks,
 )
 from dpindex.base.errors import NoGuaranteeError
+from dpindex.mechanism.grid import Windows
 from dpindex.mechanism.projections import (
     Projection,
     RealisedSizes,
@@ -32,7 +33,6 @@ from dpindex.mechanism.projections import (
 )
 from dpindex.mechanism.public_parts import ENTRY_BITS, Codebook, Design, on_sphere_grid
 from dpindex.mechanism.public_random import PublicStream
-from dpindex.mechanism.windows import Windows
 
 if TYPE_CHECKING:
     import mpmath
