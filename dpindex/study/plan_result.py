@@ -78,6 +78,10 @@ _UNGROUPED = (
     "The plan assumes that queries resemble the sample. If the sample has near-copies, such as "
     "captions of one picture, and queries have none, name the groups: a search then finds less."
 )
+_GROUPED = (
+    "Rows of the sample come in groups of near-copies, such as captions of one picture, and the "
+    "plan assumes that queries have none in the collection: those that do find more."
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,6 +117,8 @@ class Plan:
     told : bool
         Groups of the sample or public queries were stated, so that queries are known to be unlike
         vectors of the collection.
+    grouped : bool
+        Groups were not stated, and were seen in the sample.
     tried : int
         Vectors of the sample that the recommended spec was tried on.
     largest : int
@@ -136,6 +142,7 @@ class Plan:
     contrast: tuple[Row, ...] = ()
     sample_rows: int = 0
     told: bool = False
+    grouped: bool = False
     tried: int = 0
     largest: int = 0
     embeddings: bool = False
@@ -353,7 +360,9 @@ class Plan:
         lines += information_lines(best.spec, self.n)
         if best.spec.symbols:
             lines.append(_UNLIKE)
-        if self.embeddings and not self.told:
+        if self.grouped:
+            lines.append(_GROUPED)
+        elif self.embeddings and not self.told:
             lines.append(_UNGROUPED)
         if self.deciding:
             columns = ", ".join(f"{name} ({share:.0%})" for name, share in self.deciding[:_NAMED])

@@ -102,7 +102,8 @@ def plan(
     groups : array, shape (m,), optional
         A label of each public vector. Vectors of one label resemble each other more than others do,
         such as captions of one picture. Queries are taken to have no siblings in the collection,
-        and to be like the vector in the middle of a group. At least 100 groups.
+        and to be like the vector in the middle of a group. At least 100 groups. By default they
+        are found, if rows come in whole groups of near-copies.
     public_queries : array, sparse matrix or VectorSource, optional
         Public vectors like the queries, where those differ from vectors of the collection.
     ranges, scale, bounds, clip, norm, delta, record_epsilon, seed, variant : optional
@@ -184,6 +185,7 @@ def plan(
         tried=tried,
         largest=sample.played,
         told=groups is not None or public_queries is not None,
+        grouped=sample.has_found_groups,
         embeddings=sample.at_norm_1,
         deciding=deciding,
     )

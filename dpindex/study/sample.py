@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy
 
 from dpindex.base.arrays import (
     AnyArray,
     Integers,
     Vectors,
     of_norm_1,
+    row_blocks,
     row_norms,
     spaced,
 )
@@ -34,6 +35,7 @@ from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 from dpindex.storage.directory import IndexDirectory
+from dpindex.study.between import Ends
 from dpindex.study.population import Population
 from dpindex.study.target import MAX_DENSE_DIM, Goal
 
@@ -56,6 +58,12 @@ _PER_COORDINATE = 8
 _PARTS = 4
 # Groups that a plan needs, if there are any: a quarter of a half of them predicts the rest.
 _FEWEST_GROUPS = 100
+# Rows whose nearest vectors tell groups, how many of these, standard deviations that are beyond
+# chance, and distances that are held at a time.
+_TESTED = 500
+_NEAREST = 32
+_BEYOND_CHANCE = 3.5
+_MAX_DISTANCES = 1 << 22
 # By how much a norm may differ from 1: embeddings are often kept in float16.
 _SAME_NORM = 1e-3
 
@@ -71,7 +79,7 @@ class Sample:
         Vectors in the collection.
     groups : int array, shape (m,), optional
         Vectors of one group, such as captions of one picture, resemble each other more than others
-        do; by default each is a group of its own.
+        do; by default those that are found, or each is a group of its own.
     metric : "cosine" or "l2"
         What neighbours are ranked by.
     queries : vectors, shape (q, dim), optional
@@ -81,6 +89,8 @@ class Sample:
 
     Attributes
     ----------
+    has_found_groups : bool
+        Groups were not given, and were found.
     played : int
         Vectors that specs are tried on, at most.
     """
@@ -95,8 +105,12 @@ class Sample:
         guides: bool = False,
     ) -> None:
         self.vectors = vectors
+        self.has_found_groups = False
         self._guides = guides
         self._queries = queries
+        if groups is None:
+            groups = found_groups(vectors, metric)
+            self.has_found_groups = groups is not None
         self._groups = np.arange(len(self)) if groups is None else groups
         self._is_grouped = len(np.unique(self._groups)) < len(self)
         is_tried = self._groups % 2 == 1
@@ -345,6 +359,71 @@ def new_sample(
     asked = None if queries is None else taken(queries)
     guides = goal.on_average is not None
     return Sample(taken(source), goal.n, labels, goal.metric, asked, guides)
+
+
+def found_groups(vectors: Any, metric: Metric) -> Integers | None:
+    """Return the groups that rows come in, numbered, or None if rows may be independent.
+
+    Of independent rows that have k others near, (k + 1) P(k + 1) / P(k) more are expected in
+    another sample, and no fewer for a larger k (Robbins 1956). Rows that come in whole groups, as
+    captions of pictures do, break that: none has more near ones than the others of its group. The
+    size of the sample does not matter.
+
+    Groups are sets of rows that are the nearest of each other: of the size that shows it, or of a
+    smaller one before a leap.
+
+    >>> things = np.random.default_rng(0).normal(size=(400, 1, 8))
+    >>> rows = things + np.random.default_rng(1).normal(scale=0.01, size=(400, 3, 8))
+    >>> np.bincount(found_groups(rows.reshape(1200, 8), "l2")).tolist() == [3] * 400
+    True
+    >>> found_groups(rows[:, 0], "l2") is None
+    True
+    """
+    count = vectors.shape[0]
+    some = spaced(count, _TESTED)
+    others = np.arange(1, _NEAREST)
+    leaps, _ = _leaps(vectors, some, metric, _NEAREST)
+    rows = np.bincount(leaps, minlength=1 + _NEAREST) + 1.0
+    rows[0] = 2 * rows[1 + _NEAREST // 2 :].sum()  # where none is near, a leap is anywhere
+    most = np.sqrt(rows[others - 1] * rows[others + 1] * (others + 1) / others)
+    # A group shows it once, however many of its rows are looked at.
+    repeated = np.maximum((others + 1) * len(some) / count, 1.0)
+    deviations = (rows[others] - most) / np.sqrt(repeated * (rows[others] + most))
+    if deviations.max() < _BEYOND_CHANCE:
+        return None
+    largest = int(others[deviations.argmax()])
+    leaps, nearest = _leaps(vectors, np.arange(count), metric, 2 * largest)
+    labels = np.arange(count)
+    for size in range(1, 1 + largest):
+        near = nearest[:, :size]
+        sets = np.sort(np.hstack([np.arange(count)[:, None], near]), axis=1)
+        are_groups = (sets[near] == sets[:, None]).all(axis=(1, 2))
+        if size < largest:
+            are_groups &= leaps == size
+        labels[sets[are_groups]] = sets[are_groups, :1]
+    labels = np.unique(labels, return_inverse=True)[1]
+    return labels if labels.max() + 1 >= _FEWEST_GROUPS else None
+
+
+def _leaps(vectors: Any, rows: Integers, metric: Metric, ranks: int) -> tuple[Integers, Integers]:
+    """Return how many others are nearer to some rows than a leap of distances, and the nearest.
+
+    Spacings of logarithms of distances times ranks are alike (Rényi 1953), but at a leap.
+    """
+    leaps, nearest = [], []
+    for block in row_blocks(len(rows), _MAX_DISTANCES // vectors.shape[0]):
+        own = rows[block]
+        distances = Ends(vectors[own], vectors, metric).distances()
+        least = max(1e-6 * float(np.median(distances)), 1e-30)
+        distances[np.arange(len(own)), own] = np.inf
+        first = np.argpartition(distances, ranks, axis=1)[:, : 1 + ranks]
+        near = np.take_along_axis(distances, first, axis=1)
+        order = np.argsort(near, axis=1)
+        rising = np.log(np.maximum(np.take_along_axis(near, order, axis=1), least))
+        spacings = np.arange(1, 1 + ranks) * np.diff(rising, axis=1)
+        leaps.append(1 + spacings.argmax(axis=1))
+        nearest.append(np.take_along_axis(first, order, axis=1))
+    return np.concatenate(leaps), np.concatenate(nearest)
 
 
 def _numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -> Integers | None:

@@ -27,7 +27,7 @@ from dpindex.data import as_source, open_vectors
 from dpindex.study import comparison, evaluate, ground_truth
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
-from dpindex.study.sample import Sample
+from dpindex.study.sample import Sample, found_groups
 from dpindex.study.saved_plan import SavedPlan
 from dpindex.study.target import NEIGHBOURS, FoundShares, Goal
 
@@ -634,6 +634,24 @@ def test_near_copies_say_no_more_of_how_distances_grow_than_one_vector():
     assert set(map(bytes, population.queries)) <= set(map(bytes, public[:400]))
     truth = ground_truth(with_variants(2000, 2), topics(300, 3), NEIGHBOURS)
     assert_as_near(population, 400, truth)
+
+
+def test_whole_groups_are_told_from_independent_rows_of_as_many_kinds():
+    rng = default_rng(5)
+    things = rng.normal(size=(400, DIM)).astype(np.float32)
+
+    def rows_of(kinds):
+        noise = 0.2 * rng.normal(size=(len(kinds), DIM)).astype(np.float32)
+        return rng.permutation(things[kinds] + noise)
+
+    whole = np.repeat(np.arange(400), rng.integers(1, 9, 400))
+    groups = found_groups(rows_of(whole), "l2")
+    assert 390 <= groups.max() + 1 <= 450
+    kinds = rng.integers(0, 400, len(whole))
+    assert found_groups(rows_of(kinds), "l2") is None
+    # Rows of a table are often repeated.
+    assert found_groups(things[kinds], "l2") is None
+    assert found_groups(scipy.sparse.csr_matrix(things[kinds] > 1, dtype=np.float32), "l2") is None
 
 
 @pytest.mark.filterwarnings("error")
