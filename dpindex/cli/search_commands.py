@@ -17,7 +17,7 @@ from dpindex.base.errors import InputError, naming
 from dpindex.base.ids import COLLECTION
 from dpindex.base.threads import limited_threads
 from dpindex.cli import shared as o
-from dpindex.data import open_vectors, read_ids
+from dpindex.data import open_vectors
 from dpindex.data.source import split_key
 from dpindex.data.stores import is_url
 from dpindex.integrations import is_published, open
@@ -206,7 +206,7 @@ def _holder(rerank: str | None, ids: str | None) -> Holder | None:
         if ids is not None:
             raise InputError("--rerank-ids names the rows of --rerank; give that too.")
         return None
-    return Originals(rerank, o.read_if_named(read_ids, ids))
+    return Originals(rerank, o.read_ids_of(rerank, ids))
 
 
 def _payload_names(show: str | None, index: str, columns: Mapping[str, str]) -> list[str]:
@@ -490,7 +490,7 @@ def serve(
         tokens=known_tokens,
         exact_queries=exact_queries,
         originals=rerank,
-        original_ids=o.read_if_named(read_ids, ids),
+        original_ids=o.read_ids_of(rerank, ids),
         per_minute=per_minute,
         allow_unprotected=allow_unprotected,
         ready=ready,

@@ -17,9 +17,10 @@ from dpindex.base.display import text_table as text_table
 from dpindex.base.errors import InputError, escaped
 from dpindex.cli import Takes as Takes
 from dpindex.cli import note as note
-from dpindex.data import Ranges, VectorSource, read_ids, read_payload
+from dpindex.data import Ranges, VectorSource, open_dataset, read_ids, read_payload
 from dpindex.data.columns import COLUMN_SUFFIXES
 from dpindex.data.source import split_key
+from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.privacy import Guarantee, VectorAdjacency, attribute, l2, record
 
@@ -223,7 +224,10 @@ class PayloadOptions:
         """The columns to take, empty for all."""
         if self.payload_columns is None:
             return ()
-        return tuple(self.payload_columns.split(","))
+        names = tuple(self.payload_columns.split(","))
+        if len(set(names)) < len(names):
+            raise InputError("--payload-columns names a column twice; name each once.")
+        return names
 
     def within(self, vectors: str) -> tuple[str, ...]:
         """The columns that lie beside the vectors; InputError if these would be published."""
@@ -263,12 +267,7 @@ class ReleaseOptions:
 
     def id_column(self, vectors: str) -> str | None:
         """The column that --ids names, if it lies beside the vectors."""
-        if self.ids is None:
-            return None
-        path, column = split_key(self.ids)
-        file, _ = split_key(vectors)
-        is_beside = file.lower().endswith(COLUMN_SUFFIXES) and _is_same_file(path, file)
-        return column if is_beside else None
+        return _column_beside(vectors, self.ids)
 
     def read_ids(self) -> AnyArray | None:
         """Return the ids of the file, None if none was named."""
@@ -305,7 +304,28 @@ class CodeReleaseOptions(ReleaseOptions):
         return replace(super().terms(), skip_leak_check=self.skip_leak_check)
 
 
+def read_ids_of(vectors: str | None, ids: str | None) -> AnyArray | None:
+    """Return the ids at a place, which may be a folder of the vectors; None if none was named."""
+    column = _column_beside(vectors, ids)
+    if vectors is None or column is None:
+        return read_if_named(read_ids, ids)
+    with open_dataset(vectors, id_column=column) as dataset:
+        return dataset.ids()
+
+
+def _column_beside(vectors: str | None, ids: str | None) -> str | None:
+    """The column that a place of ids names, if it lies in the files of the vectors."""
+    if vectors is None or ids is None:
+        return None
+    path, column = split_key(ids)
+    file, _ = split_key(vectors)
+    has_columns = file.lower().endswith(COLUMN_SUFFIXES) or os.path.isdir(file) or is_url(file)
+    return column if has_columns and _is_same_file(path, file) else None
+
+
 def _is_same_file(one: str, other: str) -> bool:
+    if one == other:
+        return True
     return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 

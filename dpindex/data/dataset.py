@@ -359,6 +359,8 @@ def _open_parquet(
             if column is not None:
                 refuse_attributes(replace(location, key=column), file, (*payload, id_column))
             types = [str(column_type(location, file, key)) for key in payload]
+            if id_column is not None:
+                column_type(location, file, id_column)
             first_types = first_types or types
             if types != first_types:
                 raise location.error(
@@ -377,7 +379,10 @@ def _open_parquet(
             )
             parts.append(part)
     if not parts:
-        raise InputError(f"{name}: there are no {_SUFFIX} files with rows; check the path.")
+        raise InputError(
+            f"{name}: there are no {_SUFFIX} files with rows; check the path, and join files of "
+            f"another format into one."
+        )
     with parts[0].vectors() as source:
         return Dataset(
             name,

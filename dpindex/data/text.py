@@ -59,24 +59,16 @@ def open_text(location: Location, delimiter: str) -> VectorSource:
     def lines() -> Iterator[str]:
         text.seek(0)
         try:
-            yield from (line for line in text if line.strip())
+            yield from (line for row, line in enumerate(text) if line.strip() or row == 0)
         except UnicodeDecodeError:  # its message repeats what it cannot read
             refuse_other_encodings(location)
             raise
 
     line = next(lines(), "")
-    _refuse_blank(location, line)
+    _refuse_blank(location, line.strip())
     cells = _cells(line, delimiter)
     columns = len(cells)
-    others = [other for other in ";\t|," if other != delimiter and other in cells[0]]
-    spaced = cells[0].split()
-    if len(spaced) > 1 and all(_which_are_numbers(spaced)):  # as numpy.savetxt writes them
-        others.append(" ")
-    if columns == 1 and others:
-        raise location.error(
-            f"line 1 has {others[0]!r} and no {delimiter!r}; separate numbers by commas in a .csv, "
-            f"and by tabs in a .tsv."
-        )
+    _refuse_other_separators(location, cells, delimiter)
     is_named = re.search(r"[^\W\d_eE]", line)  # 1e-5 is no name
     if delimiter == "," and not is_named and re.search(r"\d *[;\t|] *[-+]?\d", line):
         raise location.error(
@@ -105,6 +97,18 @@ def open_text(location: Location, delimiter: str) -> VectorSource:
 def _refuse_blank(location: Location, line: object) -> None:
     if not line:
         raise location.error("line 1 is blank; write the file without blank lines.")
+
+
+def _refuse_other_separators(location: Location, cells: Sequence[str], delimiter: str) -> None:
+    others = [other for other in ";\t|," if other != delimiter and other in cells[0]]
+    spaced = cells[0].split()
+    if len(spaced) > 1 and all(_which_are_numbers(spaced)):  # as numpy.savetxt writes them
+        others.append(" ")
+    if len(cells) == 1 and others:
+        raise location.error(
+            f"line 1 has {others[0]!r} and no {delimiter!r}; separate cells by commas in a .csv, "
+            f"and by tabs in a .tsv."
+        )
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
@@ -139,6 +143,8 @@ def _has_names(location: Location, cells: Sequence[str], stated: bool | None) ->
 
 
 def _which_are_numbers(cells: Sequence[str]) -> list[bool]:
+    if not "".join(cells).strip():
+        return [False] * len(cells)
     with suppress(ValueError):  # all at once, where they are many
         if _parsed(cells, "\0").shape == (len(cells), 1):
             return [True] * len(cells)
@@ -183,12 +189,15 @@ def _numbers(
                 f"has {columns}; all lines must have as many."
             )
         for column, cell in enumerate(cells, 1):
-            if not _is_number(cell):
-                raise location.error(
-                    f"line {_line_number(location, row)}, column {column} is not a number (its "
-                    f"text is not shown); a table of vectors holds numbers only: leave other "
-                    f"columns out."
-                )
+            if _is_number(cell):
+                continue
+            fault = (
+                "is not a number (its text is not shown); a table of vectors holds numbers only: "
+                "leave other columns out"
+            )
+            if cell.strip().lower() in MISSING:
+                fault = "is empty or marks a missing value; fill it, or leave its line out"
+            raise location.error(f"line {_line_number(location, row)}, column {column} {fault}.")
     raise location.error("its lines are not numbers between separators.")
 
 
@@ -235,7 +244,10 @@ def text_table(location: Location, delimiter: str) -> Table:
     with open(location.path, encoding="utf-8-sig", newline="") as file:
         names = next(csv.reader(file, delimiter=delimiter), [])
     _refuse_blank(location, names)
-    _refuse_open_quote(location, delimiter)
+    _refuse_other_separators(location, names, delimiter)
+    with open(location.path, "rb") as quoted:
+        if sum(line.count(b'"') for line in quoted) % 2:  # else Arrow finds what is wrong
+            _refuse_ragged(location, delimiter, len(names))
     if not _has_names(location, names, stated_header(location)):
         raise location.error(
             "line 1 is numbers, and names of columns are needed; write a line of names, or say "
@@ -255,28 +267,26 @@ def text_table(location: Location, delimiter: str) -> Table:
             arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
         )
-    except pa.ArrowException as error:
-        row = re.search(r"Row #(\d+)", str(error))
-        place = "a line of it"
-        if row:
-            place = f"line {row[1]} of it"
+    except pa.ArrowException:
+        _refuse_ragged(location, delimiter, len(names))
         raise location.error(
-            f"{place} is not a line of a table: it needs one cell for each of the {len(names)} "
-            f"columns."
+            f"a line of it is not a line of a table: it needs one cell for each of the "
+            f"{len(names)} columns."
         ) from None
 
 
-def _refuse_open_quote(location: Location, delimiter: str) -> None:
-    """Refuse a quote that is never closed, which would take all lines below it into one cell."""
-    with open(location.path, "rb") as file:
-        quotes = sum(line.count(b'"') for line in file)
-    if quotes % 2 == 0:
-        return
+def _refuse_ragged(location: Location, delimiter: str, columns: int) -> None:
+    """Refuse a line of other cells, and a quote that would take all lines below it into one."""
     with open(location.path, encoding="utf-8-sig", newline="") as text:
         rows = csv.reader(text, delimiter=delimiter, strict=True)
         begins = 0
         try:
-            for _ in rows:
+            for cells in rows:
+                if cells and len(cells) != columns:
+                    raise location.error(
+                        f"line {begins + 1} has {len(cells)} cells where line 1 has {columns}; all "
+                        f"lines must have as many."
+                    )
                 begins = rows.line_num
         except csv.Error:
             raise location.error(f"line {begins + 1} opens a quote that is not closed.") from None

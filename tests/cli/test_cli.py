@@ -631,7 +631,7 @@ def test_an_attribute_is_neither_payload_nor_id(run, files):
         )
 
 
-def test_a_folder_of_files_brings_its_payload(prints, files):
+def test_a_folder_of_files_brings_its_payload(run, prints, files):
     build = f"build {write_dataset(files / 'data')} ix --id-column id {STAIRCASE}"
     pd.DataFrame({"row": range(240)}).to_parquet("rows.parquet")
     assert "not protected" in prints(f"{build} --payload rows.parquet")
@@ -640,3 +640,4 @@ def test_a_folder_of_files_brings_its_payload(prints, files):
     assert "not protected" in prints(f"{build} --payload-columns row")
     index = dpi.open(files / "ix")
     assert [f"n{row}" for row in index.payload["row"].to_pylist()] == index.ids.tolist()
+    fails(run(f"{build} --payload-columns row,row"), "names a column twice")

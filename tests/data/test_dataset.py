@@ -120,7 +120,8 @@ def test_what_is_refused(tmp_path):
     refused("there are no .parquet files", "empty")
     refused("no column of ids; name a file", "x.npy", id_column="id")
     refused("no columns for a payload", "x.npy", payload_columns=["id"])
-    refused("no single column 'who'", "data", id_column="who")
+    with refuses("no single column 'who'"):  # before any vector is read
+        open_dataset(tmp_path / "data", id_column="who")
     refused("ids are whole numbers, strings or UUIDs", "data", id_column="v")
     refused("check the path", "nothing.npy")
     pq.write_table(pa.table({"id": ["a", ""], "v": [[1.0], [2.0]]}), tmp_path / "y.parquet")

@@ -176,10 +176,19 @@ def test_blank_lines_alone_are_no_table(tmp_path):
 
 
 def test_another_separator_is_named(tmp_path):
+    pytest.importorskip("pyarrow")
     for name, text in {"x.csv": "1.5;2\n3;4\n", "y.csv": "a\tb\n1\t2\n", "x.tsv": "1,2\n"}.items():
         (tmp_path / name).write_text(text)
-        with refuses(r"line 1 has '.+' and no '.+'; separate numbers by"):
-            open_vectors(tmp_path / name)
+        for read in (open_vectors, read_payload):
+            with refuses(r"line 1 has '.+' and no '.+'; separate cells by"):
+                read(tmp_path / name)
+
+
+def test_a_ragged_line_of_a_payload_is_named_as_an_editor_counts(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.csv").write_text('id,city\n1,"Os\nlo"\n\n2\n')
+    with refuses("line 5 has 1 cells where line 1 has 2"):
+        read_payload(tmp_path / "x.csv")
 
 
 def test_a_name_of_a_column_may_hold_another_separator(tmp_path):

@@ -127,7 +127,7 @@ def test_what_cannot_be_embedded_is_said(run, prints, model, tmp_path):
     (tmp_path / "bad.csv").write_text("id,text\n1\n")
     fails(
         run("embed bad.csv --model model"),
-        "bad.csv: line 2 of it is not a line of a table",
+        "bad.csv: line 2 has 1 cells where line 1 has 2",
     )
     (tmp_path / "empty.csv").write_text('id,text\n1,""\n')
     fails(run("embed empty.csv --model model"), "row 0 has no word")

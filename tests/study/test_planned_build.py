@@ -43,13 +43,19 @@ def done(result):
         ("vectors.npy",),
         ("vectors.parquet:vector", "--id-column", "name"),
         ("vectors.parquet:vector", "--ids", "vectors.parquet:name"),
+        ("folder", "--id-column", "name"),
+        ("folder", "--ids", "folder:name"),
     ],
 )
 def test_one_command_plans_and_builds(run, vectors):
     if len(vectors) > 1:
         rows = list(np.load("vectors.npy"))
         names = [f"n{row}" for row in range(len(rows))]
-        pd.DataFrame({"vector": rows, "name": names}).to_parquet("vectors.parquet")
+        file = Path("vectors.parquet")
+        if vectors[0] == "folder":
+            Path("folder").mkdir()
+            file = Path("folder/part.parquet")
+        pd.DataFrame({"vector": rows, "name": names}).to_parquet(file)
     said = done(run("build", vectors[0], "my-index", *vectors[1:], *RECORD))
     assert "Chosen: record-codebook with" in said
     assert "an exact query should find" in said
