@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from dpindex.integrations.building import build
     from dpindex.integrations.publication import publish
     from dpindex.integrations.published import PublishedIndex
-    from dpindex.mechanism.codebooks import fit_codebook
+    from dpindex.mechanism.codebooks import Codebook, fit_codebook
     from dpindex.mechanism.codes import BitCodes, Codes, codes_from_bytes
     from dpindex.mechanism.method_table import methods
     from dpindex.mechanism.optimiser import design
     from dpindex.mechanism.privatizer import Privatizer
-    from dpindex.mechanism.public_parts import Codebook, Design
+    from dpindex.mechanism.public_parts import Design
     from dpindex.mechanism.spec import Spec
     from dpindex.mechanism.variants import Blocks, Dense, Repeated
     from dpindex.privacy import Guarantee, attribute, l2, record
@@ -89,8 +89,8 @@ __all__ = [
 # never loads the secret stream.
 _HOME = {
     "accounting": ["compose"],
-    "mechanism.public_parts": ["Codebook", "Design"],
-    "mechanism.codebooks": ["fit_codebook"],
+    "mechanism.public_parts": ["Design"],
+    "mechanism.codebooks": ["Codebook", "fit_codebook"],
     "mechanism.codes": ["BitCodes", "Codes", "codes_from_bytes"],
     "base.errors": [
         *("BusyError", "DamagedError", "InputError", "NoGuaranteeError", "QualityWarning"),

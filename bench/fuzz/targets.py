@@ -36,8 +36,8 @@ from dpindex.decode.denoiser import Channel, denoiser_from_bytes, denoiser_to_by
 from dpindex.decode.fit import fit_denoiser
 from dpindex.decode.iteration import CalibrationBins, CodeTables, EPIteration
 from dpindex.index.private_index import PrivateIndex
+from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.codes import BitCodes, NumberFormat, SymbolFormat, codes_from_bytes
-from dpindex.mechanism.public_parts import Codebook
 from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.storage.ids import id_block, ids_to_bytes
 from dpindex.storage.manifest import Manifest

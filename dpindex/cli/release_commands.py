@@ -379,8 +379,7 @@ def codebook(
 
     $ dpindex codebook public.npy public.codebook --size 200 --centroids
     """
-    from dpindex.mechanism.codebooks import fit_codebook
-    from dpindex.mechanism.public_parts import Codebook
+    from dpindex.mechanism.codebooks import Codebook, fit_codebook
 
     if output.suffix not in (".npy", Codebook.suffix):
         raise InputError(f"{output} must end in {Codebook.suffix} or .npy.")

@@ -171,7 +171,7 @@ class SpecOptions(DataOptions):
     ] = None
 
     def stated(self) -> dict[str, Any]:
-        from dpindex.mechanism.public_parts import PARTS
+        from dpindex.mechanism.parameters import PARTS
         from dpindex.mechanism.variants import parse_variant
 
         fields = super().stated()

@@ -18,7 +18,7 @@ import numpy as np
 from dpindex.base.arrays import Doubles, Longs
 from dpindex.decode.base import PrivateQueries, Queries
 from dpindex.decode.symbols import codeword_similarities
-from dpindex.mechanism.guide import Guide
+from dpindex.mechanism.codebooks import Guide
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.spec import Spec

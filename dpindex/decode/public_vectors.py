@@ -24,6 +24,7 @@ import scipy
 from dpindex.base.arrays import Doubles, Singles, row_blocks, unit
 from dpindex.base.errors import InputError
 from dpindex.decode.signs import expected_signs, log_likelihood_of_signs
+from dpindex.mechanism.codebooks import grown_codebook
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import PublicStream
@@ -192,9 +193,6 @@ def _grown(inside: Singles, projected: Doubles) -> tuple[Singles, Doubles]:
     first = np.sort(first[inside[first].any(axis=1)])
     if len(first) < _COMPARED:
         with suppress(InputError):  # few different vectors
-            # It loads a search library, which a device and `info` do without.
-            from dpindex.mechanism.codebooks import grown_codebook
-
             book, ends = grown_codebook(inside[first], _COMPARED)
             return book.stated, projected[first[ends]].mean(axis=0)
     return inside, projected

@@ -12,10 +12,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpindex.base.arrays import Singles, Vectors
 from dpindex.base.errors import QualityWarning
 from dpindex.data import Ranges
+from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.promises import quality_warnings
-from dpindex.mechanism.public_parts import Codebook, Design
+from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.spec import Spec
 from dpindex.mechanism.variants import Variant
 from dpindex.privacy import VectorAdjacency

@@ -12,11 +12,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from dpindex.base.errors import NoGuaranteeError
+from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.method import Family, Length
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import CodewordMap, Encoder, Identity, Rotation
 from dpindex.mechanism.projections.dense import Designed, Oporp, codeword_scores
-from dpindex.mechanism.public_parts import Codebook, Design
+from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.variants import Repeated
 from dpindex.privacy import Attribute

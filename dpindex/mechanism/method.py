@@ -10,10 +10,11 @@ from typing import Any, get_args
 
 from dpindex.base.checks import checked_delta, whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
+from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.noise.base import Calibration, Moves
 from dpindex.mechanism.parameters import Parameters, is_stated
 from dpindex.mechanism.projections import Encoder
-from dpindex.mechanism.public_parts import Codebook, Design, PublicPart
+from dpindex.mechanism.public_parts import Design, PublicPart
 from dpindex.mechanism.variants import Variant
 from dpindex.privacy import attribute, l2, record
 

@@ -22,10 +22,14 @@ from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath, parse_file
 from dpindex.data import Ranges
+from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.grid import Grid, Windows
-from dpindex.mechanism.public_parts import PARTS, Codebook, Design, PublicPart
+from dpindex.mechanism.public_parts import Design, PublicPart
 from dpindex.mechanism.variants import NAMES, Variant, variant_of
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict
+
+PARTS: dict[str, type[PublicPart]] = {"codebook": Codebook, "design": Design}
+"""Every kind of public part, by its name."""
 
 _FORMAT = 1
 _OBJECTS: dict[str, Callable[[Any], Any]] = {

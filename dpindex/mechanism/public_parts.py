@@ -1,14 +1,12 @@
-"""Public parts of a spec: codebooks and designs, made of public vectors and named by a digest."""
+"""Public parts of a spec, made of public vectors and named by a digest; one of them are designs."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
@@ -21,23 +19,17 @@ from dpindex.base.arrays import (
     Floats,
     Ints,
     Singles,
-    in_units_of_largest,
-    issparse,
-    of_norm_1,
-    spaced,
     unit,
 )
 from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
-from dpindex.base.files import AnyPath, checked_array, pack, parse_file, unpack, write_file
-from dpindex.base.tables import real_matrix
-from dpindex.data import Ranges, as_source, dense_rows, open_vectors
+from dpindex.base.files import AnyPath, checked_array, parse_file, unpack, write_file
 from dpindex.mechanism.grid import Windows
-from dpindex.mechanism.guide import Guide
 
 _MAX_PART_BYTES = 1 << 30
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_DIM = (1, (1 << 31) - 1)
+DIMS = (1, (1 << 31) - 1)
+"""The fewest and most attributes of a public part."""
 
 
 _Part = TypeVar("_Part", bound="PublicPart")
@@ -174,193 +166,6 @@ class PublicPart(ABC):
         return f"<{type(self).__name__}: {self.contents}, {self.digest[:12]}>"
 
 
-MIN_SIZE = 2
-MAX_SIZE = 1 << 16
-RADIUS = 4095.0
-"""Norm of a vector on the integer grid: inner products stay below 2^24 and are exact in float32."""
-
-_STEPS = float(1 << 20)
-
-
-def on_sphere_grid(vectors: Floats) -> Singles:
-    """Directions of vectors as integers of norm about 4095, float32; a zero vector stays zero.
-
-    ``Σ|u_i c_i| ≤ ‖u‖‖c‖ ≤ 2^24`` for two such vectors, so their inner product is exact in float32
-    in any order: which codeword is nearest does not depend on the machine or the batch.
-    """
-    # Whole numbers first: their squares add exactly for up to 8192 attributes, and square root and
-    # division are correctly rounded, so the grid is the same on every machine.
-    wide = in_units_of_largest(vectors)
-    wide *= _STEPS
-    np.rint(wide, out=wide)
-    squares = np.einsum("ij,ij->i", wide, wide)
-    norms = np.sqrt(squares)[:, None]
-    wide *= RADIUS
-    np.divide(wide, norms, out=wide, where=norms > 0)
-    # Towards zero: rounding must not make a vector longer.
-    return np.trunc(wide, out=wide).astype(np.float32)
-
-
-class Codebook(PublicPart):
-    """Codewords c_1 … c_K, chosen without looking at the private vectors.
-
-    Two codebooks are equal if their codewords as given are, bit for bit as float32.
-
-    Parameters
-    ----------
-    vectors : array, shape (K, dim)
-        K in [2, 65536]; directions count, lengths do not; no codeword may be zero.
-    guide : Guide, optional
-        How neighbours spread over cells, of :func:`dpindex.fit_codebook`: a search for a share of
-        candidates uses it. It changes no code and is no part of the digest.
-
-    Raises
-    ------
-    InputError
-        For anything else, NaN or infinite values, and zero codewords.
-
-    >>> book = Codebook(np.eye(4))
-    >>> len(book), book.dim
-    (4, 4)
-    """
-
-    kind = "codebook"
-    holds = "codeword"
-    suffix: ClassVar = ".codebook"
-    shape: ClassVar = {"size": (MIN_SIZE, MAX_SIZE), "dim": _DIM}
-    size: int
-
-    def __init__(self, vectors: Any, guide: Guide | None = None) -> None:
-        self.guide = guide
-        table = vectors if issparse(vectors) else np.asanyarray(vectors)
-        rows = real_matrix(table, table.shape[-1] if table.ndim else 0, "codewords")
-        if issparse(rows):
-            raise InputError("codewords must be a dense array.")
-        if not MIN_SIZE <= len(rows) <= MAX_SIZE:
-            raise InputError(f"a codebook has {MIN_SIZE} to {MAX_SIZE} codewords, not {len(rows)}.")
-        with np.errstate(over="ignore"):
-            # A copy, so that whoever gave them cannot change the codewords after their digest.
-            given: Singles = np.array(rows, dtype=np.float32)
-        finite = np.isfinite(given).all(axis=1)
-        if not finite.all():
-            row = int(finite.argmin())
-            raise InputError(f"codeword {row} has a value that is not finite in 32 bits.")
-        nonzero = given.any(axis=1)
-        if not nonzero.all():
-            row = int(nonzero.argmin())
-            raise InputError(f"codeword {row} is zero and has no direction.")
-        self._stated = given
-        self.size, self.dim = given.shape
-        shape = f"{self.size}x{self.dim}|".encode()
-        values = given.astype("<f4").tobytes()
-        self.digest = hashlib.sha256(shape + values).hexdigest()
-
-    @classmethod
-    def read(cls, path: AnyPath) -> Codebook:
-        """Return the codebook of a file of ``dpindex codebook``, or of all vectors in another one.
-
-        Parameters
-        ----------
-        path : str or path
-            With the suffix .codebook, or .vectors as in an index, or of at most 65536 vectors.
-
-        Raises
-        ------
-        InputError
-            For another file.
-        """
-        if os.fspath(path).endswith((cls.suffix, ".vectors")):
-            return super().read(path)
-        with open_vectors(path) as source:
-            if source.shape[0] > MAX_SIZE:
-                raise InputError(
-                    f"{os.fspath(path)} has {source.shape[0]} vectors; a codebook has at most "
-                    f"{MAX_SIZE} codewords; make a smaller one of them (dpindex codebook)."
-                )
-            every = np.arange(source.shape[0])
-            return cls(dense_rows(source, every))
-
-    @classmethod
-    def spaced(cls, vectors: Any, size: int) -> Codebook:
-        """A codebook of ``size`` of the vectors, evenly spaced.
-
-        Which ones depends on their number alone.
-
-        Raises
-        ------
-        InputError
-            For a size out of range, and for a row that is zero.
-        """
-        opened = isinstance(vectors, str | os.PathLike)
-        whole_number(size, "the size of a codebook", MIN_SIZE, MAX_SIZE)
-        with open_vectors(vectors) if opened else nullcontext(as_source(vectors)) as source:
-            chosen = spaced(source.shape[0], size)
-            rows = dense_rows(source, chosen)
-            if (zero := chosen[~rows.any(axis=1)]).size:
-                raise InputError(
-                    f"{source.name}: row {zero[0]} is zero, and a codeword needs a direction; "
-                    f"leave such rows out."
-                )
-            return cls(rows)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Codebook:
-        facts, arrays = unpack(data, "codebook")
-        vectors = arrays.pop("vectors", None)
-        if vectors is None or vectors.dtype != np.float32:
-            raise InputError("this codebook has a header that no dpindex writes.")
-        made = cls(vectors)
-        try:
-            if facts or arrays:
-                made.guide = Guide.read(facts, arrays, len(made))
-        except (ValueError, LookupError, TypeError):
-            raise DamagedError("this codebook has a guide that no dpindex writes.") from None
-        return made
-
-    def to_bytes(self) -> bytes:
-        arrays: dict[str, AnyArray] = {"vectors": self.stated}
-        if self.guide is None:
-            return pack("codebook", {}, arrays)
-        arrays |= {"moves": self.guide.moves, "players": self.guide.players}
-        return pack("codebook", {"temperature": self.guide.temperature}, arrays)
-
-    def scaled(self, ranges: Ranges) -> Codebook:
-        """The codebook of these codewords, brought to 0 … 1 by ``ranges``; itself if only named."""
-        if self._only_named:
-            return self
-        return Codebook(ranges.scale(self._stated), self.guide)
-
-    @property
-    def contents(self) -> str:
-        return f"{self.size} public codewords of {self.dim} attributes"
-
-    def __len__(self) -> int:
-        return self.size
-
-    @property
-    def stated(self) -> Singles:
-        """The codewords as they were given, float32, shape (K, dim); InputError if not here."""
-        self.require()
-        return self._stated
-
-    @cached_property
-    def vectors(self) -> Singles:
-        """The codewords at norm 1, float32, shape (K, dim)."""
-        return self.directions(self.stated)
-
-    @property
-    def known(self) -> Singles:
-        return self.vectors
-
-    def directions(self, vectors: Floats) -> Singles:
-        return of_norm_1(vectors)
-
-    @cached_property
-    def grid(self) -> Singles:
-        """The codewords on the integer grid, transposed: shape (dim, K)."""
-        return np.ascontiguousarray(on_sphere_grid(self.stated).T)
-
-
 ENTRY_BITS = 8
 """Entries of W are multiples of 2^-8, kept as integers."""
 
@@ -408,7 +213,7 @@ class Design(PublicPart):
 
     kind = "design"
     holds = "public vector"
-    shape: ClassVar = {"dim": _DIM, "code_length": (1, MAX_LENGTH), "norm": (1, 2)}
+    shape: ClassVar = {"dim": DIMS, "code_length": (1, MAX_LENGTH), "norm": (1, 2)}
     code_length: int
     norm: int
     _data: bytes
@@ -541,7 +346,3 @@ def column_weight(entries: AnyArray, norm: int) -> int:
     """The largest ``Σ_j |w_ji|^norm`` of any attribute i, in whole numbers."""
     sizes = np.abs(entries.astype(np.int64)) ** norm
     return int(sizes.sum(axis=0).max(initial=0))
-
-
-PARTS: dict[str, type[PublicPart]] = {"codebook": Codebook, "design": Design}
-"""Every kind of public part, by its name."""

@@ -42,8 +42,8 @@ from dpindex.base.arrays import (
     unit,
 )
 from dpindex.base.errors import InputError
-from dpindex.mechanism.guide import Guide
-from dpindex.mechanism.public_parts import MAX_SIZE, Codebook, PublicPart
+from dpindex.mechanism.codebooks import MAX_SIZE, Codebook, Guide
+from dpindex.mechanism.public_parts import PublicPart
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 

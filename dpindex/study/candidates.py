@@ -14,7 +14,7 @@ import numpy as np
 from dpindex.base.arrays import issparse, spaced
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.data import VectorSource, as_source
-from dpindex.mechanism.codebooks import fit_codebook
+from dpindex.mechanism.codebooks import MAX_SIZE, Codebook, fit_codebook
 from dpindex.mechanism.method import Method
 from dpindex.mechanism.method_table import OF_PAPERS, find_method
 from dpindex.mechanism.method_table import methods as all_methods
@@ -28,7 +28,7 @@ from dpindex.mechanism.optimiser import (
     noise_variance,
     usual_length,
 )
-from dpindex.mechanism.public_parts import MAX_SIZE, Codebook, Design
+from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record, l2
 from dpindex.study.sample import Sample

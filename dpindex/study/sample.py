@@ -28,9 +28,7 @@ from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.data import VectorSource, as_source, dense_rows, taken_rows
 from dpindex.data.source import check_finite, check_one_each
 from dpindex.decode.base import Metric
-from dpindex.mechanism.codebooks import centroid_codebook, grown_codebook
-from dpindex.mechanism.guide import Guide
-from dpindex.mechanism.public_parts import MAX_SIZE, Codebook
+from dpindex.mechanism.codebooks import MAX_SIZE, Codebook, Guide, centroid_codebook, grown_codebook
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record

@@ -13,7 +13,7 @@ from dpindex.base.files import AnyPath, pack, parse_file, unpack
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind
 from dpindex.index.search import QueryMode
-from dpindex.mechanism.public_parts import PARTS
+from dpindex.mechanism.parameters import PARTS
 from dpindex.mechanism.spec import Spec
 
 _KIND = "plan"

@@ -11,7 +11,7 @@ from dpindex.base.errors import InputError
 from dpindex.data import VectorSource
 from dpindex.mechanism.method import Method
 from dpindex.mechanism.method_table import find_method
-from dpindex.mechanism.public_parts import PARTS
+from dpindex.mechanism.parameters import PARTS
 from dpindex.mechanism.spec import Spec
 from dpindex.mechanism.variants import Variant
 from dpindex.privacy import Adjacency, l2, record

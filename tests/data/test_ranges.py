@@ -19,7 +19,7 @@ from dpindex.base.errors import QualityWarning
 from dpindex.data import Ranges, one_per_person
 from dpindex.integrations.requests import Comparisons
 from dpindex.integrations.sklearn import PrivateProjection
-from dpindex.mechanism.public_parts import Codebook
+from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.privacy import attribute
 from dpindex.race import PStable, RaceSketch, SketchSpec, kernel_sum

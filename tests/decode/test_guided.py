@@ -21,7 +21,7 @@ from dpindex.decode import decoder_of
 from dpindex.decode.base import PrivateQueries
 from dpindex.decode.guided import worth_of
 from dpindex.integrations.database import PLACES
-from dpindex.mechanism.public_parts import Codebook
+from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.spec import Projector
 from dpindex.study.prediction import predicted_rows
 from dpindex.study.sample import Sample

@@ -31,9 +31,9 @@ from dpindex.data import Ranges, as_source
 from dpindex.data.dataset import as_dataset, open_dataset
 from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
+from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.spec import block_rows
 from dpindex.privacy import Record
 from dpindex.storage.release import Terms, release

@@ -9,7 +9,7 @@ from helpers.specs import attribute_spec, record_spec
 from numpy.random import default_rng
 
 from dpindex import Codebook, Privatizer, Repeated, Spec, l2
-from dpindex.mechanism.public_parts import on_sphere_grid
+from dpindex.mechanism.codebooks import on_sphere_grid
 from dpindex.study import invert
 from dpindex.study.reconstruction import Reconstructor, cosines, highest_cosine
 

@@ -15,6 +15,7 @@ import scipy
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, Words, spaced
 from dpindex.base.errors import NoGuaranteeError
+from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
 from dpindex.mechanism.grid import GRID_BITS
 from dpindex.mechanism.noise.moments import (
@@ -24,7 +25,6 @@ from dpindex.mechanism.noise.moments import (
     Polynomial,
 )
 from dpindex.mechanism.parameters import Parameters
-from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.public_random import BitSource
 from dpindex.mechanism.variants import Variant
 

@@ -46,6 +46,7 @@ from dpindex.base.arrays import (
     Words,
     row_blocks,
 )
+from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.codes import SymbolFormat
 from dpindex.mechanism.grid import GRID_BITS, neighbour_distance
 from dpindex.mechanism.noise.base import (
@@ -60,7 +61,6 @@ from dpindex.mechanism.noise.base import (
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import RecordEncoder
 from dpindex.mechanism.projections.dense import CodewordScores
-from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.public_random import BitSource
 from dpindex.privacy import L2
 

@@ -25,8 +25,8 @@ from dpindex.base.arrays import (
     row_blocks,
 )
 from dpindex.base.errors import NoGuaranteeError
+from dpindex.mechanism.codebooks import RADIUS, Codebook, on_sphere_grid
 from dpindex.mechanism.grid import GRID_BITS, Windows
-from dpindex.mechanism.public_parts import RADIUS, Codebook, on_sphere_grid
 from dpindex.mechanism.public_random import PublicStream
 
 _Kind = TypeVar("_Kind", bound="Encoder")

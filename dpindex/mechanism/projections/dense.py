@@ -23,6 +23,7 @@ from dpindex.base.arrays import (
     row_blocks,
 )
 from dpindex.base.errors import NoGuaranteeError
+from dpindex.mechanism.codebooks import Codebook, on_sphere_grid
 from dpindex.mechanism.grid import Windows
 from dpindex.mechanism.projections import (
     Projection,
@@ -31,7 +32,7 @@ from dpindex.mechanism.projections import (
     check_size,
     scatter,
 )
-from dpindex.mechanism.public_parts import ENTRY_BITS, Codebook, Design, on_sphere_grid
+from dpindex.mechanism.public_parts import ENTRY_BITS, Design
 from dpindex.mechanism.public_random import PublicStream
 
 if TYPE_CHECKING:
