@@ -26,8 +26,15 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from dpindex.accounting import add_up, compose
-from dpindex.base.checks import checked_epsilon, finite_number, json_value
-from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
+from dpindex.base.errors import (
+    BusyError,
+    DamagedError,
+    InputError,
+    StorageError,
+    checked_epsilon,
+    finite_number,
+    json_value,
+)
 from dpindex.base.files import AnyPath, read_private_file, write_file
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Adjacency, Guarantee, Records

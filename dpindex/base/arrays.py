@@ -1,9 +1,10 @@
-"""Arrays: names of their types, checks of what users hand over, and work shared among threads."""
+"""Arrays: names of their types, products and norms, blocks of rows, the best of many, and JSON."""
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -310,3 +311,21 @@ def _best_of_integers(
     keys.sort(axis=1)
     negated, ordered = np.divmod(keys[:, :count], span)
     return -negated, ordered
+
+
+def json_columns(columns: Mapping[str, AnyArray]) -> dict[str, list[Any]]:
+    """Return arrays by name as lists of plain values: JSON has no NaN, so None is in its place.
+
+    >>> json_columns({"score": np.array([0.5, np.nan]), "id": np.array([7, 9])})
+    {'score': [0.5, None], 'id': [7, 9]}
+    """
+    lists = {}
+    for name, column in columns.items():
+        values = column.astype(object)
+        if column.dtype.kind == "f":
+            values[~np.isfinite(column)] = None
+        elif column.dtype.kind == "O":
+            is_bad = [isinstance(one, float) and not math.isfinite(one) for one in column.flat]
+            values[np.reshape(is_bad, column.shape).astype(np.bool_)] = None
+        lists[name] = values.tolist()
+    return lists

@@ -29,8 +29,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import ndtr, ndtri
 
 from dpindex.base.arrays import Doubles, Longs, row_blocks
-from dpindex.base.checks import finite_number, whole_number
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, finite_number, whole_number
 from dpindex.base.tables import check_values
 from dpindex.mechanism.public_random import PublicStream
 

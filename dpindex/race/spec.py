@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from dpindex.base.arrays import Floats, Vectors
-from dpindex.base.checks import (
+from dpindex.base.errors import (
+    InputError,
     checked_delta,
     checked_epsilon,
     checked_fields,
@@ -17,7 +18,6 @@ from dpindex.base.checks import (
     from_kind,
     whole_number,
 )
-from dpindex.base.errors import InputError
 from dpindex.base.tables import real_matrix
 from dpindex.data import Ranges
 from dpindex.mechanism.noise.additive import AdditiveNoise

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dpindex.study.attacks import Attack, Labels, attack_panel
 from dpindex.study.curve import MEASURES, Curve, Point, Run
-from dpindex.study.demo import DemoResult, run_demo
-from dpindex.study.digits import load_digits
+from dpindex.study.demo import DemoResult, load_digits, run_demo
 from dpindex.study.evaluation import evaluate
 from dpindex.study.examples import Examples, TextGuess, text_attack
 from dpindex.study.explorer import Shown

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dpindex.base.arrays import Bytes
 from dpindex.base.display import Progress
 from dpindex.base.errors import InputError
@@ -15,7 +17,6 @@ from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute, record
 from dpindex.study.curve import Curve
-from dpindex.study.digits import load_digits
 from dpindex.study.evaluation import evaluate
 from dpindex.study.explorer import Shown
 from dpindex.study.report import Additions, require_libraries, write_report
@@ -53,6 +54,26 @@ _RECORD_METHODS = ("record-cap", "raw-gaussian", "none-oporp")
 
 
 RECORD_EPSILONS = (4.0, 6.0, 8.0, 16.0)
+
+
+def load_digits() -> tuple[Bytes, Bytes]:
+    """Return 1797 pictures of 8 × 8 pixels, and the digit that each shows.
+
+    From "Optical Recognition of Handwritten Digits", Alpaydin & Kaynak 1998, UCI Machine Learning
+    Repository, CC BY 4.0.
+
+    Returns
+    -------
+    pictures : uint8 array, shape (1797, 64)
+        Row by row; 0 is paper and 16 ink.
+    labels : uint8 array, shape (1797,)
+
+    >>> pictures, labels = load_digits()
+    >>> pictures.shape, int(pictures.max()), labels[:4].tolist()
+    ((1797, 64), 16, [0, 1, 2, 3])
+    """
+    with np.load(Path(__file__).parent / "digits" / "digits.npz") as arrays:
+        return arrays["pictures"], arrays["labels"]
 
 
 @dataclass(frozen=True)

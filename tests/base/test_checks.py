@@ -12,9 +12,15 @@ from scipy import sparse
 
 from dpindex import Ledger, PrivateIndex, Privatizer
 from dpindex.base import errors
-from dpindex.base.checks import checked_delta, checked_epsilon, finite_number, whole_number
 from dpindex.base.display import progress_bar
-from dpindex.base.errors import InputError, import_extra
+from dpindex.base.errors import (
+    InputError,
+    checked_delta,
+    checked_epsilon,
+    finite_number,
+    import_extra,
+    whole_number,
+)
 from dpindex.base.files import holding_lock, map_file, read_file, unpack
 from dpindex.base.tables import real_matrix
 from dpindex.decode.fit import fit_denoiser

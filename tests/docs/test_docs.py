@@ -304,7 +304,7 @@ def test_every_private_method_has_a_statement():
 
 
 def test_the_limits_that_are_stated():
-    from dpindex.base import checks
+    from dpindex.base.errors import MAX_TEXT
     from dpindex.data import source
     from dpindex.race import sketch
     from dpindex.storage import manifest
@@ -312,7 +312,7 @@ def test_the_limits_that_are_stated():
     text = TEXT["docs/threat-model.md"]
     assert base.MAX_BYTES == 2**30
     assert "1 GB (2^30 bytes)" in text
-    assert checks.MAX_TEXT == 1 << 20
+    assert MAX_TEXT == 1 << 20
     assert manifest.MAX_MANIFEST_BYTES == 16 << 20
     assert sketch.MAX_BYTES == 2**30
     assert f"{source.MAX_RATIO} times" in text
