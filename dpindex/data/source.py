@@ -125,6 +125,8 @@ class Location:
         except Exception as error:
             reason = one_line(error) or type(error).__name__
             advice = "check that the file is whole and is what its suffix says"
+            if "Python objects" in reason or "Object arrays" in reason:  # NumPy's words
+                advice = "save numbers or text, such as array.astype(float)"
             raise self.error(f"cannot be read ({reason}); {advice}.") from error
 
 

@@ -328,6 +328,7 @@ class InnerProductDecoder(Decoder):
         """
 
 
+@np.errstate(invalid="ignore", over="ignore")  # infinite vectors have none, which is NaN
 def exact_similarities(query: Doubles, vectors: Any, metric: Metric) -> Doubles:
     """Return the similarity of a query with each of some vectors, float64, shape (n,).
 
@@ -361,8 +362,7 @@ def exact_similarities(query: Doubles, vectors: Any, metric: Metric) -> Doubles:
         return np.asarray(np.maximum(distances, 0.0))
     norms = np.sqrt(squares) * np.linalg.norm(query)
     cosines = np.zeros(len(norms))
-    with np.errstate(invalid="ignore"):  # of infinite vectors, which have none
-        np.divide(products, norms, out=cosines, where=norms != 0)
+    np.divide(products, norms, out=cosines, where=norms != 0)
     return np.clip(cosines, -1.0, 1.0)
 
 

@@ -564,7 +564,7 @@ def test_wrong_id_lines(text, match, tmp_path):
         (np.array([2**64 - 1], "u8"), "too large"),
         (np.array(["a", ""]), "row 1 has an empty id"),
         (np.array([0x110000, 65, 65, 65], "<u4").view("<U2"), "row 0 has an id that is not text"),
-        (np.array(["ab", "c"], object), "objects"),
+        (np.array(["ab", "c"], object), "objects.*; save numbers or text"),
     ],
 )
 def test_wrong_id_arrays(ids, match, tmp_path):

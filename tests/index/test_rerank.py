@@ -345,6 +345,13 @@ def test_wrong_input_is_one_sentence(changes, sentence):
     assert "\n" not in str(error.value)
 
 
+def test_an_infinite_original_is_no_answer():
+    originals = X.copy()
+    originals[7] = np.inf
+    hits = _index().search(Q, k=N, candidates=N, rerank=originals)
+    assert set(hits.ids[~hits.exact]) == {7}
+
+
 def test_ids_beside_must_fit():
     with refuses("the ids of the vectors to rerank by: rows 0 and 2 have the same id"):
         dpi.Originals(X[:3], ids=[1, 2, 1])
