@@ -87,24 +87,17 @@ def test_errors_hold_for_what_is_unlike_the_codebook(kind):
             np.testing.assert_allclose(hits.stderr[stated], wanted, atol=0.03)
 
 
-def test_the_holder_is_told(run, tmp_path):
+def test_the_holder_is_told(run, prints, tmp_path):
     for name, x in (
         ("own", topics(3000, 2, last=10)),
         ("other", topics(3000, 3, first=10)),
         ("public", topics(500, 1, last=10)),
     ):
         np.save(tmp_path / f"{name}.npy", x)
-    terms = ("--record", "--method", "record-codebook", "--codebook", "public.npy")
+    terms = "--record --method record-codebook --codebook public.npy --epsilon 8"
     for name, told in (("own", False), ("other", True)):
-        code, _, error = run(
-            "build",
-            f"{name}.npy",
-            f"ix-{name}",
-            *terms,
-            "--epsilon",
-            8,
-        )
+        code, _, error = run(f"build {name}.npy ix-{name} {terms}")
         assert code == 0
         assert ("the codebook does not cover this collection" in error) == told
-        first = run("info", f"ix-{name}")[1].splitlines()[0]
+        first = prints(f"info ix-{name}").splitlines()[0]
         assert first.startswith("Warning: the codebook does not cover") == told

@@ -223,31 +223,22 @@ def test_a_filter_keeps_its_share():
     assert max(owner.asked) <= 400
 
 
-def test_the_guide_travels_with_the_codebook(tmp_path, run):
+def test_the_guide_travels_with_the_codebook(tmp_path, run, prints):
     index().save(tmp_path / "index")
     again = PrivateIndex.open(tmp_path / "index")
     assert (counts_of(again, "exact", "5%") == counts_of(index(), "exact", "5%")).all()
     np.save(tmp_path / "public.npy", PUBLIC)
     np.save(tmp_path / "vectors.npy", PRIVATE)
     np.save(tmp_path / "queries.npy", QUERIES[:5])
-    book = tmp_path / "public.codebook"
-    run("codebook", tmp_path / "public.npy", book, "--size", "60", "--centroids")
-    made = Codebook.read(book)
+    prints("codebook public.npy public.codebook --size 60 --centroids")
+    made = Codebook.read(tmp_path / "public.codebook")
     assert made == index().spec.codebook
     assert made.guide is not None
-    made_of = ["--method", "record-codebook", "--epsilon", "7", "--record", "--subset", "1"]
-    run(
-        "build",
-        tmp_path / "vectors.npy",
-        tmp_path / "built",
-        *made_of,
-        "--codebook",
-        book,
-    )
-    ask = ["query", tmp_path / "built", tmp_path / "queries.npy", "-k", "3"]
-    ask += ["--rerank", tmp_path / "vectors.npy", "--candidates"]
-    assert run(*ask, "5%")[0] == 0
-    fails(run(*ask, "0%"), "share of the index", "above 0 % and at most 100 %")
+    made_of = "--method record-codebook --epsilon 7 --record --subset 1"
+    prints(f"build vectors.npy built {made_of} --codebook public.codebook")
+    ask = "query built queries.npy -k 3 --rerank vectors.npy --candidates"
+    prints(f"{ask} 5%")
+    fails(run(f"{ask} 0%"), "share of the index", "above 0 % and at most 100 %")
 
 
 @pytest.mark.parametrize(

@@ -249,8 +249,8 @@ def test_what_texts_have_in_common_is_not_stated_as_nearness(method):
     """With one prior for all queries, short or long, .92 was stated for .88."""
     base = texts(3000, 2)
     asked = texts(200, 3)
-    index = PrivateIndex(attribute_spec(method, 200, epsilon=3.0, bounds=(0.0, 1.0)))
-    index.add(base)
+    spec = attribute_spec(method, 200, epsilon=3.0, bounds=(0.0, 1.0))
+    index = filled_index(spec, base)
     hits = index.search(asked, k=10, query="exact")
     holds(hits, true_cosines(hits, base, asked), most_off=0.03, least=0.9)
 
@@ -276,8 +276,7 @@ def test_short_queries_are_stated_as_they_are_where_long_ones_are_alike(epsilon)
     """By long ones alone, private queries were stated at .47 for .90, and at 1 for .30."""
     base = alike_if_long(1000, 2)
     asked = alike_if_long(80, 3)
-    index = PrivateIndex(attribute_spec("raw-staircase", 64, epsilon=epsilon))
-    index.add(base)
+    index = filled_index(attribute_spec("raw-staircase", 64, epsilon=epsilon), base)
     hits = index.search(asked, k=10, query="private")
     holds(hits, true_cosines(hits, base, asked), least=0.9)
 
@@ -419,8 +418,8 @@ def test_a_private_answer_is_a_function_of_the_codes_of_its_query(monkeypatch):
 
 @pytest.mark.parametrize("facts", [FLOATS, {"method": "raw-staircase", "norm": 1.0}])
 def test_codes_of_next_to_no_noise(facts):
-    index = PrivateIndex(spec_of(64.0, **facts))
-    index.add(base := clustered(700, 1))
+    base = clustered(700, 1)
+    index = filled_index(spec_of(64.0, **facts), base)
     hits = index.search(base[:20], k=1, query="exact")
     assert_array_equal(hits.ids[:, 0], np.arange(20))
     assert (np.abs(1.0 - hits.similarity) <= 4 * hits.stderr + 0.05).all()
@@ -497,8 +496,7 @@ def test_an_index_that_grows_learns_again_by_itself(tmp_path):
 
 
 def test_vectors_of_zeros_are_answered():
-    index = PrivateIndex(spec_of(4.0, **UNDECLARED))
-    index.add(np.zeros((140, DIM)))
+    index = filled_index(spec_of(4.0, **UNDECLARED), np.zeros((140, DIM)))
     for mode in ("exact", "private"):
         hits = index.search(np.zeros((5, DIM)), query=mode)
         assert np.array_equal(np.isfinite(hits.similarity), np.isfinite(hits.stderr))
@@ -518,9 +516,8 @@ def test_noise_that_hides_a_table_of_categories_is_no_prior(columns):
         epsilon=1.0,
         bounds=(0.0, 1.0),
     )
-    index = PrivateIndex(spec)
-    index.add(base := table[100:])
-    asked = table[:100]
+    asked, base = np.split(table, [100])
+    index = filled_index(spec, base)
     for mode in ("exact", "private"):
         hits = index.search(asked, k=10, query=mode)
         holds(hits, true_cosines(hits, base, asked))

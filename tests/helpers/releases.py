@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dpindex.accounting.ledger import Ledger
 from dpindex.base.ids import id_array
 from dpindex.data import as_source
 from dpindex.data.dataset import Dataset, as_dataset
@@ -25,6 +26,16 @@ def codes_of(spec: Spec, vectors: Any) -> Codes:
 def projected(spec: Spec, vectors: Any) -> Any:
     """Exact projections of these vectors, in grid integers held in floats."""
     return Privatizer(spec, allow_unprotected=True).project(vectors)
+
+
+def counted(ledger: Ledger) -> list[tuple[int, int]]:
+    """How many ids a ledger holds, and how often each was released."""
+    return [(total.ids, total.releases) for total in ledger.totals()]
+
+
+def all_bytes(folder: Path) -> bytes:
+    """What is in all files of a folder."""
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 def filled_index(spec: Spec, vectors: Any, ids: Any = None, **options: Any) -> PrivateIndex:

@@ -48,14 +48,6 @@ def test_exact_queries_rank_as_numpy_does(k, n):
         _check_exact(_bits(signs), signs, queries, count)
 
 
-def test_a_large_index_ranks_as_numpy_does():
-    signs = _signs(40_000, 96)
-    queries = default_rng(1).integers(-4096, 4096, (20, 96))
-    store = _bits(signs)
-    for count in (1, 10, 500):
-        _check_exact(store, signs, queries, count)
-
-
 def test_crowds_of_equal_codes_come_in_row_order():
     signs = np.repeat(_signs(6, 40), 2000, axis=0)
     signs[[17, 4000, 11_999]] = _signs(3, 40, seed=9)

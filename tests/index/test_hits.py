@@ -128,11 +128,7 @@ def test_short_text_and_escaped_html(index):
 
 
 def test_hits_are_lists_of_dicts():
-    index = filled_index(
-        SPEC,
-        VECTORS,
-        payload={"year": [int(row) for row in range(len(VECTORS))]},
-    )
+    index = filled_index(SPEC, VECTORS, payload={"year": range(12)})
     hits = index.search(VECTORS[:2], k=3)
     listed = hits.to_list()
     assert [[one["id"] for one in of_query] for of_query in listed] == hits.ids.tolist()
@@ -144,11 +140,7 @@ def test_hits_are_lists_of_dicts():
 
 
 def test_an_index_is_a_table():
-    index = filled_index(
-        SPEC,
-        VECTORS,
-        payload={"year": [int(row) for row in range(len(VECTORS))]},
-    )
+    index = filled_index(SPEC, VECTORS, payload={"year": range(12)})
     table = index.to_arrow()
     assert table.schema.names == ["id", "code", "year"]
     stored = index.codes.stored

@@ -5,10 +5,9 @@ import pytest
 from helpers.commands import fails
 from helpers.processes import python
 from helpers.refusals import refuses
-from helpers.releases import codes_of
 from helpers.specs import record_spec
 
-from dpindex import Codebook, PrivateIndex, Privatizer, codes_from_bytes
+from dpindex import Codebook, PrivateIndex, Privatizer
 from dpindex.mechanism.codes import SymbolFormat
 
 DIM = 24
@@ -50,12 +49,6 @@ def test_commands_know_a_codebook_by_its_vectors(run, prints, tmp_path):
 
 def test_codes_of_other_codebooks_are_refused():
     index = PrivateIndex(_spec("record-codebook"))
-    codes = codes_of(index.spec, _rows(5, 2))
-    index.add_codes(codes_from_bytes(codes.to_bytes()))
-    other = record_spec("record-codebook", DIM, epsilon=16.0,
-                 codebook=Codebook(_rows(81, 1)))  # fmt: skip
-    with refuses():
-        index.add_codes(codes_of(other, _rows(5, 2)))
     # With a fingerprint that was copied, and symbols beyond the codebook.
     forged = SymbolFormat(1, index.spec.fingerprint, 1000)
     with refuses("one of 1000 symbols"):

@@ -322,8 +322,6 @@ def test_only_parts_of_candidates_are_read():
         ({"rerank": X[:, 1:]}, "23 columns where the index has 24"),
         ({"rerank": X[1:]}, "there are 599 for its 600 rows"),
         ({"rerank": np.zeros((2, 3, 4))}, "3 dimension"),
-        ({"rerank": X.astype(complex)}, "complex128"),
-        ({"rerank": 7}, "0 dimension"),
         ({"rerank": "missing.npy"}, "missing.npy: "),
         ({"rerank": lambda query, ids: ids}, "wrap a function .* in dpindex.Answers"),
         ({"rerank": lambda ids: X[:3]}, r"shape \(3, 24\) where .* one vector for each id"),

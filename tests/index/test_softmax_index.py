@@ -43,16 +43,6 @@ def test_neighbours_are_found_and_similarities_are_true(query, record):
 
 
 @pytest.mark.usefixtures("known_noise")
-def test_sparse_queries_and_scaled_bytes_are_the_same_vectors():
-    from scipy import sparse
-
-    base = kind(500, 2)
-    index = filled_index(spec(), sparse.csr_matrix(base))
-    dense = index.search(base[:5], k=5)
-    assert np.array_equal(dense.ids, index.search(sparse.csr_matrix(base[:5]), k=5).ids)
-
-
-@pytest.mark.usefixtures("known_noise")
 def test_a_collection_of_another_kind_is_noticed():
     made = spec(epsilon=8.0)
     like = dpi.Privatizer(made).privatize(kind(4000, 5))

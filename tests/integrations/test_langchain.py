@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.processes import python
 from helpers.refusals import refuses
+from helpers.releases import all_bytes, counted
 from helpers.specs import record_spec
 
 import dpindex as dpi
@@ -132,7 +133,7 @@ def test_texts_and_vectors_stay_with_the_application(tmp_path):
     vectors = InMemoryStore()
     store = filled(documents=documents, vectors=vectors)
     store.index.save(tmp_path / "index")
-    published = b"".join(p.read_bytes() for p in (tmp_path / "index").rglob("*") if p.is_file())
+    published = all_bytes(tmp_path / "index")
     assert b"text 7" not in published
     assert b"topic" not in published
     assert not store.index.payload_columns  # nor is anything computed from the vectors published
@@ -216,10 +217,8 @@ def test_the_example_finds_after_it_was_closed(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr("sys.argv", ["langchain_notes", str(notes), *line, *found])
         langchain_notes.main()
     assert capsys.readouterr().out.startswith("1.00 Bob plays chess.\n")
-    (total,) = dpi.Ledger(notes / "ledger").totals()
-    assert total.ids == 3
-    assert total.releases == 1
-    published = b"".join(p.read_bytes() for p in (notes / "index").rglob("*") if p.is_file())
+    assert counted(dpi.Ledger(notes / "ledger")) == [(3, 1)]
+    published = all_bytes(notes / "index")
     assert b"chess" not in published
 
 

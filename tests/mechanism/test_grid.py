@@ -185,14 +185,7 @@ def test_a_bound_in_the_data_own_precision_is_no_fault(dtype, bounds, clip):
     """float32(0.1) > 0.1. Such values count as the bound itself, so that the sums of the grid and
     its sensitivity are those of the bounds; the next float further out is refused.
     """
-    grid = Grid(
-        beta=0.01,
-        bits=12,
-        scale=1.0,
-        bounds=bounds,
-        clip=clip,
-        max_column_l1=1,
-    )
+    grid = _grid(beta=0.01, bounds=bounds, clip=clip)
     x = np.array(bounds, dtype=dtype)
     assert grid.first_fault(x) is None
     ends = grid.round(np.array(bounds))
@@ -207,14 +200,7 @@ def test_a_bound_in_the_data_own_precision_is_no_fault(dtype, bounds, clip):
 
 
 def test_a_bound_beyond_the_data_own_range_lets_no_infinity_in():
-    grid = Grid(
-        beta=1e4,
-        bits=12,
-        scale=1.0,
-        bounds=(-1e5, 1e5),
-        clip=False,
-        max_column_l1=1,
-    )
+    grid = _grid(beta=1e4, bounds=(-1e5, 1e5))
     assert grid.first_fault(np.array([6e4], np.float16)) is None
     fault = grid.first_fault(np.array([0, np.inf], np.float16))
     assert "infinite" in fault[1]
@@ -226,14 +212,7 @@ def test_a_bound_beyond_the_data_own_range_lets_no_infinity_in():
 def test_neighbours_at_a_bound_stay_neighbours(high, share, dtype, data):
     """Of two values a beta apart, one of which rounding moved past the bound."""
     beta = high * share
-    grid = Grid(
-        beta=beta,
-        bits=12,
-        scale=1.0,
-        bounds=(-high, high),
-        clip=False,
-        max_column_l1=1,
-    )
+    grid = _grid(beta=beta, bounds=(-high, high))
     one = dtype(high)
     other = dtype(data.draw(st.floats(float(high) - beta, float(high))))
     pair = np.array([one, other])

@@ -20,6 +20,7 @@ from helpers.commands import fails
 from helpers.made_datasets import uniform
 from helpers.processes import needs_posix
 from helpers.refusals import refuses
+from helpers.releases import all_bytes, counted
 from helpers.specs import attribute_spec
 
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
@@ -586,7 +587,7 @@ def build(path, ledger, **options):
 
 def test_nothing_of_it_is_published(ledger, tmp_path):
     build(tmp_path / "index", ledger)
-    published = b"".join(p.read_bytes() for p in (tmp_path / "index").rglob("*") if p.is_file())
+    published = all_bytes(tmp_path / "index")
     key = ledger.key_path.read_bytes()
     for secret in (key, key.hex().encode(), str(ledger.path).encode(), *digests(ledger)):
         assert secret not in published
@@ -666,7 +667,7 @@ def test_persons_whose_names_are_nearly_alike_are_told_apart(tmp_path):
         assert ledger.record(SPEC, [name]) == 0
         with refuses("was released before"):
             ledger.record(SPEC, [name])
-    assert [(total.ids, total.releases) for total in ledger.totals()] == [(len(names), 1)]
+    assert counted(ledger) == [(len(names), 1)]
     # Who has the file alone confirms no name.
     other = Ledger(tmp_path / "other")
     other.record(SPEC, ["Ann"])

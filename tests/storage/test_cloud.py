@@ -5,14 +5,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import typer.testing
+from helpers.commands import fails
 from helpers.faulty_s3 import FAULTS, KEYS, moto_server, objects, proxied
 from helpers.made_datasets import DIM, tables, vectors
 from helpers.refusals import refuses
+from helpers.releases import counted
 from helpers.specs import attribute_spec
 
 import dpindex as dpi
-from dpindex.cli import app
 from dpindex.data import open_dataset, stores
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.mechanism.codes import Codes, codes_from_bytes
@@ -83,7 +83,7 @@ def test_each_vector_once_whatever_the_store_answers(proxy, server, tmp_path):
     index = dpi.PrivateIndex.open(target)
     assert sorted(index.ids) == sorted(f"n{row}" for row in range(ROWS))
     assert outcome.drawn == ROWS
-    assert [(total.ids, total.releases) for total in ledger.totals()] == [(ROWS, 1)]
+    assert counted(ledger) == [(ROWS, 1)]
     assert not (tmp_path / "private").exists()
 
 
@@ -157,30 +157,22 @@ def test_h4_two_builds_that_begin_at_once_publish_one(proxy, tmp_path):
     proxy.sent_once("lake/twice")
 
 
-def test_the_command_line(proxy, tmp_path):
+def test_the_command_line(proxy, run, prints, tmp_path):
     import numpy as np
 
-    run = typer.testing.CliRunner().invoke
-    spec = ["--method", "dp-oporp-staircase", "--beta", "1", "--epsilon", "3", "--code-length", "4"]
-    build = ["build", "s3://lake/data:v", "s3://lake/second", *spec, "--id-column", "id"]
-    with refuses(r"name a private folder .*\(--private\)"):
-        run(app, build, catch_exceptions=False)
-    build += ["--private", str(tmp_path / "private")]
-    done = run(app, [*build, "--denoise", "linear"], catch_exceptions=False)
-    assert "240 vectors (240 privatized now)" in done.output
-    assert "not denoised: 240 codes are too few" in done.output
-    with refuses("is a finished index"):
-        run(app, build, catch_exceptions=False)
-    assert "240 vectors of 12 attributes" in run(app, ["info", "s3://lake/second"]).output
+    spec = "--method dp-oporp-staircase --beta 1 --epsilon 3 --code-length 4 --id-column id"
+    build = f"build s3://lake/data:v s3://lake/second {spec}"
+    fails(run(build), "name a private folder ", "(--private)")
+    build = f"{build} --private private"
+    code, output, error = run(f"{build} --denoise linear")
+    assert code == 0
+    assert "240 vectors (240 privatized now)" in output
+    assert "not denoised: 240 codes are too few" in error
+    fails(run(build), "is a finished index")
+    assert "240 vectors of 12 attributes" in prints("info s3://lake/second")
     np.save(tmp_path / "q.npy", vectors(2))
-    asked = run(app, ["query", "s3://lake/second", str(tmp_path / "q.npy"), "-k", "3"])
-    assert " n" in asked.output
-    with refuses("in a folder only"):
-        run(
-            app,
-            ["add", "s3://lake/second", str(tmp_path / "q.npy")],
-            catch_exceptions=False,
-        )
+    assert " n" in prints("query s3://lake/second q.npy -k 3")
+    fails(run("add s3://lake/second q.npy"), "in a folder only")
 
 
 def test_a_store_that_is_not_there(monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 from helpers.commands import fails
 from helpers.made_datasets import low_rank, uniform
 from helpers.refusals import interrupt
+from helpers.releases import counted
 from helpers.specs import attribute_spec
 
 from dpindex import Ledger, PrivateIndex
@@ -42,10 +43,6 @@ def started(folder, line):
     )
 
 
-def releases(path):
-    return [(total.ids, total.releases) for total in Ledger(path).totals()]
-
-
 @pytest.mark.slow
 def test_processes_add_at_once(index, tmp_path):
     """All are under way, and wait, before the first may write."""
@@ -59,7 +56,7 @@ def test_processes_add_at_once(index, tmp_path):
         assert (process.returncode, err) == (0, ""), out
     ids = PrivateIndex.open(index).ids.tolist()
     assert sorted(ids) == [f"{part}-{row}" for part in range(4) for row in range(10)]
-    assert releases(tmp_path / "ledger") == [(40, 1)]
+    assert counted(Ledger(tmp_path / "ledger")) == [(40, 1)]
     assert not list(tmp_path.glob("*.unpublished"))
 
 
@@ -92,7 +89,7 @@ def test_what_was_added_and_removed_is_booked_again(
     opened.save(index)
     fails(run(ADD), "was released before")
     prints(f"{ADD} --allow-rerelease")
-    assert releases(tmp_path / "ledger") == [(10, 2)]
+    assert counted(Ledger(tmp_path / "ledger")) == [(10, 2)]
 
 
 class TestDenoise:
@@ -131,7 +128,7 @@ class TestDenoise:
         assert PrivateIndex.open(tmp_path / "ix").denoiser is not None
         assert staged == {path.name: path.read_bytes() for path in tmp_path.rglob("*.codes")}
         assert not list(tmp_path.glob("*.unpublished"))
-        assert not book or releases(tmp_path / "ledger") == [(600, 1)]
+        assert not book or counted(Ledger(tmp_path / "ledger")) == [(600, 1)]
         fails(run(build), "finished index", "`dpindex denoise`")
 
     def test_the_command(self, run, prints, build, stop, tmp_path):

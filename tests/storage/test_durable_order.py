@@ -4,11 +4,8 @@ A file is synced before it has its name, a name before what rests on it, and the
 durably as SQLite can. Kills and lost names are the contract's; contents are looked at here.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
-from typing import Any
 
 import pytest
 from helpers.made_datasets import uniform
@@ -38,7 +35,7 @@ class Calls:
     """What was synced and named, in order: ``("sync", inode)``, ``("name", inode, path)``, …"""
 
     def __init__(self, patch):
-        self.events: list[tuple[Any, ...]] = []
+        self.events = []
         for name in ("fsync", "link", "rename", "replace", "unlink"):
             patch.setattr(os, name, self._watched(name, getattr(os, name)))
 

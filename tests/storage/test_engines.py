@@ -1,16 +1,12 @@
 """Engines: whatever runs the shards, and however often, each vector is published once."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil
 import tracemalloc
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.made_datasets import DIM, FolderView, bucket_at, vectors, watched, write_dataset
 from helpers.refusals import refuses
-from helpers.releases import codes_of
+from helpers.releases import all_bytes, codes_of, counted
 from helpers.specs import attribute_spec, example
 
 import dpindex as dpi
@@ -37,7 +33,7 @@ from dpindex.storage.manifest import (
     file_path,
 )
 from dpindex.storage.release import Terms
-from dpindex.storage.shards import Attempt, CodeCheck, CodeDraw, Shard
+from dpindex.storage.shards import CodeCheck, CodeDraw
 from dpindex.storage.targets import IndexOptions, build_index
 
 SPEC = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=3.0)
@@ -63,9 +59,6 @@ class Killed(BaseException):
 
 class Stopping:
     """An engine that is killed after so many shards were drawn, and keeps what it was given."""
-
-    draw: Callable[[Shard], Attempt]
-    shards: Sequence[Shard]
 
     def __init__(self, drawn):
         self.drawn = drawn
@@ -106,7 +99,7 @@ def staged(target, pattern="*.codes"):
 
 def test_the_index_is_that_of_a_plain_build(data, tmp_path):
     ledger = dpi.Ledger(tmp_path / "ledger")
-    calls = list[Any]()
+    calls = []
     with watched(FolderView(tmp_path / "index")):
         outcome = build_index(
             opened(data),
@@ -120,9 +113,7 @@ def test_the_index_is_that_of_a_plain_build(data, tmp_path):
     assert list(outcome.published.manifest.segments) == SEGMENTS
     index = dpi.open(tmp_path / "index")
     assert sorted(index.ids) == sorted(f"n{row}" for row in range(ROWS))
-    (total,) = ledger.totals()
-    assert total.ids == ROWS
-    assert total.releases == 1
+    assert counted(ledger) == [(ROWS, 1)]
     assert calls[0] == (0, ROWS, "checking")
     assert calls[-1] == (ROWS, ROWS, "privatizing")
     assert not (tmp_path / "index.unpublished").exists()
@@ -235,7 +226,7 @@ def test_checking_writes_nothing_and_is_repeatable(data, tmp_path):
 def test_attempts_at_the_same_time_publish_one(data, tmp_path):
     """Every shard is run six times at once: the first to come counts, and a watcher sees it."""
     target = tmp_path / "index"
-    drawn = list[bytes]()
+    drawn = []
 
     def six_times(function, shards):
         with ThreadPoolExecutor(8) as pool:
@@ -267,7 +258,7 @@ def test_of_two_draws_of_one_segment_the_second_is_nowhere(tmp_path):
         journal.begin({})
         for codes in (first, second):
             journal.put(file_path("codes", "000000"), codes.to_bytes())
-        kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        kept = all_bytes(tmp_path)
     assert first.stored.tobytes() in kept
     assert second.stored.tobytes() not in kept
 
@@ -304,7 +295,7 @@ def test_the_ledger_knows_every_id_before_a_code_is_there(data, tmp_path, monkey
     ledger = dpi.Ledger(tmp_path / "ledger")
     for _ in range(2):
         begun(opened(data), tmp_path / "index", SPEC, None, Terms(ledger))
-        assert [(total.ids, total.releases) for total in ledger.totals()] == [(ROWS, 1)]
+        assert counted(ledger) == [(ROWS, 1)]
         assert len(ledger.entries()) == 4
         assert not list(tmp_path.rglob("*.codes"))
     with refuses("was released before"):
@@ -681,8 +672,8 @@ def test_the_url_of_a_folder_is_the_folder(data, tmp_path):
 
 def test_h1_two_builds_of_the_same_vectors_share_no_tag(data, tmp_path):
     """Tags are keyed, and keys are new."""
-    tags = set[bytes]()
-    tokens = set[str]()
+    tags = set()
+    tokens = set()
     for number in range(2):
         attempt = begun(opened(data), tmp_path / str(number))
         tags |= {segment.tag for shard in attempt.shards for segment in shard.segments}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers.commands import fails
-from helpers.made_datasets import normal
+from helpers.made_datasets import normal, unit
 from helpers.refusals import refuses
 from helpers.releases import filled_index, write_codes
 from helpers.specs import attribute_spec, record_spec
@@ -65,7 +65,7 @@ def test_one_vector_is_added_whatever_it_is():
         lambda x: x.astype(np.float64),
         lambda x: x * np.float32(0.37),
         lambda x: x * SIZES,
-        lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
+        unit,
         lambda x: x.astype(np.float64) / 3 * 1e200,
         sparse.csr_matrix,
         lambda x: x[::-1],

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import re
+import shlex
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -378,42 +379,33 @@ def test_sparse_vectors_and_a_projection_too_large_to_invert(
 
 
 @pytest.mark.slow
-def test_command_line(run, tmp_path):
+def test_command_line(run, prints, tmp_path):
     np.save(tmp_path / "x.npy", BASE)
     np.save(tmp_path / "q.npy", QUERIES)
     (tmp_path / "ids.txt").write_text("".join(f"id-{i}\n" for i in range(80)))
     (tmp_path / "x.txt").write_text("\n".join(f"{EVIL!a} {i}" for i in range(80)))
-    few = ("--runs", 1, "--neighbours", 10, "--methods", "dp-oporp-staircase,none-oporp")
-    terms = ("evaluate", "x.npy", "q.npy", *few, "--beta", 1, "--epsilons", "1,9")
-    whole = ("--record-methods", "record-cap,raw-gaussian", "--record-epsilons", "4,16")
-    fails(run(*terms, "--report", "a", "--image-shape", "3by4"), "such as 28x28")
-    fails(run(*terms, "--report", "a", "--ids", "q.npy"), "ids")
+    few = "--runs 1 --neighbours 10 --methods dp-oporp-staircase,none-oporp"
+    terms = f"evaluate x.npy q.npy {few} --beta 1 --epsilons 1,9"
+    whole = "--record-methods record-cap,raw-gaussian --record-epsilons 4,16"
+    fails(run(f"{terms} --report a --image-shape 3by4"), "such as 28x28")
+    fails(run(f"{terms} --report a --ids q.npy"), "ids")
     assert not (tmp_path / "a").exists()
 
-    def page_of(name, *options):
-        code, said, _ = run(*terms, "--report", name, *options)
-        assert code == 0
+    def page_of(name, options):
+        said = prints(f"{terms} --report {name} {options}")
         assert said.splitlines()[-1].startswith(f"Report: {Path(name) / 'report.html'} (")
         return Page((tmp_path / name / "report.html").read_text(encoding="utf-8"))
 
-    page = page_of(
-        "a",
-        *whole,
-        "--ids",
-        "ids.txt",
-        "--title",
-        EVIL,
-        "--examples",
-        2,
-    )
+    title = shlex.quote(EVIL)
+    page = page_of("a", f"{whole} --ids ids.txt --title {title} --examples 2")
     assert page.texts["title"] == [EVIL]
     data = json.loads(page.texts["script"][0])
     assert [view["adjacency"]["kind"] for view in data["views"]] == ["attribute", "record"]
     assert data["base"]["name"] == "x.npy"
     assert data["kind"] == "id"
     assert len(data["records"]) == 2
-    data = json.loads(page_of("b", "--base-texts", "x.txt").texts["script"][0])
+    data = json.loads(page_of("b", "--base-texts x.txt").texts["script"][0])
     assert data["kind"] == "text"
-    terms = ("evaluate", "x.npy", "q.npy", "--runs", 1, "--record", "--epsilons", "4,16")
-    data = json.loads(page_of("c", "--methods", "record-cap").texts["script"][0])
+    terms = "evaluate x.npy q.npy --runs 1 --record --epsilons 4,16"
+    data = json.loads(page_of("c", "--methods record-cap").texts["script"][0])
     assert [view["adjacency"]["kind"] for view in data["views"]] == ["record"]

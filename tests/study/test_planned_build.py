@@ -16,7 +16,8 @@ from dpindex.study.saved_plan import SavedPlan
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("known_noise", "few_queries")]
 DIM = 16
-RECORD = ("--record", "--epsilon", 8, "--public", "public.npy")
+PRIVATE = "build vectors.npy my-index"
+RECORD = f"{PRIVATE} --record --epsilon 8 --public public.npy"
 
 
 def collection(rows, seed):
@@ -31,40 +32,31 @@ def files(tmp_path, monkeypatch):
     np.save("queries.npy", collection(3, 3))
 
 
-def done(result):
-    code, output, error = result
-    assert code == 0, error
-    return output
-
-
 @pytest.mark.parametrize(
     "vectors",
     [
-        ("vectors.npy",),
-        ("vectors.parquet:vector", "--id-column", "name"),
-        ("vectors.parquet:vector", "--ids", "vectors.parquet:name"),
-        ("folder", "--id-column", "name"),
-        ("folder", "--ids", "folder:name"),
+        "vectors.npy",
+        "vectors.parquet:vector --id-column name",
+        "vectors.parquet:vector --ids vectors.parquet:name",
+        "folder --id-column name",
+        "folder --ids folder:name",
     ],
 )
-def test_one_command_plans_and_builds(run, vectors):
-    if len(vectors) > 1:
-        rows = list(np.load("vectors.npy"))
-        names = [f"n{row}" for row in range(len(rows))]
-        file = Path("vectors.parquet")
-        if vectors[0] == "folder":
-            Path("folder").mkdir()
-            file = Path("folder/part.parquet")
+def test_one_command_plans_and_builds(prints, vectors):
+    rows = list(np.load("vectors.npy"))
+    names = [f"n{row}" for row in range(len(rows))]
+    Path("folder").mkdir()
+    for file in ("vectors.parquet", "folder/part.parquet"):
         pd.DataFrame({"vector": rows, "name": names}).to_parquet(file)
-    said = done(run("build", vectors[0], "my-index", *vectors[1:], *RECORD))
+    said = prints(RECORD.replace("vectors.npy", vectors))
     assert "Chosen: record-codebook with" in said
     assert "an exact query should find" in said
     assert not Path("my-index.plan").exists()
     spec = dpi.open("my-index").spec
     assert spec.epsilon == 8
     assert spec.codebook is not None
-    search = said.rpartition("Search it: dpindex ")[2].replace("QUERIES", "queries.npy").split()
-    hits = json.loads(done(run(*search, "--json")))
+    search = said.rpartition("Search it: dpindex ")[2].replace("QUERIES", "queries.npy")
+    hits = json.loads(prints(f"{search} --json"))
     assert np.array(hits["exact"]).all()
 
 
@@ -77,10 +69,10 @@ def test_one_command_plans_and_builds(run, vectors):
         ("raw-staircase", "--beta 0.5 --epsilon 8 --metric l2 --query private"),
     ],
 )
-def test_a_saved_plan_builds_what_was_planned(run, methods, promise):
+def test_a_saved_plan_builds_what_was_planned(prints, methods, promise):
     line = f"plan --public public.npy --n 700 --methods {methods} {promise} --save my.plan --json"
-    planned = json.loads(done(run(*line.split())))
-    said = done(run("build", "vectors.npy", "my-index", "--plan", "my.plan"))
+    planned = json.loads(prints(line))
+    said = prints(f"{PRIVATE} --plan my.plan")
     built = dpi.open("my-index")
     assert built.spec == Spec.from_dict(planned["recommended"]["spec"])
     assert built.metric == planned["metric"]
@@ -89,7 +81,7 @@ def test_a_saved_plan_builds_what_was_planned(run, methods, promise):
     assert ("--query private" in said) == (planned["query"] == "private")
 
 
-def test_an_unfinished_build_keeps_its_plan(run, monkeypatch):
+def test_an_unfinished_build_keeps_its_plan(run, prints, monkeypatch):
     """A plan that is made anew might choose another spec, which cannot finish the build."""
 
     def crashed(*_, **__):
@@ -97,35 +89,32 @@ def test_an_unfinished_build_keeps_its_plan(run, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("dpindex.storage.targets.IndexTarget.publish", crashed)
-        assert run("build", "vectors.npy", "my-index", *RECORD)[0] == 2
+        assert run(RECORD)[0] == 2
     kept = SavedPlan.read("my-index.plan")
-    other = ("--record", "--epsilon", 7, "--public", "public.npy")
-    fails(run("build", "vectors.npy", "my-index", *other), "begun with another epsilon (8.0)")
+    other = RECORD.replace("--epsilon 8", "--epsilon 7")
+    fails(run(other), "begun with another epsilon (8.0)")
 
     def planned_again(*_, **__):
         raise AssertionError
 
     monkeypatch.setattr("dpindex.study.planner.plan", planned_again)
-    assert "(0 privatized now)" in done(run("build", "vectors.npy", "my-index", *RECORD))
+    assert "(0 privatized now)" in prints(RECORD)
     assert dpi.open("my-index").spec == kept.spec
     assert not Path("my-index.plan").exists()
 
 
 def test_a_refused_build_leaves_no_plan(run):
     np.save("vectors.npy", np.full((700, DIM), np.nan))
-    code, _, error = run("build", "vectors.npy", "my-index", *RECORD)
+    code, _, error = run(RECORD)
     assert code == 2
     assert "dpindex: vectors.npy: row 0, column 0 is NaN" in error
     assert not Path("my-index.plan").exists()
 
 
-def test_a_public_file_as_long_as_the_vectors_has_to_be_allowed(run):
+def test_a_public_file_as_long_as_the_vectors_has_to_be_allowed(run, prints):
     np.save("public.npy", collection(700, 1))
-    words = ("build", "vectors.npy", "my-index", *RECORD)
-    code, _, error = run(*words)
-    assert code == 2
-    assert "--skip-leak-check" in error
-    done(run(*words, "--skip-leak-check"))
+    fails(run(RECORD), "--skip-leak-check")
+    prints(f"{RECORD} --skip-leak-check")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +133,7 @@ def test_a_public_file_as_long_as_the_vectors_has_to_be_allowed(run):
 def test_what_a_plan_cannot_build_is_said(run, options, words):
     np.save("narrow.npy", np.ones((600, 3)))
     np.save("few.npy", np.ones((20, DIM)))
-    fails(run("build", "vectors.npy", "my-index", *options.split()), words)
+    fails(run(f"{PRIVATE} {options}"), words)
 
 
 def test_python_takes_a_plan(tmp_path):

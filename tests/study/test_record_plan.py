@@ -119,20 +119,20 @@ def test_what_cannot_be_planned(changes, words):
         plan(**changes)
 
 
-def test_codebook_files(run, tmp_path):
+def test_codebook_files(run, prints, tmp_path):
     public = collection(100, 1)
     np.save(tmp_path / "public.npy", public)
-    assert run("codebook", "public.npy", "book.npy", "--size", 34)[0] == 0
+    prints("codebook public.npy book.npy --size 34")
     np.testing.assert_array_equal(np.load(tmp_path / "book.npy"), public[::3])
     assert Codebook.spaced(tmp_path / "public.npy", 34) == Codebook(public[::3])
     assert Codebook.spaced(public, 100) == Codebook(public)
-    fails(run("codebook", "public.npy", "book.npy", "--size", 34), "already exists")
-    assert run("codebook", "public.npy", "grown.npy", "--size", 101)[0] == 0
+    fails(run("codebook public.npy book.npy --size 34"), "already exists")
+    prints("codebook public.npy grown.npy --size 101")
     assert len(Codebook.read(tmp_path / "grown.npy")) == 101
-    assert run("codebook", "public.npy", "means.npy", "--size", 34, "--centroids")[0] == 0
+    prints("codebook public.npy means.npy --size 34 --centroids")
     assert Codebook.read(tmp_path / "means.npy") == fit_codebook(public, 34)
-    fails(run("codebook", "public.npy", "b.npy", "--size", 1), "from 2 to 65536")
-    fails(run("codebook", "public.npy", "b.txt", "--size", 10), ".npy")
+    fails(run("codebook public.npy b.npy --size 1"), "from 2 to 65536")
+    fails(run("codebook public.npy b.txt --size 10"), ".npy")
 
 
 @pytest.mark.slow

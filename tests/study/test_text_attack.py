@@ -105,26 +105,20 @@ def test_texts_are_lines(tmp_path):
 
 
 @pytest.mark.slow
-def test_command_line(run, tmp_path):
+def test_command_line(run, prints, tmp_path):
     for name, x in (("x", BASE), ("q", rows(5, 3)), ("public", PUBLIC)):
         np.save(tmp_path / f"{name}.npy", x)
     (tmp_path / "public.txt").write_text("\n".join(PUBLIC_TEXTS) + "\n")
     (tmp_path / "x.txt").write_text("\n".join(TEXTS) + "\n")
-    terms = ("evaluate", "x.npy", "q.npy", "--report", "r", "--record", "--runs", 1)
-    texts = ("--public-texts", "public.txt", "--base-texts", "x.txt")
-    fails(run(*terms, *texts), "--public FILE")
-    fails(run(*terms, "--labels", "x.txt"), "'--labels' requires 2 arguments")
-    both = ("--labels", "x.txt", "public.txt")
-    fails(run(*terms, *both), "--labels needs --public")
-    code, output, _ = run(
-        *terms,
-        *texts,
-        "--codebook",
-        "public.npy",
-        "--epsilons",
-        "4,8,12",
-    )
-    assert code == 0
+    terms = "evaluate x.npy q.npy --report r --record --runs 1"
+    texts = "--public-texts public.txt --base-texts x.txt"
+    for wrong, words in {
+        texts: "--public FILE",
+        "--labels x.txt": "'--labels' requires 2 arguments",
+        "--labels x.txt public.txt": "--labels needs --public",
+    }.items():
+        fails(run(f"{terms} {wrong}"), words)
+    output = prints(f"{terms} {texts} --codebook public.npy --epsilons 4,8,12")
     assert "any two vectors" in output
     page = (tmp_path / "r" / "report.html").read_text()
     assert "&lt;b&gt;private&lt;/b&gt;" in page
