@@ -14,7 +14,7 @@ import pytest
 from helpers.made_datasets import normal
 from helpers.refusals import refuses
 from helpers.releases import codes_of
-from helpers.specs import attribute_spec, record_spec
+from helpers.specs import attribute_spec, folded, record_spec
 from numpy.random import default_rng
 from scipy import stats
 
@@ -93,7 +93,7 @@ def test_claimed_one_is_seen_as_nearly_one(name):
     assert not report.violated
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 4.0])
+@folded("epsilon", [0.1, 4.0])
 def test_other_budgets(epsilon):
     spec = attribute_spec("dp-oporp-staircase", 24, k=8, epsilon=epsilon)
     # Found 0.091 ± 0.001 and 3.95 ± 0.01: 13 standard deviations above what is asked.
@@ -211,7 +211,7 @@ def test_gaussian_epsilon_at_reference_values():
         assert gaussian_epsilon(1 / sigma, 1e-6) == pytest.approx(epsilon, rel=1e-6)
 
 
-@pytest.mark.parametrize(
+@folded(
     "changes, message",
     [
         ({"confidence": 1.0}, "confidence must lie"),

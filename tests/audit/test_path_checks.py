@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.specs import attribute_spec, codebook, record_spec
+from helpers.specs import attribute_spec, codebook, folded, record_spec
 from helpers.streams import Seeded
 from self_test import check_paths
 from self_test.probes import exact_integers, probe_rows
@@ -100,7 +100,7 @@ def test_other_words_are_not_explained():
             words.take(count, dtype)
 
 
-@pytest.mark.parametrize("spec", [STAIRCASE, WAVE], ids=["bins", "raw"])
+@folded("spec", [STAIRCASE, WAVE])
 def test_exact_integers_are_those_of_the_encoder(spec):
     rows = probe_rows(spec)
     assert (Projector(spec).project(rows) == exact_integers(spec, rows)).all()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers.made_datasets import uniform
 from helpers.refusals import refuses
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, folded
 from scipy import sparse
 
 from dpindex import Ledger, PrivateIndex, Privatizer
@@ -26,7 +26,7 @@ from dpindex.base.tables import real_matrix
 from dpindex.decode.fit import fit_denoiser
 
 
-@pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.int8(2), np.uint64(2), Fraction(2)])
+@folded("value", [2, 2.0, np.float32(2), np.int8(2), np.uint64(2), Fraction(2)])
 def test_numbers_of_every_kind_are_taken_by_value(value):
     assert finite_number(value, "x") == 2.0
     assert type(finite_number(value, "x")) is float
@@ -38,7 +38,7 @@ def test_minus_zero_is_zero():
     assert str(finite_number(-0.0, "x")) == "0.0"
 
 
-@pytest.mark.parametrize(
+@folded(
     "value", [math.nan, math.inf, -math.inf, True, np.bool_(True), "2", None, 1j, [2.0], 10**400]
 )
 def test_what_is_no_number_is_refused(value):
@@ -48,7 +48,7 @@ def test_what_is_no_number_is_refused(value):
         whole_number(value, "the width", 1, 9)
 
 
-@pytest.mark.parametrize("value", [0, 10, 2.5, Fraction(5, 2)])
+@folded("value", [0, 10, 2.5, Fraction(5, 2)])
 def test_whole_numbers_lie_in_their_range(value):
     with refuses("from 1 to 9"):
         whole_number(value, "x", 1, 9)
@@ -68,7 +68,7 @@ def test_bounds_of_budgets():
             checked_delta(value, "it", most)
 
 
-@pytest.mark.parametrize("x", [[[1, 2], [3, 4]], np.eye(2, dtype=np.uint8), sparse.eye(2)])
+@folded("x", [[[1, 2], [3, 4]], np.eye(2, dtype=np.uint8), sparse.eye(2)])
 def test_tables_keep_their_values(x):
     rows = real_matrix(x, 2)
     assert rows.shape == (2, 2)
@@ -81,7 +81,7 @@ def test_a_single_vector_is_one_row():
     assert real_matrix([1.0, 2.0], 2).shape == (1, 2)
 
 
-@pytest.mark.parametrize(
+@folded(
     "x, words",
     [
         (np.ma.masked_array(np.zeros((2, 2)), mask=True), "queries have a mask"),
@@ -122,7 +122,7 @@ SPEC = attribute_spec("dp-oporp-staircase", 6, epsilon=20.0)
 X = uniform(20, 6)
 
 
-@pytest.mark.parametrize("name", [name for name in vars(errors) if name.endswith("Error")])
+@folded("name", [name for name in vars(errors) if name.endswith("Error")])
 def test_every_error_is_an_input_error_that_says_when(name):
     error = getattr(errors, name)
     assert issubclass(error, InputError)

@@ -1,14 +1,14 @@
 """The nearest items of many queries, against a plain sort of all scores."""
 
 import numpy as np
-import pytest
+from helpers.specs import folded
 
 from dpindex.base.arrays import nearest_items
 
 
-@pytest.mark.parametrize("copies", [1, 10_000])  # of so many, items are read in blocks of 34
-@pytest.mark.parametrize("count", [1, 7, 50])
-@pytest.mark.parametrize("by_distance", [False, True])
+@folded("copies", [1, 10_000])  # of so many, items are read in blocks of 34
+@folded("count", [1, 7, 50])
+@folded("by_distance", [False, True])
 def test_are_those_of_a_plain_sort_and_of_equal_ones_the_first(copies, count, by_distance):
     random = np.random.default_rng(0)
     # Small whole numbers: products are exact, and many are equal.

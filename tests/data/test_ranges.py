@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.refusals import refuses
 from helpers.releases import filled_index
-from helpers.specs import record_spec
+from helpers.specs import folded, record_spec
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -202,7 +202,7 @@ def test_low_ranges_that_a_float_type_cannot_hold_are_refused():
     assert wide.scale(half.astype(np.float32))[0, 1] > 0.49
 
 
-@pytest.mark.parametrize("persons", [["ann", "ann\0"], [2**63, 2**63 + 1, -1], [0.5, 1.5]])
+@folded("persons", [["ann", "ann\0"], [2**63, 2**63 + 1, -1], [0.5, 1.5]])
 def test_low_persons_that_would_become_one_are_refused(persons):
     """NumPy drops final NULs, and turns numbers beyond 64 bits into floats."""
     with refuses(r"^persons: "):
@@ -317,7 +317,7 @@ def test_ranges_that_differ_do_not_add_up():
             one.at(strange.adjacency)
 
 
-@pytest.mark.parametrize(
+@folded(
     "data",
     [
         {},
@@ -366,7 +366,7 @@ def test_whole_numbers_that_floats_do_not_tell_apart_are_refused():
         Ranges(("t",), (-1e308,), (1e308,))
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int32])
+@folded("kind", [np.float32, np.float64, np.int32])
 def test_every_column_is_scaled_by_its_own_range_in_double_precision(kind):
     """By fractions; roundings of single precision, or the range of a neighbour, would show."""
     rng = default_rng(0)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.specs import folded
 from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
@@ -57,7 +58,7 @@ def test_crowds_of_equal_codes_come_in_row_order():
         _check_exact(store, signs, queries, count)
 
 
-@pytest.mark.parametrize("size", [1e-9, 1.0, 2.0**40])
+@folded("size", [1e-9, 1.0, 2.0**40])
 def test_the_size_of_a_query_does_not_matter(size):
     signs = _signs(4000, 64)
     queries = default_rng(3).integers(-1000, 1000, (4, 64)) * size
@@ -117,8 +118,8 @@ def test_the_rounding_bound_holds(k):
     assert (error > bound / 100).any(), "the bound is so wide that it certifies nothing"
 
 
-@pytest.mark.parametrize("k", [1, 7, 64, 100, 512])
-@pytest.mark.parametrize("n", [1, 50, 5000])
+@folded("k", [1, 7, 64, 100, 512])
+@folded("n", [1, 50, 5000])
 def test_private_queries_are_searched_by_hamming_distance(k, n):
     signs = _signs(n, k)
     asked = _signs(9, k, seed=1)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers.refusals import refuses
 from helpers.releases import filled_index
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, folded
 
 import dpindex as dpi
 from dpindex.base.files import writing
@@ -16,7 +16,7 @@ from dpindex.mechanism.promises import quality_warnings
 SPEC = attribute_spec("dp-oporp-staircase", 8, k=8, epsilon=8.0)
 
 
-@pytest.mark.parametrize("spec", ["my-index", Path("my-index"), None, 7, {"method": "record-cap"}])
+@folded("spec", ["my-index", Path("my-index"), None, 7, {"method": "record-cap"}])
 def test_an_index_is_made_of_a_spec(spec):
     with refuses(r"needs a Spec or a plan, not .*; dpindex\.open\(path\) opens"):
         dpi.PrivateIndex(spec)
@@ -36,7 +36,7 @@ def test_an_address_that_names_no_database_is_named_once(address):
         dpi.publish(index, address)
 
 
-@pytest.mark.parametrize(
+@folded(
     "beta, bounds, warned",
     [(1.0, (0, 1), False), (1.5, (0, 1), True), (2.0, (-1, 1), False), (300.0, (0, 255), True)],
 )

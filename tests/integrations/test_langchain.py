@@ -9,7 +9,7 @@ import pytest
 from helpers.processes import python
 from helpers.refusals import refuses
 from helpers.releases import all_bytes, counted
-from helpers.specs import record_spec
+from helpers.specs import folded, record_spec
 
 import dpindex as dpi
 
@@ -167,7 +167,7 @@ def test_a_store_from_texts_says_what_it_needs():
     assert all(0.0 <= score <= 1.0 for _, score in relevance)
 
 
-@pytest.mark.parametrize(
+@folded(
     "texts, options, words",
     [
         ("one text", {}, "texts is one text; put it in a list"),
@@ -183,7 +183,7 @@ def test_texts_that_cannot_be_meant_release_nothing(texts, options, words):
     assert store.add_texts(["a"], metadatas=[None]) == list(store.index)
 
 
-@pytest.mark.parametrize("count", [0, -1, 2.5])
+@folded("count", [0, -1, 2.5])
 def test_less_than_one_document_is_refused(count):
     store = filled()
     for method in (store.similarity_search, store.max_marginal_relevance_search):
@@ -222,7 +222,7 @@ def test_the_example_finds_after_it_was_closed(tmp_path, monkeypatch, capsys):
     assert b"chess" not in published
 
 
-@pytest.mark.parametrize("ids", ["12", ["12"], np.array(["12"]), ("12",), [np.str_("12")], 12])
+@folded("ids", ["12", ["12"], np.array(["12"]), ("12",), [np.str_("12")], 12])
 def test_a_single_id_and_ids_of_numpy_are_ids(ids):
     store = made()
     store.add_texts(["a", "b", "c"], ids=np.array(["1", "2", "12"]))
@@ -232,7 +232,7 @@ def test_a_single_id_and_ids_of_numpy_are_ids(ids):
     assert contents(store.get_by_ids(["1", "2", "12"])) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
+@folded(
     "options",
     [
         {},

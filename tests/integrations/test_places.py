@@ -2,27 +2,25 @@
 
 from pathlib import Path
 
-import pytest
 from helpers.refusals import refuses
+from helpers.specs import folded
 
 from dpindex.integrations.database import adapter_of, open_database
 
 
-@pytest.mark.parametrize(
-    "text", ["milvus://h:1", "milvus+tls://h", "postgres://h/d", "b.db", "/a/b.lance"]
-)
+@folded("text", ["milvus://h:1", "milvus+tls://h", "postgres://h/d", "b.db", "/a/b.lance"])
 def test_addresses_of_engines(text):
     assert adapter_of(text) is not None
 
 
-@pytest.mark.parametrize("text", ["index", "/a/index", "s3://bucket/x.db", "http://h:1"])
+@folded("text", ["index", "/a/index", "s3://bucket/x.db", "http://h:1"])
 def test_folders_and_stores_are_none(text):
     assert adapter_of(text) is None
     with refuses("names no database"):
         open_database(text, "books")
 
 
-@pytest.mark.parametrize(
+@folded(
     "address, name, said",
     [
         ("b.db", "two words", "is called by at most"),

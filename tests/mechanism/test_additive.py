@@ -77,7 +77,7 @@ def test_wide_sums_are_exact_whatever_integers_hold_them(largest, sign):
     assert codes.tolist() == [[(int(v) + n) >> CELL_BITS for v, n in zip(x[0], noise, strict=True)]]
 
 
-@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (1, 1), (5, 7)])
+@folded("shape", [(0, 4), (3, 0), (1, 1), (5, 7)])
 def test_shapes_are_kept(shape):
     for law in (AdditiveNoise(TABLE, 12), NoNoise()):
         assert law.perturb(np.zeros(shape, np.float32), Seeded(1)).shape == shape
@@ -130,7 +130,7 @@ def test_any_number_of_draws(method, count):
     assert words.spent
 
 
-@pytest.mark.parametrize(
+@folded(
     "arguments",
     [
         {"masses": [1 << 63, 1 << 62]},
@@ -146,7 +146,7 @@ def test_wrong_tables_are_refused(arguments):
         CellTable(first=0, **arguments)
 
 
-@pytest.mark.parametrize("side", [[5], [7, 0, 3], [7, 3, 0, 0]])
+@folded("side", [[5], [7, 0, 3], [7, 3, 0, 0]])
 def test_a_symmetric_table_ends_with_its_last_mass(side):
     table = CellTable.symmetric(side, 64, 3)
     kept = side[:1] if len(side) == 1 else side[:3] if side[1] == 0 else side[:2]
@@ -175,8 +175,8 @@ def test_neighbours_differ_by_at_most_e_to_the_epsilon(name, epsilon):
     assert loss_within(worst_table_ratio(table, reach), Fraction(epsilon))
 
 
-@pytest.mark.parametrize("method", ["raw-staircase", "raw-laplace"])
-@pytest.mark.parametrize("epsilon", [0.96, 1.04])
+@folded("method", ["raw-staircase", "raw-laplace"])
+@folded("epsilon", [0.96, 1.04])
 def test_low_a_law_knows_every_digit_of_epsilon(method, epsilon):
     """Masses of two budgets differ that are the same to one digit."""
     rounded, stated = (attribute_spec(method, 2, epsilon=budget).law for budget in (1.0, epsilon))

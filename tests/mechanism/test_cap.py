@@ -66,7 +66,7 @@ def test_moments_agree_with_enumeration(weights, epsilon):
     assert_allclose(law.kept, kept, atol=1e-12)
 
 
-@pytest.mark.parametrize("size", [5e-324, 1e-310, 1e-30, 1e30, 1.7e308])
+@folded("size", [5e-324, 1e-310, 1e-30, 1e30, 1.7e308])
 def test_only_directions_count(size):
     spec = record_spec("record-cap", 24, k=64, epsilon=8.0)
     x = default_rng(2).integers(-1, 2, (6, 24)).astype(np.float64)

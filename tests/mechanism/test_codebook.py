@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers.made_datasets import normal
 from helpers.refusals import refuses
-from helpers.specs import record_spec
+from helpers.specs import folded, record_spec
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -53,7 +53,7 @@ def test_bytes_and_names_round_trip(tmp_path):
     assert Codebook.read(tmp_path / "book.npy") == book
 
 
-@pytest.mark.parametrize(
+@folded(
     "vectors, message",
     [
         (np.ones((1, 3)), "2 to 65536 codewords, not 1"),
@@ -84,7 +84,7 @@ def test_files_that_hold_no_vectors_are_refused(tmp_path, data):
         Codebook.read(tmp_path / "none.npy")
 
 
-@pytest.mark.parametrize(
+@folded(
     "change",
     [{"sha256": "0"}, {"sha256": 7}, {"size": 1}, {"size": True}, {"dim": 0}, {"more": 1}],
 )
@@ -103,7 +103,7 @@ def test_foreign_bytes_are_refused():
             Codebook.from_bytes(bytes(broken))
 
 
-@pytest.mark.parametrize("scale", [1e-38, 1e-30, 1.0, 1e30, 1e37])
+@folded("scale", [1e-38, 1e-30, 1.0, 1e30, 1e37])
 def test_lengths_do_not_matter(scale):
     whole = default_rng(1).integers(-8, 9, (30, 12)) + np.eye(30, 12)
     one = Codebook(whole)
@@ -163,7 +163,7 @@ def test_specs_name_their_codebook():
     assert_array_equal(back.codebook.vectors, book.vectors)
 
 
-@pytest.mark.parametrize(
+@folded(
     "change, message",
     [
         ({"scale": 2.0}, "takes no scale"),
@@ -221,7 +221,7 @@ def test_is_shake_256_of_the_label_in_blocks():
     assert words.tolist() == np.frombuffer(stream, "<u8").tolist()
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
+@folded("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
 def test_words_do_not_depend_on_how_they_are_asked_for(dtype):
     sizes = [1, 0, 7, 100_000, 131_072, 200_001]
     parts = PublicStream(1, "split")

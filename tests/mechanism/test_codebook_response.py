@@ -124,7 +124,7 @@ def test_all_symbols_fit():
     assert codes.k == 1
 
 
-@pytest.mark.parametrize(
+@folded(
     "stored, fault",
     [
         (np.zeros((2, 1), np.uint8), "are not symbols"),
@@ -143,7 +143,7 @@ def test_foreign_symbols(stored, fault):
             codes_from_bytes(broken)
 
 
-@pytest.mark.parametrize("size", [1, 65537, 2.0, True, "9"])
+@folded("size", [1, 65537, 2.0, True, "9"])
 def test_sizes(size):
     with pytest.raises(ValueError, match="symbols"):
         SymbolFormat(1, MARK, size)

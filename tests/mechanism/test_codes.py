@@ -77,7 +77,7 @@ def test_what_is_packed_comes_out(name, data):
     assert codes.to_signs().dtype == np.int8
 
 
-@pytest.mark.parametrize("name", NAMES)
+@folded("name", NAMES)
 def test_coordinates_are_what_was_packed(name):
     """One integer a coordinate, signs as ±1."""
     codes = made(name)
@@ -87,7 +87,7 @@ def test_coordinates_are_what_was_packed(name):
     assert_array_equal(codes.format.pack(outcomes), codes.stored)
 
 
-@pytest.mark.parametrize("name, share, ratio", [("signs", 0.25, 2.75), ("numbers", 0.5, 44)])
+@folded("name, share, ratio", [("signs", 0.25, 2.75), ("numbers", 0.5, 44)])
 def test_noise_is_measured_in_the_terms_of_the_format(name, share, ratio):
     """A quarter of the signs flipped, or noise of half the deviation of a coordinate."""
     form = EXAMPLES[name][1](11)
@@ -151,7 +151,7 @@ def test_foreign_tables_are_refused(name, dtype, shape):
     assert (form.fault(np.zeros(shape, dtype)) is None) == fits[name]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@folded("name", NAMES)
 def test_codes_of_other_formats_are_told_apart(name):
     codes = made(name)
     check_format(codes, codes.format)
@@ -205,7 +205,7 @@ def test_scale_and_offset_come_back_exactly(scale, offset):
     assert again == form
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0])
+@folded("value", [np.nan, np.inf, 0.0, -1.0])
 def test_a_scale_must_be_a_positive_number(value):
     with pytest.raises(ValueError, match="scale"):
         NumberFormat(2, MARK, value, 0.0)
@@ -241,7 +241,7 @@ def header_of(codes):
     return json.loads(data[_FRAME.size : _FRAME.size + length])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@folded("name", NAMES)
 def test_every_truncation_and_every_addition_is_refused(name):
     codes = made(name)
     data = codes.to_bytes()
@@ -318,7 +318,7 @@ def test_forged_arrays_are_refused(name, arrays):
             codes_from_bytes(framed(header, body))
 
 
-@pytest.mark.parametrize("header", [b"", b"{", b"[]", b"null", b"[" * 100_000, b"\xff", b"{}"])
+@folded("header", [b"", b"{", b"[]", b"null", b"[" * 100_000, b"\xff", b"{}"])
 def test_headers_that_are_no_header_are_refused(header):
     with refuses("no dpindex writes"):
         codes_from_bytes(framed(header, b""))

@@ -323,7 +323,7 @@ def test_repetitions_divide_the_length():
     )
 
 
-@pytest.mark.parametrize("family", DENSE)
+@folded("family", DENSE)
 def test_entries_are_chosen_from_those_of_the_family(family):
     forms = [form.entries for form in family.variant.forms]
     assert sorted(forms) == ["gaussian", "rademacher", "uniform", "very-sparse"]
@@ -344,7 +344,7 @@ def test_entries_are_chosen_from_those_of_the_family(family):
     )
 
 
-@pytest.mark.parametrize("family", DENSE)
+@folded("family", DENSE)
 def test_sparsity_of_very_sparse_entries(family):
     """The root of dim, as is customary, or what is stated: one entry in so many is not zero."""
     assert family.resolved(stated(dim=400, entries="very-sparse"))["variant"].sparsity == 20

@@ -4,7 +4,6 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec, folded
 from hypothesis import given
@@ -100,7 +99,7 @@ def test_sums_in_the_chosen_type_are_exact():
     assert largest < 2**24
 
 
-@pytest.mark.parametrize("most", [2**30, 2**46])
+@folded("most", [2**30, 2**46])
 def test_capacity(most):
     edge = most / 4096
     _grid(bounds=(0.0, edge * 0.999)).check_capacity(most)
@@ -111,7 +110,7 @@ def test_capacity(most):
             _grid(**changes).check_capacity(most)
 
 
-@pytest.mark.parametrize("changes", [{"scale": 1e-31}, {"scale": 1e31}, {"beta": 1e-200}])
+@folded("changes", [{"scale": 1e-31}, {"scale": 1e31}, {"beta": 1e-200}])
 def test_units_where_floats_lose_bits_are_refused(changes):
     """Subnormal float32 input is rounded coarsely: a change of beta could move much further."""
     grid = _grid(bounds=(-1e-300, 1e-300), **changes)
@@ -119,16 +118,16 @@ def test_units_where_floats_lose_bits_are_refused(changes):
         grid.check_capacity(2**46)
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e30])
-@pytest.mark.parametrize("dtype", DTYPES)
+@folded("scale", [1e-30, 1e30])
+@folded("dtype", DTYPES)
 def test_units_at_the_edge_are_exact(scale, dtype):
     grid = _grid(scale=scale, bounds=(-3.0, 3.0))
     grid.check_capacity(2**46)
     assert _worst_move(grid, _near_ties(grid, dtype, 2.0, 60)) <= 1 << 12
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("clip", [False, True])
+@folded("dtype", [np.float16, np.float32, np.float64])
+@folded("clip", [False, True])
 def test_first_fault_names_place_and_kind(dtype, clip):
     grid = _grid(clip=clip)
     for bad, words in ((np.nan, "NaN"), (np.inf, "infinite"), (-np.inf, "infinite")):
@@ -221,7 +220,7 @@ def test_neighbours_at_a_bound_stay_neighbours(high, share, dtype, data):
         assert abs(first - second) <= 1 << 12
 
 
-@pytest.mark.parametrize("scale", [0.01, 1.0, 255.0])
+@folded("scale", [0.01, 1.0, 255.0])
 def test_low_the_grid_of_a_spec_is_that_of_scaled_attributes(scale):
     """One beta, in units of the data, is 2^bits steps but for the slack, whatever the scale."""
     spec = attribute_spec(

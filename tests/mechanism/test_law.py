@@ -241,7 +241,7 @@ def test_the_likelihood_is_that_of_the_draws(name, share):
         assert statistic(weaker)[0] > bound
 
 
-@pytest.mark.parametrize("name", [name for name in NUMBERS if name not in NOISY])
+@folded("name", [name for name in NUMBERS if name not in NOISY])
 def test_a_baseline_draws_nothing(name):
     law = law_of(name)
     x = np.array([[0.0, -3.0, 4096.0]])
@@ -348,7 +348,7 @@ def test_signs_without_flips_are_as_linear_as_bussgang_says():
         assert abs(covariance[0, 1] - 2 / math.pi * math.asin(cosine)) < 0.01
 
 
-@pytest.mark.parametrize("name", ["none-oporp at 1", "none-signrp at 1", SYMBOLS[0]])
+@folded("name", ["none-oporp at 1", "none-signrp at 1", SYMBOLS[0]])
 def test_a_law_of_another_kind_is_not_given(name):
     spec = SPECS[name]
     for kind in (NumberLaw, SignLaw, SymbolLaw):

@@ -242,7 +242,7 @@ def test_declared_norms_are_checked():
                 act(kind(x), first_row=10)
 
 
-@pytest.mark.parametrize(
+@folded(
     "changes",
     [
         {"bounds": (-1e9, 1e9)},

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from helpers.made_datasets import normal
+from helpers.specs import folded
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -19,7 +20,7 @@ def _map(dim, k, seed=0):
     return Rotation(dim, k, seed).apply(np.eye(dim)).astype(np.float64)
 
 
-@pytest.mark.parametrize("dim, k", SIZES)
+@folded("dim, k", SIZES)
 def test_it_is_part_of_a_rotation(dim, k):
     """Where all places are kept its rows are orthogonal and equally long."""
     matrix = _map(dim, k)
@@ -48,7 +49,7 @@ def test_inner_products_are_kept_on_average():
     assert np.var(found) == pytest.approx((1 + (x @ y) ** 2) * factor, rel=0.5)
 
 
-@pytest.mark.parametrize("dim", [48, 5000])
+@folded("dim", [48, 5000])
 def test_rows_alone_in_a_batch_and_sparse_are_the_same(dim):
     """With the map written out and without it."""
     map_ = Rotation(dim, 64, 1)
@@ -71,7 +72,7 @@ def test_the_map_written_out_is_the_transform(monkeypatch):
     assert_array_equal(Rotation(100, 64, 1).apply(x), written)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.bool_, np.float16, np.int64])
+@folded("dtype", [np.int8, np.uint8, np.bool_, np.float16, np.int64])
 def test_types(dtype):
     x = np.array([[-128, 1, 0], [0, 0, 0], [127, -1, 3]]).astype(dtype)
     wide = x.astype(np.float64)

@@ -184,7 +184,7 @@ def test_what_is_no_whole_number_in_range_is_refused(name, value):
     refused(f"{name} must be a whole number from", **{name: value})
 
 
-@pytest.mark.parametrize("name", ["dim", "k", "repetitions"])
+@folded("name", ["dim", "k", "repetitions"])
 def test_counts_start_at_one(name):
     refused(f"{name} must be a whole number from 1", **{name: 0})
 
@@ -195,12 +195,12 @@ def test_positive_numbers(name, value):
     refused(f"{name} must be above 0", **{name: value})
 
 
-@pytest.mark.parametrize("epsilon", [9.99e-4, 64.1, 1e-300, 1e300])
+@folded("epsilon", [9.99e-4, 64.1, 1e-300, 1e300])
 def test_epsilon_out_of_range(epsilon):
     refused("epsilon must lie in [0.001, 64]", epsilon=epsilon)
 
 
-@pytest.mark.parametrize("epsilon", [0.001, 64, 64.0, np.float32(0.5)])
+@folded("epsilon", [0.001, 64, 64.0, np.float32(0.5)])
 def test_epsilon_in_range(epsilon):
     spec = attribute_spec("dp-oporp-staircase", 24, epsilon=epsilon)
     assert spec.budget == spec.guarantee.epsilon == epsilon
@@ -212,12 +212,12 @@ def test_bounds_are_an_interval(bounds):
     refused("bound", bounds=bounds)
 
 
-@pytest.mark.parametrize("value", [None, 0, 1, "yes", "false"])
+@folded("value", [None, 0, 1, "yes", "false"])
 def test_clip_is_true_or_false(value):
     refused("clip must be true or false", clip=value)
 
 
-@pytest.mark.parametrize("value", [None, 1.0, "attribute", {"kind": "attribute", "beta": 1.0}])
+@folded("value", [None, 1.0, "attribute", {"kind": "attribute", "beta": 1.0}])
 def test_adjacency_is_a_type(value):
     refused(
         "adjacency must be dpindex.attribute(…), dpindex.l2(…) or dpindex.record()", adjacency=value

@@ -3,7 +3,6 @@
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from helpers.specs import folded
 from helpers.streams import Scripted
 from independent.rigorous import exp_between
@@ -49,7 +48,7 @@ def test_any_two_values_differ_by_at_most_e_to_the_epsilon(epsilon, low, high):
     assert 1 <= _ratio(law) <= below
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+@folded("epsilon", [0.1, 1.0, 3.0])
 def test_the_ratio_holds_for_whole_distributions(epsilon):
     """Every output and every pair out of nine points of the grid, dither included."""
     law = square_wave(epsilon, -2048, 2048)

@@ -10,7 +10,7 @@ from itertools import product
 import mpmath
 import pytest
 from helpers.refusals import refuses
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, folded
 from hypothesis import given
 from hypothesis import strategies as st
 from independent.rigorous import gaussian_delta
@@ -119,7 +119,7 @@ def test_sketches_add_up():
     assert add_up(sketch, sketch) == Guarantee(2.0, 0.0, "DP", Records("replace"))
 
 
-@pytest.mark.parametrize(
+@folded(
     "other, message",
     [
         (Guarantee(1.0, 0.0, "DP", attribute(0.5)), "count different changes"),
@@ -218,7 +218,7 @@ def test_one_pure_release_stays_exact():
     assert compose([pure(0.5)], delta=1e-9) == pure(0.5).guarantee
 
 
-@pytest.mark.parametrize("beta", [1.0, 0.5, 0.3])
+@folded("beta", [1.0, 0.5, 0.3])
 def test_finding_2_gaussian_releases_of_different_betas(beta):
     """A change of one is ⌈1/β⌉ changes of β, and has as many times the sensitivity."""
     specs = [gaussian(), gaussian(adjacency=attribute(beta))]

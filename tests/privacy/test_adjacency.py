@@ -26,7 +26,7 @@ def test_refuses_what_is_no_positive_finite_number(make, value):
         make(value)
 
 
-@pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.float64(2), np.int64(2), np.uint8(2)])
+@folded("value", [2, 2.0, np.float32(2), np.float64(2), np.int64(2), np.uint8(2)])
 def test_accepts_numbers_of_every_kind_and_keeps_a_float(value):
     for adjacency in (attribute(value), l2(value)):
         text = json.dumps(adjacency.to_dict())
@@ -47,7 +47,7 @@ def test_is_frozen():
         attribute(1.0).beta = 2.0
 
 
-@pytest.mark.parametrize(
+@folded(
     "adjacency, name, words",
     [
         (attribute(0.25), "attribute(beta=0.25)", "one attribute"),
@@ -82,7 +82,7 @@ def test_json_refuses_everything_else(data):
         adjacency_from_dict(data)
 
 
-@pytest.mark.parametrize("method", ["dp-oporp-staircase", "none-oporp"])
+@folded("method", ["dp-oporp-staircase", "none-oporp"])
 def test_codes_have_no_guarantee_for_collections(method):
     epsilon = {"epsilon": 1.0} if method.startswith("dp") else {}
     stated = {"method": method, "dim": 6, "adjacency": Records("replace"), **epsilon}

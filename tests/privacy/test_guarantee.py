@@ -8,7 +8,6 @@ from fractions import Fraction
 from itertools import permutations
 
 import numpy as np
-import pytest
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec, folded
 from hypothesis import given
@@ -57,7 +56,7 @@ VECTORS = [attribute(0.5), l2(0.5), AnyVector()]
 RECORDS = [Records("add-remove"), Records("replace")]
 
 
-@pytest.mark.parametrize("adjacency", [*VECTORS, *RECORDS], ids=str)
+@folded("adjacency", [*VECTORS, *RECORDS])
 def test_says_what_is_protected_and_what_is_not(adjacency):
     guarantee = Guarantee(2.0, 1e-6, "DP", adjacency)
     text = guarantee.protects()
@@ -71,7 +70,7 @@ def test_says_what_is_protected_and_what_is_not(adjacency):
     assert guarantee.to_dict()["adjacency"]["kind"] == adjacency.kind
 
 
-@pytest.mark.parametrize("adjacency", [*VECTORS[:2], *RECORDS], ids=str)
+@folded("adjacency", [*VECTORS[:2], *RECORDS])
 def test_larger_changes_have_a_price(adjacency):
     for delta, growth in ((0.0, False), (1e-6, True)):
         lines = Guarantee(2.0, delta, "DP", adjacency).does_not_protect(784)
@@ -135,7 +134,7 @@ def test_no_group_is_stated_where_there_is_none():
         assert "more than one such change at once" in statement
 
 
-@pytest.mark.parametrize("changes", [-1, 0, 0.5, "2", True, math.nan, math.inf, None, [2]])
+@folded("changes", [-1, 0, 0.5, "2", True, math.nan, math.inf, None, [2]])
 def test_a_group_is_a_whole_number_of_changes(changes):
     with refuses("number of changes must be a whole number from 1"):
         Guarantee(1.0, 0.0, "DP", attribute(0.5)).group(changes)
@@ -178,7 +177,7 @@ def test_finding_2_a_delta_that_grows_beyond_one_promises_nothing_more():
     assert far.delta == 1.0
 
 
-@pytest.mark.parametrize("scale, size", [(0.01, 0.01), (255.0, 255.0), (1.0, 1.0)])
+@folded("scale, size", [(0.01, 0.01), (255.0, 255.0), (1.0, 1.0)])
 def test_finding_3_a_guarantee_is_in_the_units_of_the_data(scale, size):
     """``x / scale`` changes by at most beta when ``x`` does by at most beta · scale."""
     spec = attribute_spec(

@@ -108,7 +108,7 @@ def test_every_way_in_counts_the_same():
 # The release.
 
 
-@pytest.mark.parametrize("options", [{}, {"delta": 1e-6}, {"neighbouring": "replace"}])
+@folded("options", [{}, {"delta": 1e-6}, {"neighbouring": "replace"}])
 def test_release_adds_the_law_once(options):
     sketch = small(**options).fit(data())
     counts = exact(sketch)
@@ -151,7 +151,7 @@ def test_nothing_can_be_read_before(read):
         read(small().fit(data()))
 
 
-@pytest.mark.parametrize(
+@folded(
     "add",
     [
         lambda s: s.fit(data()),
@@ -348,9 +348,7 @@ def test_merging_after_release_composes():
     assert "records(add-remove)" in str(a.guarantee)
 
 
-@pytest.mark.parametrize(
-    "change", [{"seed": 1}, {"hash": PStable(1.1, 2)}, {"width": 33}, {"rows": 21}, {"dim": 4}]
-)
+@folded("change", [{"seed": 1}, {"hash": PStable(1.1, 2)}, {"width": 33}, {"rows": 21}, {"dim": 4}])
 def test_other_hashes_do_not_merge(change):
     other = small(**change)
     with refuses("neither in dim, rows, width, hash, seed and ranges"):
@@ -454,7 +452,7 @@ def test_forged_facts_are_refused(changes):
         RaceSketch.from_bytes(forged(**changes))
 
 
-@pytest.mark.parametrize(
+@folded(
     "counts",
     [
         np.zeros((20 * 32, 8), np.uint8),
@@ -463,14 +461,13 @@ def test_forged_facts_are_refused(changes):
         np.zeros(20 * 32, np.uint8),
         np.zeros((20 * 32, 2), np.int8),
     ],
-    ids=lambda counts: f"{counts.dtype} {counts.shape}",
 )
 def test_forged_counts_are_refused(counts):
     with refuses("20 × 32 counts"):
         RaceSketch.from_bytes(forged(counts=counts))
 
 
-@pytest.mark.parametrize(
+@folded(
     "options",
     [
         {},
@@ -516,14 +513,13 @@ def test_bad_parameters(options):
         small(**{"rows": 1 << 10, **options} if options.get("dim") == 1 << 20 else options)
 
 
-@pytest.mark.parametrize(
+@folded(
     "x",
     [
         np.zeros((4, 2)),
         np.zeros((2, 3, 1)),
         np.full((1, 3), np.inf),
     ],
-    ids=str,
 )
 def test_bad_records(x):
     with refuses():
@@ -555,7 +551,7 @@ def test_the_promise_in_words():
     assert "how many records there are" not in promise.does_not_protect(3)
 
 
-@pytest.mark.parametrize("records", [np.empty((0, 3)), sparse.csr_matrix((0, 3))], ids=type)
+@folded("records", [np.empty((0, 3)), sparse.csr_matrix((0, 3))])
 def test_finding_10_an_empty_collection_is_released_like_any_other(records):
     """One record less than a collection of one: there must be a sketch of it."""
     sketch = small().fit(records).release()
@@ -639,7 +635,7 @@ def test_products_are_exact_integers():
         assert (block == np.rint(block)).all()
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1e-3, 1.0, 3.7, 1e300])
+@folded("scale", [1e-300, 1e-3, 1.0, 3.7, 1e300])
 def test_signs_do_not_depend_on_length(scale):
     """A zero record, a tiny one and a huge one are all hashed, and only direction counts."""
     x = normal(20, 6)
@@ -702,8 +698,8 @@ def test_far_records_are_refused_by_row():
         list(Hasher(PStable(1e-300), 2, 3, 10, 0).blocks(np.full((1, 2), 1e300)))
 
 
-@pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix])
-@pytest.mark.parametrize("size", [1e12, 1.7e308])
+@folded("make", [np.asarray, sparse.csr_matrix])
+@folded("size", [1e12, 1.7e308])
 def test_finding_10_a_far_record_counts_at_the_nearest_point_of_the_box(make, size):
     """Its columns, and those of its neighbours, do not depend on who else is there."""
     hasher = Hasher(PStable(0.5, 2), 3, 20, 50, 0)

@@ -209,7 +209,7 @@ def test_a_slice_of_one_part_is_no_copy():
     assert all(np.shares_memory(piece, parts.arrays[1]) for _, piece in parts.within(4, 9, 2))
 
 
-@pytest.mark.parametrize(
+@folded(
     "parts, dtype",
     [([np.int8, np.int16], np.int16), ([np.int16, np.int32], np.int32), (["U2", "U5"], "U5")],
 )

@@ -5,7 +5,7 @@ import pytest
 from helpers.made_datasets import uniform
 from helpers.refusals import refuses
 from helpers.releases import filled_index, write_codes
-from helpers.specs import attribute_spec
+from helpers.specs import attribute_spec, folded
 
 from dpindex import PrivateIndex
 from dpindex.base.errors import InputError
@@ -27,7 +27,7 @@ def _aligned(index):
     assert all(value in (None, name) for name, value in found.items())
 
 
-@pytest.mark.parametrize(
+@folded(
     "values",
     [
         {"a": [1, 2]},
@@ -50,7 +50,7 @@ def test_a_dataframe_without_its_index():
     assert table.schema.metadata is None
 
 
-@pytest.mark.parametrize(
+@folded(
     "values, match",
     [
         ({"a": [1]}, "1 rows for 2 vectors"),

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 from helpers.made_datasets import unit
 from helpers.refusals import refuses
+from helpers.specs import folded
 from numpy.random import default_rng
 
 from dpindex.study.truth import GroundTruth, ground_truth
@@ -55,7 +56,7 @@ def test_agrees_with_a_plain_sort(metric, base_form, query_form):
     assert truth.scores == pytest.approx(np.take_along_axis(scores, order, axis=1), abs=1e-5)
 
 
-@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_matrix])
+@folded("form", [np.asarray, scipy.sparse.csr_matrix])
 def test_distances_far_from_zero_are_those_near_it(form):
     base = vectors(500, 6, seed=1)
     queries = vectors(30, 6, seed=2)
@@ -65,7 +66,7 @@ def test_distances_far_from_zero_are_those_near_it(form):
     assert far.scores == pytest.approx(near.scores, rel=1e-4, abs=1e-4)
 
 
-@pytest.mark.parametrize("metric", ["ip", "l2"])
+@folded("metric", ["ip", "l2"])
 def test_what_single_precision_cannot_square_is_refused(metric):
     with refuses("base: row 0 holds NaN, infinity or a number too large to square"):
         ground_truth(np.full((5, 3), 1e19), np.ones((2, 3)), 1, metric)
@@ -80,7 +81,7 @@ def test_bytes_and_a_view_of_a_file_are_the_same_vectors(tmp_path):
     assert np.array_equal(expected.ids[:, 0], np.arange(4))
 
 
-@pytest.mark.parametrize("repeats", [3, 200])
+@folded("repeats", [3, 200])
 def test_equals_at_the_cut_all_count(repeats):
     """Also where there are more of them than the first look stores (200 > 1 + margin)."""
     base = np.concatenate([np.repeat([[1.0, 1.0]], repeats, axis=0), [[1.0, 0.0]], -np.eye(2)])
@@ -94,8 +95,8 @@ def test_equals_at_the_cut_all_count(repeats):
     assert not truth.relevant(equals, 1).any()
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-3])
-@pytest.mark.parametrize(
+@folded("scale", [1.0, 1e-3])
+@folded(
     "scores",
     [[2.0, 1.0, 1.0 - 1e-6, 1.0 - 1 / 1024], [-0.5, -1.0, -1.0 - 1e-6, -1.0 - 1 / 1024]],
 )
@@ -121,7 +122,7 @@ def test_measures_by_hand():
     assert truth.recall(found, at=2, neighbours=2).tolist() == [0.5, 0.0]
 
 
-@pytest.mark.parametrize(
+@folded(
     "base, queries, depth, message",
     [
         (np.ones((5, 3)), np.ones((2, 4)), 1, "queries has 4 columns where base has 3"),
