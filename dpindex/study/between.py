@@ -72,11 +72,6 @@ class Between(NamedTuple):
         nearer = self.near / np.maximum(self.far, _TINY)
         return self._replace(near=np.where(nearer < 1.0, self.far * nearer**power, self.near))
 
-    def part(self, some: slice) -> Between:
-        """Return some of the places."""
-        near, far = self.near[some], self.far[some]
-        return Between(self.asked[some], self.sources[some], near, far, self.coins[some])
-
 
 class Ends:
     """Queries and vectors of a sample, their distances, and what is made between them.

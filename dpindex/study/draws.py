@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bools, Doubles, Floats, Integers, row_blocks, unit
+from dpindex.base.arrays import AnyArray, Bools, Floats, Integers, row_blocks, unit
 from dpindex.decode import decoder_of
 from dpindex.decode.base import Decoder, Metric, Queries
 from dpindex.mechanism.codes import Codes
@@ -45,7 +45,8 @@ _LISTED = 96
 _MAX_SCORES = 1 << 20
 
 
-_Scored: TypeAlias = tuple[Floats, Bools]
+_Similarities: TypeAlias = tuple[Floats, Bools]
+"""Of some vectors to all codewords, (n, K), and which codewords are absent for each, (n, K)."""
 
 
 def draws_of(spec: Spec, population: Population) -> Draws:
@@ -69,10 +70,19 @@ class Draws(ABC):
     def __init__(self, spec: Spec, population: Population) -> None:
         self._population = population
         self._privatizer = Privatizer(spec)
-        self._project = self._privatizer.project
         self._stream = PublicStream(0, "plan draws")
         self._plain = decoder_of(spec, population.metric)
         self._powers: dict[Decoder, float] = {}
+
+    @cached_property
+    def _vectors(self) -> Floats:
+        """All vectors as codes are drawn of them: projected, or similar to codewords, (m, k)."""
+        return self._privatizer.project(self._population.vectors)
+
+    @cached_property
+    def _queries(self) -> Floats:
+        """All queries, as the vectors, (q, k)."""
+        return self._privatizer.project(self._population.queries)
 
     @abstractmethod
     def of_vectors(self, rounds: int) -> Codes:
@@ -83,14 +93,14 @@ class Draws(ABC):
         """Return a code of each of some queries."""
 
     @abstractmethod
-    def of_near(self, rows: Integers, decoder: Decoder) -> Codes:
-        """Return a code of each near rank of some queries, query by query, to be so decoded."""
+    def of_near(self, rows: Integers, power: float) -> Codes:
+        """Return a code of each near rank of some queries, query by query, so far moved."""
 
     @abstractmethod
-    def _tested(self, name: str, places: Between, power: float) -> Codes:
-        """Return codes of places that are moved so far, some of each: of their vectors at 0."""
+    def _to_compare(self, name: str, places: Between) -> Codes:
+        """Return as many codes of each place, query by query, whose scores are to be compared."""
 
-    def _power(self, decoder: Decoder) -> float:
+    def power(self, decoder: Decoder) -> float:
         """Return the power by which places move to where they score as real near vectors do.
 
         That is by mean scores of exact queries. These are nearly linear in the power, but for what
@@ -106,15 +116,15 @@ class Draws(ABC):
             queries = decoder.exact_queries(self._privatizer, population.queries[rows])
             asking = asked_of(decoder, queries, population.metric)
 
-            def score(name: str, some: Between, power: float) -> float:
-                items = items_of(decoder, self._tested(name, some, power), population.metric)
+            def score(name: str, some: Between) -> float:
+                items = items_of(decoder, self._to_compare(name, some), population.metric)
                 return float(own_scores(decoder, asking, items).mean())
 
-            farther = score("farther", places, 0.0)
-            wanted = score("real", real, 0.0) - farther
+            farther = score("farther", places.moved(0.0))
+            wanted = score("real", real) - farther
             power = 1.0
             for _ in range(_POWER_STEPS):
-                reached = score(f"between {power}", places, power) - farther
+                reached = score(f"between {power}", places.moved(power)) - farther
                 power *= wanted / max(reached, _LEAST)
                 power = min(max(power, 0.0), _LARGEST_POWER)
             self._powers[decoder] = power
@@ -122,7 +132,7 @@ class Draws(ABC):
 
 
 class NumberDraws(Draws):
-    """Numbers and signs: vectors and queries are projected once, whatever the number of codes."""
+    """Numbers and signs."""
 
     def of_vectors(self, rounds: int) -> Codes:
         """Return ``rounds`` codes of each vector: of all in a first round, then in a second one."""
@@ -132,28 +142,23 @@ class NumberDraws(Draws):
         """Return a code of each of some queries."""
         return noisy_codes(self._privatizer, self._queries[rows], 1)
 
-    def of_near(self, rows: Integers, decoder: Decoder) -> Codes:
-        """Return a code of each near rank of some queries, query by query, to be so decoded."""
+    def of_near(self, rows: Integers, power: float) -> Codes:
+        """Return a code of each near rank of some queries, query by query, so far moved."""
         every = np.arange(self._population.near.shape[1])
-        places = self._population.between(rows, every)
-        return noisy_codes(self._privatizer, self._at(places.moved(self._power(decoder))), 1)
+        places = self._population.between(rows, every).moved(power)
+        return noisy_codes(self._privatizer, self._at(places), 1)
 
-    @cached_property
-    def _vectors(self) -> Floats:
-        return self._project(self._population.vectors)
-
-    @cached_property
-    def _queries(self) -> Floats:
-        return self._project(self._population.queries)
-
-    def _tested(self, name: str, places: Between, power: float) -> Codes:
+    def _to_compare(self, name: str, places: Between) -> Codes:
         # All get the same noise, which cancels: a code of each is as good as four.
         stream = PublicStream(0, "plan tested codes")
         privatizer = Privatizer(self._privatizer.spec, stream=lambda: stream)
-        return noisy_codes(privatizer, self._at(places.moved(power)), 1)
+        return noisy_codes(privatizer, self._at(places), 1)
 
     def _at(self, places: Between) -> Floats:
-        return self._project(self._population.ends.vectors_at(places))
+        """Return what lies at some places, projected, (n, k)."""
+        if np.array_equal(places.near, places.far):
+            return self._vectors[places.sources]
+        return self._privatizer.project(self._population.ends.vectors_at(places))
 
 
 def noisy_codes(privatizer: Privatizer, exact: Floats, rounds: int) -> Codes:
@@ -168,13 +173,11 @@ def noisy_codes(privatizer: Privatizer, exact: Floats, rounds: int) -> Codes:
 
 
 class SymbolDraws(Draws):
-    """Symbols that are drawn by the scores of all codewords.
+    """Symbols that are drawn by similarities to all codewords.
 
     Vectors are encoded by no codeword of their own groups, and near ranks by none of the groups
     of the two that they lie between.
     """
-
-    _tested_rounds = _SHARED
 
     def __init__(self, spec: Spec, population: Population) -> None:
         super().__init__(spec, population)
@@ -183,68 +186,60 @@ class SymbolDraws(Draws):
 
     def of_vectors(self, rounds: int) -> Codes:
         """Return ``rounds`` codes of each vector: of all in a first round, then in a second one."""
-        population = self._population
+        labels = self._population.labels
 
-        def scored(some: slice) -> _Scored:
-            return self._project(population.vectors[some]), self._are_of(population.labels[some])
+        def similar(some: slice) -> _Similarities:
+            return self._vectors[some], self._are_of(labels[some])
 
-        drawn = self._drawn("vectors", len(population.labels), scored, rounds)
-        return self._packed(drawn.T)
+        return self._packed(self._symbols("vectors", len(labels), similar, rounds).T)
 
     def of_queries(self, rows: Integers) -> Codes:
         """Return a code of each of some queries."""
-        population = self._population
+        labels = self._population.asked_labels[rows]
 
-        def scored(some: slice) -> _Scored:
-            asked = rows[some]
-            own = self._are_of(population.asked_labels[asked])
-            return self._project(population.queries[asked]), own
+        def similar(some: slice) -> _Similarities:
+            return self._queries[rows[some]], self._are_of(labels[some])
 
-        return self._packed(self._drawn(f"queries {rows.tolist()}", len(rows), scored, 1))
+        return self._packed(self._symbols(f"queries {rows.tolist()}", len(rows), similar, 1))
 
-    def of_near(self, rows: Integers, decoder: Decoder) -> Codes:
-        """Return a code of each near rank of some queries, query by query, to be so decoded.
+    def of_near(self, rows: Integers, power: float) -> Codes:
+        """Return a code of each near rank of some queries, query by query, so far moved.
 
-        Scores of all codewords take the time, and draws none: eight ranks share the middle one.
+        Similarities to all codewords take the time, and draws none: eight ranks share the middle
+        one.
         """
         ranks = self._population.near.shape[1]
         shared = _SHARED * np.arange(-(-ranks // _SHARED))
         middle = np.minimum(shared + _SHARED // 2, ranks - 1)
-        places = self._population.between(rows, middle)
-        squares = self._moved(places, self._power(decoder))
-        drawn = self._symbols(f"near {rows.tolist()}", places, squares, _SHARED)
-        drawn = drawn.reshape(len(rows), -1)
-        return self._packed(drawn[:, :ranks])
+        places = self._population.between(rows, middle).moved(power)
+        symbols = self._symbols_at(f"near {rows.tolist()}", places, _SHARED)
+        return self._packed(symbols.reshape(len(rows), -1)[:, :ranks])
 
-    def _tested(self, name: str, places: Between, power: float) -> Codes:
-        squares = self._moved(places, power)
-        return self._packed(self._symbols(f"tested {name}", places, squares, self._tested_rounds))
+    def _to_compare(self, name: str, places: Between) -> Codes:
+        return self._packed(self._symbols_at(f"compared {name}", places, _SHARED))
 
-    def _moved(self, places: Between, power: float) -> Doubles:
-        return np.asarray(np.minimum(self._population.ends.squares(places), 1.0) ** power)
-
-    def _symbols(self, name: str, places: Between, squares: Doubles, rounds: int) -> Integers:
-        """Return symbols of points whose squared differences are such shares, (n, rounds)."""
+    def _symbols_at(self, name: str, places: Between, rounds: int) -> Integers:
+        """Return symbols of what lies at some places, (n, rounds)."""
         population = self._population
+        ways = np.sqrt(np.minimum(population.ends.squares(places), 1.0)).astype(np.float32)
 
-        def scored(some: slice) -> _Scored:
-            part, square = places.part(some), squares[some, None]
-            asked, own = np.unique(part.asked, return_inverse=True)
-            queries = self._project(population.queries[asked])
+        def similar(some: slice) -> _Similarities:
+            way = ways[some, None]
+            is_vector = way == 1.0
+            asked, own = np.unique(places.asked[some], return_inverse=True)
+            sources = places.sources[some]
+            queries, vectors = self._queries[asked], self._vectors[sources]
             absent = self._are_of(population.asked_labels[asked])
-            vectors = self._project(population.vectors[part.sources])
-            theirs = self._are_of(population.labels[part.sources])
+            theirs = self._are_of(population.labels[sources])
             queries[absent] = queries.min()
-            is_vector = square == 1.0
             if population.codewords is not None and not is_vector.all():
                 falling = np.argsort(-queries, axis=1)[own]  # sorted once for each query
                 replaced = _without(vectors, falling, absent[own] | theirs)
                 vectors = np.where(is_vector, vectors, replaced)
             queries, absent = queries[own], absent[own] | theirs & is_vector
-            ways = np.sqrt(square).astype(np.float32)
-            return queries + ways * (vectors - queries), absent
+            return queries + way * (vectors - queries), absent
 
-        return self._drawn(name, len(places.asked), scored, rounds)
+        return self._symbols(name, len(ways), similar, rounds)
 
     def _are_of(self, labels: Integers) -> Bools:
         """Return which codewords are of the groups of these labels, (n, K)."""
@@ -252,13 +247,13 @@ class SymbolDraws(Draws):
             return np.zeros((len(labels), self._law.size), dtype=np.bool_)
         return self._population.codewords_of(labels)
 
-    def _drawn(
-        self, name: str, count: int, scored: Callable[[slice], _Scored], rounds: int
+    def _symbols(
+        self, name: str, count: int, similar: Callable[[slice], _Similarities], rounds: int
     ) -> Integers:
         """Return symbols of what has a name in all draws, (count, rounds)."""
         drawn = []
         for some in row_blocks(count, _MAX_SCORES // self._law.size):
-            sums = np.cumsum(self._law.chances_without(*scored(some)), axis=1)
+            sums = np.cumsum(self._law.chances_without(*similar(some)), axis=1)
             places = self._stream.uniform(len(sums), rounds) * sums[:, -1:]
             drawn.append(np.stack([*map(np.searchsorted, sums, places)]))
         return np.concatenate(drawn)
@@ -271,22 +266,24 @@ class NearestDraws(SymbolDraws):
     """Symbols that are one of the nearest codewords, or any.
 
     Sets of nearest codewords of all sizes are read off lists, which all specs of one codebook
-    share: places are tested by the nearest codeword alone.
+    share: places are compared by the nearest codeword alone.
     """
 
-    _tested_rounds = 0
+    def _to_compare(self, name: str, places: Between) -> Codes:
+        return self._packed(self._symbols_at(f"compared {name}", places, 0))
 
-    def _drawn(
-        self, name: str, count: int, scored: Callable[[slice], _Scored], rounds: int
+    def _symbols(
+        self, name: str, count: int, similar: Callable[[slice], _Similarities], rounds: int
     ) -> Integers:
         known = self._population.lists
         key = (self._law.codebook.digest, name)
         if key not in known:
             blocks = row_blocks(count, _MAX_SCORES // self._law.size)
-            known[key] = np.concatenate([_nearest(*scored(some)) for some in blocks])
+            most = _LISTED if rounds else 1
+            known[key] = np.concatenate([_nearest(*similar(some), most) for some in blocks])
         lists = known[key]
         if not rounds:
-            return lists[:, :1]
+            return lists
         subset = CodebookResponse.of(self._law).subset
         size = (len(lists), rounds)
         places = (subset * self._stream.uniform(*size)).astype(np.intp)
@@ -295,10 +292,12 @@ class NearestDraws(SymbolDraws):
         return np.where(is_random, random, np.take_along_axis(lists, places, axis=1))
 
 
-def _nearest(scores: Floats, absent: Bools) -> Integers:
+def _nearest(scores: Floats, absent: Bools, most: int) -> Integers:
     """Return the codewords of the highest scores that are not absent, the best first, (n, L)."""
     falling = np.where(absent, np.inf, -scores)
-    count = min(_LISTED, falling.shape[1])
+    if most == 1:
+        return np.asarray(falling.argmin(axis=1)[:, None])
+    count = min(most, falling.shape[1])
     columns = np.argpartition(falling, count - 1, axis=1)[:, :count]
     order = np.take_along_axis(falling, columns, axis=1).argsort(axis=1)
     return np.take_along_axis(columns, order, axis=1).astype(np.int32)

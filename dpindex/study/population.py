@@ -231,15 +231,13 @@ class Population:
     def _farther_places(self, last: int) -> Integers:
         """Return the place of the vector that each near rank is made towards, at most ``last``.
 
-        It is as many behind the first as there are vectors nearer than the rank: as many groups as
-        by Poisson's law. Where vectors are codewords, what is reported depends on it.
+        It is as many behind the first as there are vectors nearer than the rank, by Poisson's law.
+        Where vectors are codewords, what is reported depends on it.
         """
         chance = self._stream.uniform(*self.near.shape)
-        size = len(self.labels) / len(np.unique(self.labels))
-        nearer = self._edges[1:] / self.vectors_per_row / size
+        nearer = self._edges[1:] / self.vectors_per_row
         upto = scipy.special.pdtr(np.arange(last)[:, None], nearer)
-        groups = (upto[:, None] < chance).sum(axis=0)
-        return np.asarray(np.minimum(groups * size, last).astype(np.intp))
+        return np.asarray((upto[:, None] < chance).sum(axis=0))
 
     def between(self, rows: Integers, ranks: Integers) -> Between:
         """Return where near ranks of some queries lie, query by query."""

@@ -201,11 +201,12 @@ class Prediction:
             if population.codewords is not None:
                 own = population.codewords_of(population.asked_labels[rows])
                 absent = own[:, counted.stored.reshape(self._rounds, -1)]
+            near = {} if population.near.size else {0.0: counted.take(slice(0))}
             for number, decoder in enumerate(decoders):
-                near = counted.take(slice(0))
-                if population.near.size:
-                    near = self._draws.of_near(rows, decoder)
-                near_items = items_of(decoder, near, population.metric)
+                power = self._draws.power(decoder) if population.near.size else 0.0
+                if power not in near:
+                    near[power] = self._draws.of_near(rows, power)
+                near_items = items_of(decoder, near[power], population.metric)
                 for mode, asking in enumerate(queries):
                     vectors = asked_of(decoder, asking, population.metric)
                     scores = self._scores(vectors, items[number], near_items)
