@@ -195,10 +195,13 @@ def open_dataset(
         files = _parquet_files(place)
         rows = rows_per_part or _PARQUET_ROWS
         return _open_parquet(name, column, files, id_column, payload_columns, rows)
-    if id_column is not None:
-        raise InputError(f"{name} has no column of ids; name a file of ids.", field="ids")
-    if payload_columns:
-        raise InputError(f"{name} has no columns for a payload; .parquet and .arrow files have.")
+    if os.path.exists(place):  # what does not exist is refused as that
+        if id_column is not None:
+            raise InputError(f"{name} has no column of ids; name a file of ids.", field="ids")
+        if payload_columns:
+            raise InputError(
+                f"{name} has no columns for a payload; .parquet and .arrow files have."
+            )
     source = open_vectors(name)
     if in_process:
         return as_dataset(source, rows_per_part)

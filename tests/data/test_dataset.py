@@ -124,6 +124,7 @@ def test_what_is_refused(tmp_path):
         open_dataset(tmp_path / "data", id_column="who")
     refused("ids are whole numbers, strings or UUIDs", "data", id_column="v")
     refused("check the path", "nothing.npy")
+    refused("check the path", "nothing.parquet", id_column="id")
     pq.write_table(pa.table({"id": ["a", ""], "v": [[1.0], [2.0]]}), tmp_path / "y.parquet")
     refused("row 1 has an empty id", "y.parquet", id_column="id")
     with refuses("there are 4 ids for 5 vectors"):
