@@ -30,8 +30,7 @@ import dpindex.mechanism.noise
 import dpindex.mechanism.noise.additive
 import dpindex.mechanism.noise.cap
 import dpindex.mechanism.noise.gaussian
-import dpindex.mechanism.noise.signs
-import dpindex.mechanism.noise.square_wave
+import dpindex.mechanism.noise.response
 import dpindex.mechanism.noise.symbols
 import dpindex.mechanism.optimiser
 import dpindex.mechanism.parameters
@@ -44,8 +43,7 @@ from dpindex.mechanism.grid import Grid, Placed, Windows
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.noise.cap import CapResponse
-from dpindex.mechanism.noise.signs import FlipsByLevel
-from dpindex.mechanism.noise.square_wave import SquareWave
+from dpindex.mechanism.noise.response import FlipsByLevel, SquareWave
 from dpindex.mechanism.noise.symbols import SoftmaxResponse
 from dpindex.mechanism.papers.signs import IndividualGaussian
 from dpindex.mechanism.parameters import Parameters
@@ -60,11 +58,11 @@ from dpindex.race.hashes import Hasher
 laws = sys.modules["dpindex.mechanism.noise.base"]
 additive = sys.modules["dpindex.mechanism.noise.additive"]
 gaussian = sys.modules["dpindex.mechanism.noise.gaussian"]
-signs = sys.modules["dpindex.mechanism.noise.signs"]
+signs = sys.modules["dpindex.mechanism.noise.response"]
 papers_signs = sys.modules["dpindex.mechanism.papers.signs"]
 symbols = sys.modules["dpindex.mechanism.noise.symbols"]
 sign_caps = sys.modules["dpindex.mechanism.noise.cap"]
-waves = sys.modules["dpindex.mechanism.noise.square_wave"]
+waves = sys.modules["dpindex.mechanism.noise.response"]
 dense = sys.modules["dpindex.mechanism.projections.dense"]
 optimiser = sys.modules["dpindex.mechanism.optimiser"]
 public_parts = sys.modules["dpindex.mechanism.public_parts"]

@@ -42,7 +42,7 @@ from dpindex import PrivateIndex, Privatizer, Spec, __version__, attribute
 from dpindex.base.threads import cores
 from dpindex.decode.fit import fit_denoiser
 from dpindex.mechanism.noise.additive import staircase_noise
-from dpindex.mechanism.noise.signs import draw_flips, randomized_response
+from dpindex.mechanism.noise.response import draw_flips, randomized_response
 from dpindex.mechanism.secret_random import secret_stream
 
 HERE = Path(__file__).parent

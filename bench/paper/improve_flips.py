@@ -15,7 +15,7 @@ import numpy as np
 from common import arguments, draw, epsilon_axis, read_csv, show, style, write_csv
 from scipy.special import ndtr
 
-from dpindex.mechanism.noise.signs import geometric_thresholds
+from dpindex.mechanism.noise.response import geometric_thresholds
 from dpindex.mechanism.papers.signs import smooth_thresholds
 
 BUDGETS = (0.1, 0.5, 2.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 import dpindex as dpi
-from dpindex.mechanism.noise.signs import FlipsByLevel, randomized_response
+from dpindex.mechanism.noise.response import FlipsByLevel, randomized_response
 from dpindex.mechanism.papers.signs import change_probability
 
 __all__ = ["chernoff_count", "published_flips"]

@@ -31,8 +31,7 @@ from dpindex.mechanism.noise.additive import TwoDigitLaplace
 from dpindex.mechanism.noise.cap import CapResponse
 from dpindex.mechanism.noise.cell_table import CellTable
 from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
-from dpindex.mechanism.noise.signs import FlipsByLevel
-from dpindex.mechanism.noise.square_wave import SquareWave
+from dpindex.mechanism.noise.response import FlipsByLevel, SquareWave
 from dpindex.mechanism.noise.symbols import CodebookResponse, SoftmaxResponse
 from dpindex.mechanism.papers.signs import IndividualFlips, IndividualGaussian
 from dpindex.mechanism.spec import Spec

@@ -15,7 +15,7 @@ from dpindex.mechanism.families import (
     SCORES,
 )
 from dpindex.mechanism.method import Method
-from dpindex.mechanism.noise import additive, cap, gaussian, signs, square_wave, symbols
+from dpindex.mechanism.noise import additive, cap, gaussian, response, symbols
 from dpindex.mechanism.papers import METHODS as PAPERS
 
 # fmt: off
@@ -29,10 +29,10 @@ _ROWS = (
     Method("raw-staircase", IDENTITY, additive.STAIRCASE,
         "staircase noise on every raw coordinate",
         "Geng & Viswanath 2014 Thm 1"),
-    Method("raw-square-wave", IDENTITY, square_wave.SQUARE_WAVE,
+    Method("raw-square-wave", IDENTITY, response.SQUARE_WAVE,
         "square-wave noise on raw coordinates that lie in an interval of one beta",
         "Li et al. 2020 Sec. 5 (square wave); Wang et al. 2019 (piecewise mechanism)"),
-    Method("raw-square-wave-narrow", IDENTITY, square_wave.NARROW_SQUARE_WAVE,
+    Method("raw-square-wave-narrow", IDENTITY, response.NARROW_SQUARE_WAVE,
         "square-wave noise in half the width: more variance, but more to be had by denoising",
         "Li et al. 2020 Sec. 5 (any width is private)"),
     Method("dp-oporp", OPORP, gaussian.OPTIMAL_GAUSSIAN,
@@ -53,13 +53,13 @@ _ROWS = (
     Method("row-oporp-g", OPORP, gaussian.BALL_GAUSSIAN,
         "OPORP hiding the whole vector, by its realised operator norm",
         "Li & Li 2023 Alg. 4; Balle & Wang 2018 Thm 8"),
-    Method("dp-signoporp-rr", REPEATED_OPORP, signs.RANDOMIZED_RESPONSE,
+    Method("dp-signoporp-rr", REPEATED_OPORP, response.RANDOMIZED_RESPONSE,
         "signs of OPORP under randomized response",
         "Li & Li 2023 Alg. 8, Thm 4.8"),
-    Method("dp-signoporp-geometric", REPEATED_OPORP, signs.GEOMETRIC_FLIPS,
+    Method("dp-signoporp-geometric", REPEATED_OPORP, response.GEOMETRIC_FLIPS,
         "signs of OPORP under geometric flips, never more than the smooth ones",
         "Ghosh, Roughgarden & Sundararajan 2009"),
-    Method("dp-signdesigned-geometric", DESIGNED, signs.PROPORTIONAL_FLIPS,
+    Method("dp-signdesigned-geometric", DESIGNED, response.PROPORTIONAL_FLIPS,
         "signs of a projection designed on public vectors under geometric flips",
         "Li et al. 2010 (matrix mechanism); Ghosh, Roughgarden & Sundararajan 2009"),
     Method("record-cap", ROTATION, cap.CAP_RESPONSE,

@@ -40,7 +40,7 @@ from dpindex.data import VectorSource, as_source, open_vectors, taken_rows
 from dpindex.data.source import check_finite
 from dpindex.mechanism.grid import STEPS, Windows
 from dpindex.mechanism.noise.gaussian import optimal_sigma
-from dpindex.mechanism.noise.signs import geometric_flips
+from dpindex.mechanism.noise.response import geometric_flips
 from dpindex.mechanism.public_parts import ARRAYS, ENTRY_BITS, MAX_LENGTH, Design
 
 _MAX_SAMPLE = 1 << 16

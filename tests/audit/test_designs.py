@@ -9,7 +9,7 @@ from dpindex.audit import verify
 from dpindex.base.files import pack, unpack
 from dpindex.mechanism import public_parts as designs
 from dpindex.mechanism.method_table import find_method
-from dpindex.mechanism.noise.signs import FlipsByLevel
+from dpindex.mechanism.noise.response import FlipsByLevel
 from dpindex.mechanism.projections import Sensitivity
 from dpindex.mechanism.projections.dense import Designed
 

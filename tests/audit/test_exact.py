@@ -33,7 +33,7 @@ from dpindex.audit.law_verifiers import VERIFIERS, binomial_tail, change_chance,
 from dpindex.audit.record_verifiers import cap_size
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace, geometric_table
 from dpindex.mechanism.noise.gaussian import gaussian_table
-from dpindex.mechanism.noise.signs import FlipsByLevel, response_threshold
+from dpindex.mechanism.noise.response import FlipsByLevel, response_threshold
 from dpindex.mechanism.papers.signs import change_probability
 from dpindex.mechanism.projections import Sensitivity
 

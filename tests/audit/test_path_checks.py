@@ -23,7 +23,7 @@ from dpindex import Dense, Repeated, Spec, attribute, l2
 from dpindex.audit import verify
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
 from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.signs import FlipsByLevel, draw_flips
+from dpindex.mechanism.noise.response import FlipsByLevel, draw_flips
 from dpindex.mechanism.secret_random import SecretStream, secret_stream
 from dpindex.mechanism.spec import Projector
 from dpindex.race import PStable, SketchSpec

@@ -22,7 +22,7 @@ from dpindex.decode.signs import (
     signal_kept,
 )
 from dpindex.mechanism.grid import GRID_BITS
-from dpindex.mechanism.noise.signs import geometric_flips, randomized_response
+from dpindex.mechanism.noise.response import geometric_flips, randomized_response
 from dpindex.mechanism.papers.signs import IndividualFlips, NoFlips, smooth_flips
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec

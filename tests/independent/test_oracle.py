@@ -28,7 +28,7 @@ from dpindex import Privatizer, Spec, attribute, l2
 from dpindex.base.errors import InputError
 from dpindex.mechanism.noise.additive import CellTable
 from dpindex.mechanism.noise.cap import CapResponse
-from dpindex.mechanism.noise.signs import FlipsByLevel
+from dpindex.mechanism.noise.response import FlipsByLevel
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from independent import oracle
 from independent.oracle import DisagreementError, Oracle, Words

@@ -12,7 +12,7 @@ import pytest
 from helpers.streams import Scripted
 from independent.rigorous import exp_between
 
-from dpindex.mechanism.noise.signs import response_threshold
+from dpindex.mechanism.noise.response import response_threshold
 from dpindex.mechanism.papers.signs import IndividualFlips, IndividualGaussian
 
 BETA = 4096

@@ -17,7 +17,7 @@ import dpindex as dpi
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.noise.base import NumberLaw, SignLaw, SymbolLaw
 from dpindex.mechanism.noise.gaussian import count_noise
-from dpindex.mechanism.noise.square_wave import SquareWave
+from dpindex.mechanism.noise.response import SquareWave
 from dpindex.privacy import L2, Attribute, Record
 
 MARK = bytes(range(16))

@@ -10,7 +10,7 @@ from helpers.specs import attribute_spec, folded
 from independent.rigorous import exp_between
 
 from dpindex import Dense
-from dpindex.mechanism.noise.signs import (
+from dpindex.mechanism.noise.response import (
     geometric_flips,
     randomized_response,
 )

@@ -7,7 +7,7 @@ from helpers.specs import folded
 from helpers.streams import Scripted
 from independent.rigorous import exp_between
 
-from dpindex.mechanism.noise.square_wave import square_wave
+from dpindex.mechanism.noise.response import square_wave
 
 ONE = 1 << 64
 CELL = 32

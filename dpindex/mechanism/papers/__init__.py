@@ -34,7 +34,7 @@ from dpindex.mechanism.noise.gaussian import (
     safe_delta,
     safe_sigma,
 )
-from dpindex.mechanism.noise.signs import GEOMETRIC_FLIPS
+from dpindex.mechanism.noise.response import GEOMETRIC_FLIPS
 from dpindex.mechanism.papers.projections import (
     FINE_ENTRY_BITS,
     FastJL,

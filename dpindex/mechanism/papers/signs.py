@@ -23,7 +23,7 @@ from dpindex.mechanism.noise.base import (
     check_deviation,
 )
 from dpindex.mechanism.noise.gaussian import gaussian_table, optimal_sigma
-from dpindex.mechanism.noise.signs import (
+from dpindex.mechanism.noise.response import (
     COIN,
     MAX_LEVELS,
     POWER_BITS,
