@@ -268,22 +268,82 @@ def known_vectors(
 
     For signs, which are compared with vectors, the sample has more of them, at its end.
     """
-    compared = _COMPARED if signs else 0
-    rows = spaced(source.shape[0], _MAX_SAMPLE)
-    count = len(rows)
+    used = spaced(source.shape[0], _MAX_SAMPLE)
+    count = len(used)
+    each = _spread(_chunks(source, used, scale), source.shape[1], count)
+    attributes = _varying(each.variance, count, most)
+    mean = each.mean[attributes]
+    centre = mean
+    windows = None
+    if window:
+        windows = each.windows(attributes, window, beta)
+        centre = np.zeros(len(attributes))
+        for x in _chunks(source, used, scale):
+            centre += windows.clipped(_dense(x[:, attributes])).sum(axis=0) / count
+    kept = spaced(count, _SAMPLE + (_COMPARED if signs else 0))
+    tested = np.arange(len(kept))
+    if signs:
+        tested = spaced(len(kept), max(2, min(_SAMPLE, len(kept) // _TESTED)))
+    together = _Sums(attributes, mean, centre, windows)
+    parts = []
+    done = 0
+    for x in _chunks(source, used, scale):
+        parts.append(x[_between(kept, done, x.shape[0])])
+        done += x.shape[0]
+        together.add(x)
+    others = np.setdiff1d(np.arange(len(kept)), tested)
+    sample = stacked(parts)[np.concatenate([tested, others])]
+    first = sample[: len(tested)]
+    inside = _dense(sample[:, attributes])
+    covariance, shared = together.shrunk(count)
+    return KnownVectors(
+        source.shape[1],
+        beta,
+        attributes,
+        windows,
+        mean,
+        centre,
+        covariance,
+        shared,
+        sample=inside,
+        clipped=inside if windows is None else windows.clipped(inside),
+        products=_dense(first @ first.T),
+    )
 
-    def chunks() -> Iterator[Any]:
-        for first, chunk in source.chunks():
-            inside = _between(rows, first, chunk.shape[0])
-            if len(inside):
-                some = chunk[inside]
-                yield some.astype(np.result_type(some.dtype, np.float32)) / scale
 
-    total = np.zeros(source.shape[1])
-    squares = np.zeros(source.shape[1])
-    lowest = np.full(source.shape[1], np.inf)
-    highest = np.full(source.shape[1], -np.inf)
-    for x in chunks():
+def _chunks(source: VectorSource, used: Indices, scale: float) -> Iterator[Any]:
+    """Yield those rows of a source that are used, scaled, in chunks as they are kept."""
+    for first, chunk in source.chunks():
+        inside = _between(used, first, chunk.shape[0])
+        if len(inside):
+            some = chunk[inside]
+            yield some.astype(np.result_type(some.dtype, np.float32)) / scale
+
+
+class _Spread(NamedTuple):
+    """What is known of every attribute by itself, float64 arrays of shape (dim,)."""
+
+    mean: Doubles
+    variance: Doubles
+    lowest: Doubles
+    highest: Doubles
+
+    def windows(self, attributes: Indices, window: float, beta: float) -> Windows:
+        """Return windows of that many deviations about the means of some attributes."""
+        step = beta / STEPS
+        span = (self.lowest[attributes] / step, self.highest[attributes] / step)
+        deviation = np.sqrt(self.variance[attributes])
+        middle = self.mean[attributes] / step
+        return Windows.about(middle, deviation / step, span, window, beta)
+
+
+def _spread(chunks: Iterator[Any], dim: int, count: int) -> _Spread:
+    """Return the mean, variance and range of each attribute of ``count`` vectors."""
+    total = np.zeros(dim)
+    squares = np.zeros(dim)
+    lowest = np.full(dim, np.inf)
+    highest = np.full(dim, -np.inf)
+    for x in chunks:
         lowest = np.minimum(lowest, _dense(x.min(axis=0)).ravel())
         highest = np.maximum(highest, _dense(x.max(axis=0)).ravel())
         total += np.asarray(x.sum(axis=0, dtype=np.float64)).ravel()
@@ -293,69 +353,54 @@ def known_vectors(
     variance = squares / count - mean**2
     if not np.isfinite(variance).all():
         raise InputError("some public values are too large to square; scale them.")
+    return _Spread(mean, variance, lowest, highest)
+
+
+def _varying(variance: Doubles, count: int, most: int) -> Indices:
+    """Return the attributes that vary, those that vary most if there are too many; ascending."""
     largest = max(float(variance.max()), 1e-300)
     varying = np.flatnonzero(variance > 1e-9 * largest)
     if count < 2 or not len(varying):
         raise InputError("no attribute of these public vectors varies: nothing can be designed.")
     falling = np.argsort(-variance[varying], kind="stable")
-    attributes = np.sort(varying[falling[:most]])
-    middle = mean[attributes]
-    windows = None
-    if window:
-        step = beta / STEPS
-        span = (lowest[attributes] / step, highest[attributes] / step)
-        deviation = np.sqrt(variance[attributes])
-        windows = Windows.about(middle / step, deviation / step, span, window, beta)
-    centre = middle
-    if windows is not None:
-        centre = np.zeros(len(attributes))
-        for x in chunks():
-            inside = windows.clipped(_dense(x[:, attributes]))
-            centre += inside.sum(axis=0) / count
-    covariance = np.zeros((len(attributes), len(attributes)))
-    shared = np.zeros_like(covariance)
-    fourth = 0.0
-    kept = spaced(count, _SAMPLE + compared)
-    parts = []
-    done = 0
-    for x in chunks():
-        parts.append(x[_between(kept, done, x.shape[0])])
-        done += x.shape[0]
-        used = _dense(x[:, attributes])
+    return np.sort(varying[falling[:most]])
+
+
+class _Sums:
+    """Sums over vectors of what their attributes do together, in their windows."""
+
+    def __init__(
+        self, attributes: Indices, mean: Doubles, centre: Doubles, windows: Windows | None
+    ) -> None:
+        self._attributes = attributes
+        self._mean = mean
+        self._centre = centre
+        self._windows = windows
+        self._products = np.zeros((len(attributes), len(attributes)))
+        self._shared = np.zeros_like(self._products)
+        self._fourth = 0.0
+
+    def add(self, x: Any) -> None:
+        """Add a chunk of vectors."""
+        used = _dense(x[:, self._attributes])
         # In single precision, as the covariances are kept.
-        centred = (used - middle).astype(np.float32)
+        centred = (used - self._mean).astype(np.float32)
         clipped = centred
-        if windows is not None:
-            clipped = (windows.clipped(used) - centre).astype(np.float32)
-            shared += clipped.T @ centred
-        covariance += clipped.T @ clipped
+        if self._windows is not None:
+            clipped = (self._windows.clipped(used) - self._centre).astype(np.float32)
+            self._shared += clipped.T @ centred
+        self._products += clipped.T @ clipped
         norms = np.einsum("ij,ij->i", clipped, clipped, dtype=np.float64)
-        fourth += float((norms**2).sum())
-    covariance /= count
-    shared /= count
-    sample = stacked(parts)
-    tested = np.arange(len(kept))
-    if compared:
-        tested = spaced(len(kept), max(2, min(_SAMPLE, len(kept) // _TESTED)))
-        others = np.setdiff1d(np.arange(len(kept)), tested)
-        sample = sample[np.concatenate([tested, others])]
-    first = sample[: len(tested)]
-    share = _shrinkage(covariance, fourth / count, count)
-    shrunk = _shrunk(covariance, share)
-    rows = _dense(sample[:, attributes])
-    return KnownVectors(
-        source.shape[1],
-        beta,
-        attributes,
-        windows,
-        middle,
-        centre,
-        covariance=shrunk,
-        shared=shrunk if windows is None else _shrunk(shared, share),
-        sample=rows,
-        clipped=rows if windows is None else windows.clipped(rows),
-        products=_dense(first @ first.T),
-    )
+        self._fourth += float((norms**2).sum())
+
+    def shrunk(self, count: int) -> tuple[Singles, Singles]:
+        """Return the covariance of clipped vectors, and theirs with the vectors as they are."""
+        covariance = self._products / count
+        share = _shrinkage(covariance, self._fourth / count, count)
+        own = _shrunk(covariance, share)
+        if self._windows is None:
+            return own, own
+        return own, _shrunk(self._shared / count, share)
 
 
 def _between(places: Indices, first: int, count: int) -> Indices:
