@@ -89,14 +89,14 @@ class _Commands(_Quick, TyperGroup):
     """
 
     modules: Mapping[str, str] = {  # in the order in which they are needed
-        "embed": "release_commands",
+        "embed": "build_commands",
         "plan": "study_commands",
-        **dict.fromkeys(("codebook", "design", "build"), "release_commands"),
+        **dict.fromkeys(("codebook", "design", "build"), "build_commands"),
         **dict.fromkeys(("query", "info", "methods"), "search_commands"),
         **dict.fromkeys(("add", "calibrate", "denoise", "spec", "privatize"), "release_commands"),
         **dict.fromkeys(("publish", "serve"), "search_commands"),
         **dict.fromkeys(("evaluate", "demo"), "study_commands"),
-        **dict.fromkeys(("audit", "ledger"), "audit_commands"),
+        **dict.fromkeys(("audit", "ledger"), "release_commands"),
     }
 
     def __init__(self, **settings: Any) -> None:

@@ -1,186 +1,25 @@
-"""Commands for data holders: embed, build, privatize, add, denoise, codebook, design, spec."""
+"""Commands that release codes, and that check and record what they promise.
+
+They are privatize, add, denoise, calibrate, spec, audit and ledger.
+"""
 
 from __future__ import annotations
 
-import shlex
-from contextlib import AbstractContextManager, ExitStack
-from io import BytesIO
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from dpindex.base.errors import InputError, NoDenoiserError
-from dpindex.base.files import create_file
 from dpindex.cli import shared as o
-from dpindex.data import Ranges, open_dataset, open_vectors
-from dpindex.data.source import split_key
+from dpindex.data import open_dataset
 from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
 
 # Two codes of this many bits are not equal by chance.
 _TELLING_BITS = 128
-
-
-def embed(
-    texts: Annotated[
-        Path,
-        typer.Argument(help="File or folder: .parquet, .csv, .tsv, .jsonl, .arrow (datasets)."),
-    ],
-    *,
-    model: Annotated[
-        str | None, "Folder or name of model2vec.  [default: an English model in dpindex]"
-    ] = None,
-    column: Annotated[str, "Column of the texts."] = "text",
-    public: Annotated[int, "--public ROWS", "Rows to hold out as the public sample."] = 0,
-    queries: Annotated[int, "--queries ROWS", "Rows to hold out as queries."] = 0,
-    to: Annotated[Path, "--to FOLDER", "Folder to write to."] = Path(),
-) -> None:
-    """Turn texts into Parquet files of vectors.
-
-    Ids and other columns are kept; texts are left out. Rows are held out at random.
-
-    $ dpindex embed texts.csv --public 1000 --queries 20
-    """
-    from dpindex.integrations.embed import embed as embed_texts
-
-    counts = embed_texts(texts, to, model=model, column=column, public=public, queries=queries)
-    for file, count in counts.items():
-        o.say(f"{file}: {count} vectors")
-
-
-def build(
-    vectors: Annotated[
-        str,
-        typer.Argument(help="Vector file, folder or s3:// prefix of .parquet."),
-        o.Takes(("vectors",)),
-    ],
-    index: Annotated[
-        str,
-        typer.Argument(help="Directory, .parquet, or s3://, gs:// or az:// prefix, to make."),
-    ],
-    *,
-    public: Annotated[
-        str | None,
-        "--public FILE",
-        "PUBLIC vectors to plan with; else --plan or --method.",
-    ] = None,
-    plan: Annotated[Path | None, "Or: file of `dpindex plan --save`."] = None,
-    method: o.MethodOptions,
-    options: o.SpecOptions,
-    release: o.CodeReleaseOptions,
-    payload: o.PayloadOptions,
-    metric: o.MetricOption = "cosine",
-    index_type: Annotated[str, "f32, f16, int8, SQ4, HNSW32, …"] = "f32",
-    denoise: o.FitDenoiser = None,
-    query_epsilon: Annotated[float | None, "Budget of private queries.  [default: epsilon]"] = None,
-    id_column: Annotated[str | None, "--id-column NAME", "Column of ids in .parquet files."] = None,
-    dask: Annotated[
-        str | None, "--dask ADDRESS", "Run on that Dask cluster; local: all cores here."
-    ] = None,
-    private: Annotated[
-        Path | None,
-        "--private FOLDER",
-        "Folder of an unfinished build, for object stores.",
-    ] = None,
-    allow_unprotected: o.Unprotected = False,
-) -> None:
-    """Plan and build an index; run again to resume.
-
-    $ dpindex build vectors.parquet my-index --record --epsilon 8 --public public.parquet
-    """
-    from dpindex.cli.planned_build import Unfinished, check_choice, plan_of, query_line
-    from dpindex.integrations.publication import table_at
-    from dpindex.storage.manifest import Settings
-    from dpindex.storage.statement import coverage_warning
-    from dpindex.storage.targets import IndexOptions, build_index
-
-    if id_column is not None and release.ids is not None:
-        raise InputError("give --ids or --id-column, not both.")
-    id_column = id_column or release.id_column(vectors)
-    ids = None if id_column is not None else release.read_ids()
-    terms = release.terms()
-    check_choice(method, options, public, plan)
-    unfinished = Unfinished.of(index, private)
-    columns = payload.within(vectors)
-    with ExitStack() as stack:
-        opened = stack.enter_context(
-            open_dataset(
-                vectors, id_column=id_column, payload_columns=columns, in_process=dask is None
-            )
-        )
-        table = None if columns else payload.read(vectors)
-        dataset = opened.with_labels(ids, table)
-        planned = None
-        if public is not None:
-            planned = plan_of(
-                dataset,
-                public,
-                method.epsilon,
-                metric,
-                options,
-                unfinished,
-                skip_leak_check=release.skip_leak_check,
-            )
-            stack.enter_context(unfinished.kept())
-        elif plan is not None:
-            from dpindex.study.saved_plan import SavedPlan
-
-            planned = SavedPlan.read(plan)
-        if planned is None:
-            spec = method.spec(dataset.columns, options)
-        else:
-            spec = planned.spec
-            metric = planned.metric
-            denoise = denoise or planned.denoiser
-            o.say(planned.choice)
-        o.note_warnings(spec, dataset.rows)
-        o.announce_size(dataset.rows, spec.format)
-        publish = table_at(index, dataset)
-        where: dict[str, Any] = {}
-        if dask is not None:
-            from dpindex.integrations.dask import connected, engine
-
-            client = stack.enter_context(connected(None if dask == "local" else dask))
-            where = {"engine": engine(client), "threads": 1}
-        report = stack.enter_context(o.progress_bar("building"))
-        outcome = build_index(
-            dataset,
-            index,
-            Settings(spec, metric, index_type, query_epsilon),
-            IndexOptions(denoise, allow_unprotected, private, publish),
-            terms,
-            progress=report,
-            **where,
-        )
-    built = outcome.published
-    o.say(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
-    _tell_clipped(outcome.clipped)
-    if built.denoiser is not None:
-        typer.echo(f"Denoised: {built.denoiser.kind}, learned from {built.denoiser.rows} codes.")
-    if built.not_denoised:
-        typer.echo(f"not denoised: {built.not_denoised}", err=True)
-    typer.echo(f"{spec.guarantee}.")
-    o.warn_of_payload(payload.payload or payload.payload_columns)
-    if ids is not None or terms.allow_rerelease:
-        o.print_totals(terms.ledger, ids)
-    uncovered = coverage_warning(built.manifest.crowding)
-    if uncovered is not None:
-        o.note(uncovered.removesuffix("."))
-    if publish is None:
-        o.say(f"What this protects and what it does not: dpindex info {shlex.quote(index)}")
-    if planned is not None:
-        names = release.ids
-        if names is None and id_column is not None:
-            file, _ = split_key(vectors)  # which may name the column of the vectors
-            names = f"{file}:{id_column}"
-        o.say(f"Search it: {query_line(planned, index, vectors, names)}")
-
-
-def _tell_clipped(share: float) -> None:
-    if share > 0:
-        typer.echo(f"{share:.2%} of the values lay outside the bounds, and were clipped to them.")
 
 
 def privatize(
@@ -220,7 +59,7 @@ def privatize(
         o.announce_size(dataset.rows, described.format)
         labelled = dataset.with_labels(ids)
         outcome = release_into(labelled, target, terms, progress=report)
-    _tell_clipped(outcome.clipped)
+    o.tell_clipped(outcome.clipped)
     o.say(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
     o.print_totals(terms.ledger, ids)
 
@@ -362,88 +201,6 @@ def _changing(index: str) -> AbstractContextManager[Any]:
     return PrivateIndex.changing(index, lambda: o.say(message, error=True))
 
 
-def codebook(
-    public: Annotated[str, typer.Argument(help="PUBLIC vectors of the same kind.")],
-    output: Annotated[Path, typer.Argument(help="File to write, .codebook or .npy.")],
-    *,
-    size: Annotated[int, "Codewords."],
-    centroids: Annotated[bool, "Centroids of all vectors, not evenly spaced ones."] = False,
-    compared: o.ComparedOptions,
-) -> None:
-    """Make a codebook file from public vectors, for --codebook.
-
-    If more codewords than vectors are wanted, the rest are points between near neighbours.
-
-    A .codebook of centroids also holds how neighbours spread over them. A search for a share of
-    --candidates then gives more to hard queries. A .npy holds the codewords only.
-
-    $ dpindex codebook public.npy public.codebook --size 200 --centroids
-    """
-    from dpindex.mechanism.codebooks import Codebook, fit_codebook
-
-    if output.suffix not in (".npy", Codebook.suffix):
-        raise InputError(f"{output} must end in {Codebook.suffix} or .npy.")
-    o.refuse_existing(output)
-    with open_vectors(public) as source:
-        vectors = compared.compared(source)
-        if centroids or size > source.shape[0]:
-            book = fit_codebook(vectors, size)
-        else:
-            book = Codebook.spaced(vectors, size)
-        if compared.ranges is not None:
-            book = Codebook(Ranges.read(compared.ranges).unscale(book.stated), book.guide)
-    content = book.to_bytes()
-    if output.suffix == ".npy":
-        archive = BytesIO()
-        np.save(archive, book.stated)
-        content = archive.getvalue()
-    create_file(output, content)
-    o.say(f"{output}: {len(book)} codewords of {book.dim} attributes, {book.digest[:12]}….")
-
-
-def design(
-    public: Annotated[str, typer.Argument(help="PUBLIC vectors of the same kind.")],
-    output: Annotated[Path, typer.Argument(help="File to write.")],
-    *,
-    epsilon: Annotated[float, "Budget of one changed attribute."],
-    beta: Annotated[float, "Size of that change, after --scale."],
-    code_length: Annotated[int | None, "Coordinates.  [default: by epsilon]"] = None,
-    delta: Annotated[float, "For Gaussian noise."] = 0.0,
-    signs: Annotated[bool, "For codes of bits."] = False,
-    window: Annotated[
-        float | None,
-        "Clip attributes to this many deviations around their mean; 0: do not.  [default: chosen "
-        "on the public vectors]",
-    ] = None,
-    seed: Annotated[int, "Seed of the search."] = 0,
-    compared: o.ComparedOptions,
-) -> None:
-    """Make a projection of public vectors, for --design.
-
-    Adds up attributes that vary together, so the same noise hides less of what vectors have in
-    common. A few hundred vectors are enough; some thousand are better.
-
-    $ dpindex design public.npy public.design --epsilon 1 --beta 1 --scale 255
-    """
-    from dpindex.mechanism.optimiser import design as designed
-
-    o.refuse_existing(output)
-    with open_vectors(public) as source:
-        made = designed(
-            compared.compared(source),
-            epsilon=epsilon,
-            beta=beta,
-            code_length=code_length,
-            delta=delta,
-            signs=signs,
-            scale=compared.scale,
-            window=window,
-            seed=seed,
-        )
-    create_file(output, made.to_bytes())
-    o.say(f"{output}: {made.dim} attributes to {made.code_length}, {made.digest[:12]}….")
-
-
 def spec(
     *,
     method: o.MethodOptions,
@@ -458,3 +215,125 @@ def spec(
     spec = method.spec(dim, options)
     o.note_warnings(spec)
     typer.echo(spec.to_json())
+
+
+def audit(
+    spec: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Spec as JSON, an index directory, or (with --exact) a sketch.", show_default=False
+        ),
+        o.Takes(("spec", "index", "sketch")),
+    ] = None,
+    public_part: o.PublicFile = None,
+    exact: Annotated[bool, "Prove instead of attack; without SPEC, the default set."] = False,
+    self_test: Annotated[
+        bool, "Check this installation: known answers of cipher and noise, a release of each kind."
+    ] = False,
+    seconds: Annotated[float, "Time for the trials of the attack."] = 20.0,
+    trials: Annotated[int | None, "Vectors for each neighbour, instead of a time."] = None,
+    confidence: Annotated[float, "Confidence of all lower bounds together."] = 0.999,
+    as_json: o.AsJson = False,
+) -> None:
+    """Attack a guarantee, or prove it.
+
+    The attack uses worst-case neighbours; the proof is in exact integers. Both concern the method,
+    with fresh noise. The codes of an index are tested too, as far as that is possible. The exit
+    code is 1 if the guarantee is refuted or does not hold, or if the codes cannot have the claimed
+    noise.
+
+    $ dpindex audit my-index --exact
+    """
+    import dpindex.audit as audits
+
+    not_covered: dict[str, str] = {}
+    is_default_set = False
+    if self_test:
+        if spec is not None or exact:
+            raise InputError("leave out SPEC and --exact beside --self-test.")
+        reports: Iterable[Any] = [audits.self_test()]
+    elif spec is not None:
+        reports = _of_claim(spec, public_part, exact, seconds, trials, confidence)
+    elif exact:
+        is_default_set = True
+        reports = audits.verify_each(audits.default_specs())
+        not_covered = audits.not_covered()
+    else:
+        raise InputError("name the spec to attack: a JSON file of `dpindex spec`, or an index.")
+    failed = False
+    for report in reports:
+        if as_json:
+            o.print_json(report.to_dict(), indent=None)  # one a line, since there may be many
+        elif is_default_set and report.passed:
+            typer.echo(report.verdict)
+        else:
+            typer.echo(report)
+        failed |= not report.passed
+    for method, reason in not_covered.items():
+        if as_json:
+            o.print_json({"method": method, "not_covered": reason}, indent=None)
+        else:
+            typer.echo(f"{method}: NOT COVERED: {reason}.")
+    raise typer.Exit(1 if failed else 0)
+
+
+def _of_claim(
+    path: Path,
+    public_part: Path | None,
+    exact: bool,
+    seconds: float,
+    trials: int | None,
+    confidence: float,
+) -> Iterator[Any]:
+    """Yield reports on the claim at a path, and on the codes of an index."""
+    from dpindex.audit import attack, examine, read_claim, verify
+    from dpindex.mechanism.spec import Spec
+
+    claim, codes = read_claim(path)
+    if isinstance(claim, Spec) and public_part is not None:
+        claim = claim.with_public(public_part)
+    if exact:
+        yield verify(claim)
+    else:
+        with o.progress_bar("attacking") as report:
+            found = attack(
+                claim,
+                trials=trials,
+                seconds=seconds,
+                confidence=confidence,
+                progress=report,
+            )
+        yield found
+    if codes is not None and isinstance(claim, Spec):
+        yield examine(codes, claim)
+
+
+def ledger(
+    path: Annotated[
+        Path, typer.Argument(help="Ledger file, made by --ledger."), o.Takes(("ledger",))
+    ],
+    delta: Annotated[
+        float | None, "Compose tightly at this delta.  [default: epsilons and deltas add up]"
+    ] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Show releases, and what they promise in total.
+
+    No key is needed.
+
+    $ dpindex ledger mine.db --delta 1e-6
+    """
+    from dpindex.accounting.ledger import Ledger
+
+    book = Ledger(path)
+    entries = book.entries()
+    totals = book.totals(delta=delta)
+    if as_json:
+        facts: dict[str, Any] = {"releases": entries, "totals": totals}
+        o.print_json({name: [row.to_dict() for row in rows] for name, rows in facts.items()})
+        return
+    for entry in entries:
+        o.say(entry)
+    typer.echo("In total" + (":" if totals else ": nothing was released."))
+    for total in totals:
+        o.say(f"  {total}")

@@ -432,6 +432,12 @@ def announce_size(count: int, format_: CodeFormat) -> None:
     )
 
 
+def tell_clipped(share: float) -> None:
+    """Say which share of the values was clipped, if any."""
+    if share > 0:
+        typer.echo(f"{share:.2%} of the values lay outside the bounds, and were clipped to them.")
+
+
 def print_totals(ledger: Ledger | None, ids: AnyArray | None) -> None:
     """Print what was released of these ids in all, if some were released more than once."""
     totals = []

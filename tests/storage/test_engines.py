@@ -782,7 +782,7 @@ def test_where_dask_runs(arguments, address, monkeypatch):
 
     monkeypatch.setattr("dpindex.integrations.dask.connected", connected)
     monkeypatch.setattr("dpindex.storage.targets.build_index", built)
-    monkeypatch.setattr("dpindex.cli.release_commands.open_dataset", opened_data)
+    monkeypatch.setattr("dpindex.cli.build_commands.open_dataset", opened_data)
     spec = "--method dp-oporp-staircase --epsilon 3 --beta 1"
     monkeypatch.setattr("sys.argv", ["dpindex", "build", *arguments.split(), *spec.split()])
     with pytest.raises(SystemExit):

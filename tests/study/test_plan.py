@@ -22,7 +22,7 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex import Dense, PrivateIndex, QualityWarning, Spec, attribute, l2, plan, record
-from dpindex.cli.planned_build import query_line
+from dpindex.cli.build_commands import query_line
 from dpindex.data import as_source, open_vectors
 from dpindex.study import comparison, evaluate, ground_truth
 from dpindex.study.population import Population
