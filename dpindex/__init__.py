@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from dpindex.index.hits import Hits
     from dpindex.index.originals import Answers, Holder, Originals
     from dpindex.index.private_index import PrivateIndex
-    from dpindex.integrations import open
-    from dpindex.integrations.building import build
+    from dpindex.integrations import build, open
     from dpindex.integrations.publication import publish
     from dpindex.integrations.published import PublishedIndex
     from dpindex.mechanism.codebooks import Codebook, fit_codebook
@@ -100,8 +99,7 @@ _HOME = {
     "index.hits": ["Hits"],
     "index.originals": ["Answers", "Originals", "Holder"],
     "index.private_index": ["PrivateIndex"],
-    "integrations": ["open"],
-    "integrations.building": ["build"],
+    "integrations": ["build", "open"],
     "integrations.publication": ["publish"],
     "integrations.published": ["PublishedIndex"],
     "accounting.ledger": ["Ledger"],
