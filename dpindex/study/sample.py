@@ -20,7 +20,6 @@ from dpindex.base.arrays import (
     Integers,
     Vectors,
     of_norm_1,
-    row_blocks,
     row_norms,
     spaced,
 )
@@ -33,9 +32,9 @@ from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 from dpindex.storage.directory import IndexDirectory
-from dpindex.study.between import Ends
 from dpindex.study.population import Population
 from dpindex.study.target import MAX_DENSE_DIM, Goal
+from dpindex.study.truth import ground_truth
 
 # Vectors that a plan needs, and vectors that are used, of wide sparse ones fewer.
 _MIN_ROWS = 500
@@ -57,11 +56,12 @@ _PARTS = 4
 # Groups that a plan needs, if there are any: a quarter of a half of them predicts the rest.
 _FEWEST_GROUPS = 100
 # Rows whose nearest vectors tell groups, how many of these, standard deviations that are beyond
-# chance, and distances that are held at a time.
+# chance, and the share of a distance up to which rows are the same.
 _TESTED = 500
 _NEAREST = 32
 _BEYOND_CHANCE = 3.5
-_MAX_DISTANCES = 1 << 22
+_SAME = 1e-6
+_TINY = 1e-30
 # By how much a norm may differ from 1: embeddings are often kept in float16.
 _SAME_NORM = 1e-3
 
@@ -377,10 +377,13 @@ def found_groups(vectors: Any, metric: Metric) -> Integers | None:
     >>> found_groups(rows[:, 0], "l2") is None
     True
     """
+    if metric == "cosine":
+        factors = 1.0 / np.maximum(row_norms(vectors), _TINY)
+        vectors = scipy.sparse.diags(factors, dtype=np.float32) @ vectors
     count = vectors.shape[0]
     some = spaced(count, _TESTED)
     others = np.arange(1, _NEAREST)
-    leaps, _ = _leaps(vectors, some, metric, _NEAREST)
+    leaps, _ = _leaps(vectors, some, _NEAREST)
     rows = np.bincount(leaps, minlength=1 + _NEAREST) + 1.0
     rows[0] = 2 * rows[1 + _NEAREST // 2 :].sum()  # where none is near, a leap is anywhere
     most = np.sqrt(rows[others - 1] * rows[others + 1] * (others + 1) / others)
@@ -390,7 +393,7 @@ def found_groups(vectors: Any, metric: Metric) -> Integers | None:
     if deviations.max() < _BEYOND_CHANCE:
         return None
     largest = int(others[deviations.argmax()])
-    leaps, nearest = _leaps(vectors, np.arange(count), metric, 2 * largest)
+    leaps, nearest = _leaps(vectors, np.arange(count), 2 * largest)
     labels = np.arange(count)
     for size in range(1, 1 + largest):
         near = nearest[:, :size]
@@ -399,29 +402,22 @@ def found_groups(vectors: Any, metric: Metric) -> Integers | None:
         if size < largest:
             are_groups &= leaps == size
         labels[sets[are_groups]] = sets[are_groups, :1]
-    labels = np.unique(labels, return_inverse=True)[1]
-    return labels if labels.max() + 1 >= _FEWEST_GROUPS else None
+    numbers: Integers = np.unique(labels, return_inverse=True)[1]
+    return numbers if numbers.max() + 1 >= _FEWEST_GROUPS else None
 
 
-def _leaps(vectors: Any, rows: Integers, metric: Metric, ranks: int) -> tuple[Integers, Integers]:
+def _leaps(vectors: Any, rows: Integers, ranks: int) -> tuple[Integers, Integers]:
     """Return how many others are nearer to some rows than a leap of distances, and the nearest.
 
     Spacings of logarithms of distances times ranks are alike (Rényi 1953), but at a leap.
     """
-    leaps, nearest = [], []
-    for block in row_blocks(len(rows), _MAX_DISTANCES // vectors.shape[0]):
-        own = rows[block]
-        distances = Ends(vectors[own], vectors, metric).distances()
-        least = max(1e-6 * float(np.median(distances)), 1e-30)
-        distances[np.arange(len(own)), own] = np.inf
-        first = np.argpartition(distances, ranks, axis=1)[:, : 1 + ranks]
-        near = np.take_along_axis(distances, first, axis=1)
-        order = np.argsort(near, axis=1)
-        rising = np.log(np.maximum(np.take_along_axis(near, order, axis=1), least))
-        spacings = np.arange(1, 1 + ranks) * np.diff(rising, axis=1)
-        leaps.append(1 + spacings.argmax(axis=1))
-        nearest.append(np.take_along_axis(first, order, axis=1))
-    return np.concatenate(leaps), np.concatenate(nearest)
+    truth = ground_truth(vectors, vectors[rows], 2 + ranks, "l2")
+    ids, distances = truth.ids[:, : 2 + ranks], -truth.scores[:, 1 : 2 + ranks]
+    others_last = np.argsort(ids != rows[:, None], axis=1, kind="stable")
+    nearest = np.take_along_axis(ids, others_last, axis=1)[:, 1:]
+    least = max(_SAME * float(np.median(distances)), _TINY)
+    spacings = np.diff(np.log(np.maximum(distances, least)), axis=1)
+    return 1 + np.argmax(np.arange(1, 1 + ranks) * spacings, axis=1), nearest
 
 
 def _numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -> Integers | None:
