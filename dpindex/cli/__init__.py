@@ -344,39 +344,43 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     if files:
         options |= options_of(ReadAs)
 
+    def arguments(values: dict[str, Any]) -> dict[str, Any]:
+        if files:
+            read_as = ReadAs(values.pop("header"), values.pop("columns"))
+            values |= read_as.applied({name: values[name] for name in files})
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        return values
+
     @wraps(function)
     def run(**values: Any) -> None:
-        values = {name: _at_home(value) for name, value in values.items()}
-        given = dict(values)
+        given = {name: _at_home(value) for name, value in values.items()}
         try:
-            if files:
-                read_as = ReadAs(values.pop("header"), values.pop("columns"))
-                values |= read_as.applied({name: values[name] for name in files})
-            for name, group in groups.items():
-                own_values = {field.name: values.pop(field.name) for field in fields(group)}
-                values[name] = group(**own_values)
             with warnings.catch_warnings():
                 warnings.simplefilter("default", QualityWarning)
                 warnings.showwarning = _noted
-                function(**values)
+                function(**arguments(dict(given)))
         except InputError as error:
             sentence = _mistaken(given, options)
             if sentence is None:
-                names = []
-                for name in error.field.split(", "):
-                    if name == "k" and name not in options:
-                        name = "code_length"
-                    if name in _PUBLIC_PARTS and "public_part" in options:
-                        name = f"--{name}"
-                    if name in options:
-                        name = flag_of(options[name])
-                    names.append(name)
+                names = [_option_of(name, options) for name in error.field.split(", ")]
                 sentence = error.pointing_at(", ".join(names))
             raise type(error)(sentence) from error
 
     run.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: option.annotation for name, option in options.items()}
     return run
+
+
+def _option_of(name: str, options: Mapping[str, inspect.Parameter]) -> str:
+    """Return what a person wrote of a parameter that an error names: its option."""
+    if name == "k" and name not in options:
+        name = "code_length"
+    if name in options:
+        return flag_of(options[name])
+    if name in _PUBLIC_PARTS and "public_part" in options:
+        return f"--{name}"
+    return name
 
 
 _PUBLIC_PARTS = ("codebook", "design")
