@@ -63,6 +63,7 @@ _COLUMNS = [int, str, str, bytes, str, int, bytes, str, str]
 # SQLite has no checksums. A digest is stored as two 64-bit integers so that SQL can add up their
 # residues modulo a prime: a changed bit changes its residue, and so the sum.
 _RESIDUES = "sum(hi % 4294967291), sum(lo % 4294967291)"
+_TABLES = "SELECT sql FROM sqlite_master ORDER BY rowid"
 _SUMS = f"SELECT printf('%d %d %d %d', count(*), {_RESIDUES}, sum(release)) FROM ids"
 _Releases = list[sqlite3.Row]
 _Ids: TypeAlias = Iterable[Any] | None
@@ -458,22 +459,33 @@ def _begin(
     for pragma in _PRAGMAS:
         db.execute(f"PRAGMA {pragma}")
     db.execute(begin)
-    tables = "SELECT sql FROM sqlite_master ORDER BY rowid"
-    identity = _value(db, "PRAGMA application_id"), _value(db, "PRAGMA user_version")
-    if identity == (0, 0) and not db.execute(tables).fetchone():
-        if kept:
-            raise OSError(_LOST)
+    if not _is_made(db, kept):
         if begin != _WRITE:
             return []
         for statement in _MAKE:
             db.execute(statement)
-    elif identity[0] == _APPLICATION and identity[1] > _VERSION:
+    return _verified(db, ids)
+
+
+def _is_made(db: sqlite3.Connection, kept: bool) -> bool:
+    """Whether the file is a ledger, and not empty; it is an error if it is anything else."""
+    identity = _value(db, "PRAGMA application_id"), _value(db, "PRAGMA user_version")
+    if identity == (0, 0) and not db.execute(_TABLES).fetchone():
+        if kept:
+            raise OSError(_LOST)
+        return False
+    if identity[0] == _APPLICATION and identity[1] > _VERSION:
         raise OSError("it was written by a newer version of dpindex; update dpindex to use it")
-    elif identity != (_APPLICATION, _VERSION):
+    if identity != (_APPLICATION, _VERSION):
         raise sqlite3.DatabaseError("not a database")
+    return True
+
+
+def _verified(db: sqlite3.Connection, ids: bool) -> _Releases:
+    """Return the releases of a ledger; an error if it is not as it was written."""
     damaged = sqlite3.DatabaseError("malformed")
     # Before anything else: quick_check runs the CHECK constraints that a foreign schema may have.
-    if [text for (text,) in db.execute(tables)] != _SCHEMA:
+    if [text for (text,) in db.execute(_TABLES)] != _SCHEMA:
         raise damaged
     # A rollback journal (SQLite's default; WAL is refused): between transactions, and so for
     # whoever copies it, the ledger is a single file.
