@@ -59,11 +59,11 @@ _SCHEMA = [
 ]
 _IDENTIFY = f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"
 _MAKE = (*_SCHEMA, *_IDENTIFY, "COMMIT", _WRITE)
+_TABLES = "SELECT sql FROM sqlite_master ORDER BY rowid"
 _COLUMNS = [int, str, str, bytes, str, int, bytes, str, str]
 # SQLite has no checksums. A digest is stored as two 64-bit integers so that SQL can add up their
 # residues modulo a prime: a changed bit changes its residue, and so the sum.
 _RESIDUES = "sum(hi % 4294967291), sum(lo % 4294967291)"
-_TABLES = "SELECT sql FROM sqlite_master ORDER BY rowid"
 _SUMS = f"SELECT printf('%d %d %d %d', count(*), {_RESIDUES}, sum(release)) FROM ids"
 _Releases = list[sqlite3.Row]
 _Ids: TypeAlias = Iterable[Any] | None

@@ -175,12 +175,10 @@ def _numbers(
     columns: int,
     delimiter: str,
 ) -> Doubles:
-    try:
+    with suppress(ValueError):
         numbers = _parsed(lines, delimiter)
-        if numbers.shape[1] == columns:
+        if numbers.shape[1] == columns and np.isfinite(numbers).all():
             return numbers
-    except ValueError:
-        pass
     for row, line in enumerate(lines, first):
         cells = _cells(line, delimiter)
         if len(cells) != columns:
@@ -189,7 +187,7 @@ def _numbers(
                 f"has {columns}; all lines must have as many."
             )
         for column, cell in enumerate(cells, 1):
-            if _is_number(cell):
+            if _is_number(cell) and np.isfinite(_parsed([cell], "\0")).all():
                 continue
             fault = (
                 "is not a number (its text is not shown); a table of vectors holds numbers only: "
@@ -197,6 +195,8 @@ def _numbers(
             )
             if cell.strip().lower() in MISSING:
                 fault = "is empty or marks a missing value; fill it, or leave its line out"
+            elif _is_number(cell):
+                fault = "is no finite number; correct it, or leave its line out"
             raise location.error(f"line {_line_number(location, row)}, column {column} {fault}.")
     raise location.error("its lines are not numbers between separators.")
 

@@ -30,6 +30,7 @@ def test_text(tmp_path, head):
         ("1.5,2\n3\n", "line 2 has 1 values where line 1 has 2"),
         ("1.5,2\n3,x\n", "line 2, column 2 is not a number"),
         ("1.5,2\n3,\n", "line 2, column 2 is empty or marks a missing value; fill it"),
+        ("1.5,2\n3,-inf\n", "line 2, column 2 is no finite number"),
         ("\n1.5,2\n3\n", "line 1 is blank"),
         (",\n1.5,2\n", "line 1, column 1 is empty"),
         ("a,b\n\n1.5,2\n\nx,3\n", "line 5, column 1 is not a number"),
