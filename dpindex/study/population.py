@@ -51,8 +51,9 @@ _COARSE_GROWTH = 1.1
 _SOURCES = 30
 # Nearest vectors, of which the nearer half is compared with what is made towards the other one.
 _ALIKE = 10
-# Queries for which vectors are made as near as those of the sample.
+# Queries for which vectors are made as near as those of the sample, fewer where specs are compared.
 _TESTED = 300
+_COARSE_TESTED = 100
 _TINY = 1e-30
 
 
@@ -258,7 +259,7 @@ class Population:
 
         These lie towards farther vectors; there are as many of each for each query.
         """
-        rows = spaced(len(self.distances), _TESTED)
+        rows = spaced(len(self.distances), _COARSE_TESTED if self.coarse else _TESTED)
         real, farther = (part.ravel() for part in np.split(self._nearest[rows], 2, axis=1))
         asked = np.repeat(rows, _ALIKE // 2)
         near = self.distances[asked, real]
