@@ -3,13 +3,9 @@
 python tests/browser/browser_cases.py > tests/browser/cases.json
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from helpers.made_datasets import normal
@@ -140,7 +136,7 @@ def refused_cases():
     def case(why, text, codebook=given, limit=2.0):
         return {"why": why, "text": text, "codebook": codebook, "max_epsilon": limit}
 
-    changes: dict[str, Sequence[Any]] = {
+    changes = {
         "method": ("record-cap", "none-oporp", "dp-oporp-staircase", "", None, 1),
         "format": (2, "1", None),
         "epsilon": (0, -1.0, 1e-4, 65.0, 1e300, None, "2", True, [2.0]),

@@ -121,16 +121,6 @@ def test_query_reranks(run, prints, files):
     fails(run(f"{asked} --rerank none.npy"), "none.npy: No such file")
 
 
-def test_similarity_without_declared_norm_is_null_in_json(run, prints, files):
-    run("build x.npy ix --method dp-signoporp-geometric --beta 1 --epsilon 5")
-    hits = json.loads(prints("query ix q.npy -k 2 --json"))
-    assert hits["similarity"][0] == hits["stderr"][0] == [None, None]
-    assert "needs a declared norm" in hits["unstated"]
-    _, out, error = run("query ix q.npy -k 2")
-    assert "not stated" in out
-    assert "--norm 1" in error
-
-
 @pytest.mark.slow
 def test_the_three_people(run, prints, files):
     """Holder makes a spec, devices privatize, holder adds, searcher asks with codes."""
@@ -219,11 +209,6 @@ def test_finding_9_a_link_under_the_name_of_an_output(run, prints, files):
     fails(run(f"privatize x.npy x.codes {options}"), "x.codes already exists")
     assert not (files / "elsewhere").exists()
     assert not (files / "ledger").exists()
-
-
-def test_an_empty_folder_is_no_index(run, files):
-    (files / "empty").mkdir()
-    fails(run("info empty"), "manifest.json")
 
 
 def test_the_size_is_said_first(prints, files):
@@ -388,6 +373,7 @@ def test_a_denoiser_that_cannot_be_learned_is_no_failure(run, prints, files):
     assert facts["denoiser"] is None
     facts = json.loads(prints("info ix --json --index-recall"))
     assert facts["index_recall"] is None
+    fails(run("denoise ix"), "too few")
     assert run(f"build x.npy other {STAIRCASE} --denoise best")[0] == 2
 
 

@@ -13,11 +13,10 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from dpindex import Originals, PrivateIndex, Privatizer, codes_from_bytes, device
+from dpindex import PrivateIndex, Privatizer, codes_from_bytes, device
 from dpindex.accounting import add_up
 from dpindex.base.errors import QualityWarning
 from dpindex.data import Ranges, one_per_person
-from dpindex.integrations.requests import Comparisons
 from dpindex.integrations.sklearn import PrivateProjection
 from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.spec import Projector, Spec
@@ -261,19 +260,6 @@ def test_finding_38_2_devices_keep_ranges(tmp_path):
     )
     with refuses("another spec than this index"):
         PrivateIndex(plain_spec()).add_codes(code)
-
-
-def test_finding_38_2_a_server_compares_by_ranges():
-    spec = plain_spec(ranges=TABLE)
-    comparisons = Comparisons(Originals(ROWS, ids=["a", "b", "c"]), spec, "cosine")
-    body = json.dumps({"query": ROWS[0].tolist(), "ids": ["a", "c"]}).encode()
-    scaled = TABLE.scale(ROWS)
-    norms = np.linalg.norm(scaled, axis=1)
-    cosine = float(scaled[0] @ scaled[2] / norms[0] / norms[2])
-    assert comparisons.answer(body, str, "who asks") == pytest.approx([1.0, cosine])
-    far = json.dumps({"query": [1e308, 0, 0], "ids": ["b"]}).encode()
-    answer = float(scaled[1, 0] / norms[1])
-    assert comparisons.answer(far, str, "who asks") == pytest.approx([answer])
 
 
 @pytest.mark.usefixtures("known_noise")

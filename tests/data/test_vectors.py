@@ -618,9 +618,3 @@ def test_low_a_compressed_array_takes_bounded_memory(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.parametrize("first", ["1.0,,3.0", ",2,3", "nan, ,1"])
-def test_low_a_first_row_with_a_gap_is_no_header(first, tmp_path):
-    (tmp_path / "x.csv").write_text(f"{first}\n1,2,3\n")
-    _refused(tmp_path / "x.csv", r"line 1, column \d is empty or marks a missing value")

@@ -629,7 +629,8 @@ def refused(data, spec):
 def changed_arrays(arrays):
     """Every array in turn missing, cut, of other dimensions or another type, or not finite."""
     for name, array in arrays.items():
-        wrong = [array[:-1], array[None], array.ravel()[:0], array.astype("<i4")]
+        wrong = [array[:-1], array[None], array[..., None]]
+        wrong += [array.ravel()[:0], array.astype("<i4")]
         wrong += [array.astype("<f4" if array.dtype == np.float64 else "<f8")]
         wrong += [np.full_like(array, np.nan), np.full_like(array, np.inf)]
         if array.ndim > 1:

@@ -1,7 +1,5 @@
 """The documentation site: it builds without a warning, and nothing in it leads nowhere."""
 
-from __future__ import annotations
-
 import fcntl
 import html.parser
 import os
@@ -23,9 +21,9 @@ class _Page(html.parser.HTMLParser):
 
     def __init__(self, path):
         super().__init__()
-        self.links: list[str] = []
-        self.loads: list[str] = []
-        self.anchors: set[str] = set()
+        self.links = []
+        self.loads = []
+        self.anchors = set()
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):

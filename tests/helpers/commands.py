@@ -1,7 +1,5 @@
 """What tests of commands share: a command that builds, and what a refusal looks like."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 Run = Callable[..., tuple[int, str, str]]
@@ -9,7 +7,7 @@ Run = Callable[..., tuple[int, str, str]]
 STAIRCASE = "--method dp-oporp-staircase --beta 1 --epsilon 20"
 
 
-def fails(result: tuple[int, str, str], *parts: str) -> None:
+def fails(result, *parts):
     """Exit code 2 and one sentence, without a traceback, that holds every part."""
     code, _, error = result
     assert code == 2

@@ -1,10 +1,7 @@
 """Documents as programs: their code blocks, and how a reader runs them."""
 
-from __future__ import annotations
-
 import os
 import re
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -56,7 +53,7 @@ class Block:
     language: str
     text: str
 
-    def commands(self) -> list[str]:
+    def commands(self):
         """Return the lines of a shell block but those that install, continued lines joined."""
         if self.language != "sh":
             return []
@@ -64,13 +61,13 @@ class Block:
         return [line for line in lines if line and not line.startswith(_INSTALLING)]
 
 
-def blocks(text: str) -> list[Block]:
+def blocks(text):
     """Return the fenced blocks of a document in order."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [Block(language, body) for language, body in fenced]
 
 
-def section(page: str, heading: str) -> str:
+def section(page, heading):
     """Return the part of a page of ``docs/`` below a heading, up to the next of the same level."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     level = heading.split(" ")[0]
@@ -79,17 +76,17 @@ def section(page: str, heading: str) -> str:
     return re.split(rf"^{level} ", below, maxsplit=1, flags=re.MULTILINE)[0]
 
 
-def prose(text: str) -> str:
+def prose(text):
     """Return a document without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def inline_code(text: str) -> list[str]:
+def inline_code(text):
     """Return what stands in single backquotes outside of fenced blocks."""
     return re.findall(r"`([^`\n]+(?:\n[^`\n]+)?)`", prose(text))
 
 
-def run_python(code: str, folder: Path) -> str:
+def run_python(code, folder):
     """Run code by itself in ``folder`` and return its output. Warnings are errors."""
     before = Path.cwd()
     printed = StringIO()
@@ -103,7 +100,7 @@ def run_python(code: str, folder: Path) -> str:
     return printed.getvalue()
 
 
-def paste(text: str, folder: Path, call: Callable[[str], str]) -> str:
+def paste(text, folder, call):
     """Run every Python and shell block of a document in order; return all output."""
     printed = ""
     for block in blocks(text):

@@ -4,8 +4,6 @@
 number of commits.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -13,7 +11,7 @@ from pathlib import Path
 PARTS = 10
 
 
-def _commits() -> int:
+def _commits():
     command = ["git", "rev-list", "--count", "HEAD"]
     try:
         done = subprocess.run(
@@ -32,7 +30,7 @@ FIRST = 0 if NUMBER == "all" else int(NUMBER) % PARTS
 """System calls whose number leaves this rest, divided by the stride, have a fault."""
 
 
-def plan(first: int = 0, stride: int = 1) -> range:
+def plan(first=0, stride=1):
     """Numbers of the calls of this run among ``first``, ``first + stride``, …
 
     The stride shares no factor with the number of parts, so each of these has its turn.
@@ -41,7 +39,7 @@ def plan(first: int = 0, stride: int = 1) -> range:
     return range(start or stride * STRIDE, 10_000, stride * STRIDE)
 
 
-def described() -> str:
+def described():
     """Say which faults these are, in a line for a log."""
     if NUMBER == "all":
         return "faults at every system call"

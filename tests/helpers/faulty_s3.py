@@ -1,17 +1,13 @@
 """An S3-compatible server on this machine (moto's), and a proxy before it that injects faults."""
 
-from __future__ import annotations
-
 import http.client
 import random
 import select
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 FAULTS = ("409", "412", "500", "500 done", "cut off", "cut off done", "late")
 """What happens to a PUT. "done": it is done nevertheless; "late": only after the client gave up."""
@@ -33,17 +29,17 @@ class Proxy(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, backend: tuple[str, int], share: float, seed: int) -> None:
+    def __init__(self, backend, share, seed):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.backend = backend
         self.share = share
-        self.injected: Counter[str] = Counter()
-        self.bodies: dict[str, set[bytes]] = {}
-        self._hit: Counter[str] = Counter()
+        self.injected = Counter()
+        self.bodies = {}
+        self._hit = Counter()
         self._random = random.Random(seed)
         self._lock = threading.Lock()
 
-    def fault(self, method: str, path: str) -> str:
+    def fault(self, method, path):
         """What happens to a request, "" if nothing."""
         with self._lock:
             if method != "PUT" or self._hit[path] >= 2 or self._random.random() >= self.share:
@@ -54,16 +50,16 @@ class Proxy(ThreadingHTTPServer):
             self.injected[fault] += 1
             return fault
 
-    def record(self, path: str, body: bytes) -> None:
+    def record(self, path, body):
         """Keep the body of a PUT."""
         with self._lock:
             self.bodies.setdefault(path.partition("?")[0], set()).add(body)
 
-    def sent_once(self, place: str) -> tuple[list[bytes], dict[str, bytes]]:
+    def sent_once(self, place):
         """All bodies of PUTs below a place, and the one of each name that is not unpublished."""
         prefix = f"/{place}/"
-        everything: list[bytes] = []
-        plain: dict[str, bytes] = {}
+        everything = []
+        plain = {}
         for path, bodies in self.bodies.items():
             name = path.removeprefix(prefix)
             if name == path:
@@ -73,15 +69,14 @@ class Proxy(ThreadingHTTPServer):
                 (plain[name],) = bodies
         return everything, plain
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request, client_address):
         """A client that has gone is no error here."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Proxy
 
-    def _handle(self) -> None:
+    def _handle(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.command == "PUT":
             self.server.record(self.path, body)
@@ -104,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _handle  # noqa: N815
 
-    def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _forward(self, body):
         connection = http.client.HTTPConnection(*self.server.backend)
         connection.request(self.command, self.path, body, dict(self.headers))
         response = connection.getresponse()
@@ -113,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
         connection.close()
         return response.status, headers, data
 
-    def _answer(self, status: int, headers: list[tuple[str, str]], data: bytes) -> None:
+    def _answer(self, status, headers, data):
         self.send_response(status)
         length = str(len(data))
         for name, value in headers:
@@ -126,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    def log_message(self, *args: Any) -> None:
+    def log_message(self, *args):
         """Say nothing."""
 
 
@@ -134,7 +129,7 @@ _ERROR = b"<Error><Code>InternalError</Code><Message>injected</Message></Error>"
 
 
 @contextmanager
-def moto_server(bucket: str) -> Iterator[tuple[str, int]]:
+def moto_server(bucket):
     """Host and port of a server with one bucket."""
     import logging
 
@@ -155,7 +150,7 @@ def moto_server(bucket: str) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def proxied(backend: tuple[str, int], share: float, seed: int = 0) -> Iterator[tuple[Proxy, str]]:
+def proxied(backend, share, seed=0):
     """The proxy, and its URL."""
     proxy = Proxy(backend, share, seed)
     thread = threading.Thread(target=proxy.serve_forever, daemon=True)
@@ -167,7 +162,7 @@ def proxied(backend: tuple[str, int], share: float, seed: int = 0) -> Iterator[t
         proxy.server_close()
 
 
-def objects(url: str, backend: tuple[str, int]) -> dict[str, bytes]:
+def objects(url, backend):
     """What anyone reads below a URL, past the proxy: every object by its name."""
     import obstore
 

@@ -1,12 +1,6 @@
 """Engines that run here: those that are not installed are reported as skipped."""
 
-from __future__ import annotations
-
-import signal
-import subprocess
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -14,14 +8,14 @@ import pytest
 from helpers.postgres_server import has_pgvector, new_database, programs
 
 
-def _place(name: str, *modules: str) -> Any:
+def _place(name, *modules):
     # Not imported: that takes seconds in each process that collects tests.
     missing = [module for module in modules if find_spec(module) is None]
     marks = [pytest.mark.extra, pytest.mark.skipif(bool(missing), reason=f"no {missing}")]
     return pytest.param(name, marks=marks)
 
 
-def _postgres() -> Any:
+def _postgres():
     """PostgreSQL with pgvector, which all kinds of codes need."""
     if not has_pgvector():
         kind = "" if programs() is None else " with pgvector"
@@ -39,14 +33,14 @@ PLACES = [
 """Where to publish to: see :func:`address`."""
 
 
-def address(folder: Path, place: str) -> str:
+def address(folder, place):
     """An address to publish to: in a folder of a test, or a new database of a server."""
     if place == "postgresql":
         return new_database()
     return str(folder / place)
 
 
-def end_with_children(process: subprocess.Popen[str], number: signal.Signals) -> None:
+def end_with_children(process, number):
     """Send a signal; return when the process and all that it started, as Milvus Lite, are gone."""
     if process.poll() is None:
         children = psutil.Process(process.pid).children(recursive=True)

@@ -1,14 +1,10 @@
 """Made vectors and Parquet datasets, and a watcher of what anyone could see during a build."""
 
-from __future__ import annotations
-
 import hashlib
 import stat
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.random import default_rng
@@ -16,43 +12,43 @@ from numpy.random import default_rng
 DIM = 12
 
 
-def vectors(rows: int, dim: int = DIM) -> np.ndarray[Any, np.dtype[np.float32]]:
+def vectors(rows, dim=DIM):
     return default_rng(rows).uniform(-1, 1, (rows, dim)).astype(np.float32)
 
 
-def uniform(rows: int, dim: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
+def uniform(rows, dim, seed=0):
     """Vectors in [-1, 1]."""
     return default_rng(seed).uniform(-1, 1, (rows, dim))
 
 
-def normal(rows: int, dim: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
+def normal(rows, dim, seed=0):
     """Vectors of independent normal attributes."""
     return default_rng(seed).normal(size=(rows, dim))
 
 
-def unit(x: Any) -> Any:
+def unit(x):
     """Rows at norm 1; those of zeros stay zero."""
     return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
 
 
-def directions(rows: int, dim: int, seed: int) -> Any:
+def directions(rows, dim, seed):
     """Uniform on the sphere."""
     return unit(normal(rows, dim, seed))
 
 
-def topics(rows: int, dim: int, seed: int, count: int, spread: float = 0.5) -> Any:
+def topics(rows, dim, seed, count, spread=0.5):
     """Directions about so many centres, which are the same for every seed."""
     centres = default_rng(0).normal(size=(count, dim))
     rng = default_rng(seed)
     return unit(centres[rng.integers(count, size=rows)] + spread * rng.normal(size=(rows, dim)))
 
 
-def true_cosines(hits: Any, base: Any, queries: Any) -> Any:
+def true_cosines(hits, base, queries):
     """Cosines of queries and of what they found, shape (queries, k)."""
     return np.einsum("qkd,qd->qk", unit(base)[hits.ids], unit(queries))
 
 
-def low_rank(rows: int, seed: int = 0, dim: int = 24) -> np.ndarray[Any, np.dtype[np.float64]]:
+def low_rank(rows, seed=0, dim=24):
     """Vectors in [0, 1] that lie near a plane of three directions."""
     rng = default_rng(seed)
     shape = default_rng(99).normal(size=(3, dim))
@@ -60,7 +56,7 @@ def low_rank(rows: int, seed: int = 0, dim: int = 24) -> np.ndarray[Any, np.dtyp
     return np.clip(x + 0.01 * rng.normal(size=x.shape), 0, 1)
 
 
-def photographs(rows: int, seed: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def photographs(rows, seed):
     """Vectors in [0, 1] of one kind and of very different contrast."""
     rng = default_rng(seed)
     shape = np.linalg.qr(default_rng(98).normal(size=(96, 96)))[0]
@@ -72,7 +68,7 @@ def photographs(rows: int, seed: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     )
 
 
-def tables(rows: int, files: int, dim: int = DIM) -> Iterator[tuple[str, Any]]:
+def tables(rows, files, dim=DIM):
     """Names and tables of a partitioned dataset: ids ``n0``, …, vectors, row numbers."""
     import pyarrow as pa
 
@@ -82,7 +78,7 @@ def tables(rows: int, files: int, dim: int = DIM) -> Iterator[tuple[str, Any]]:
         yield f"day={number % 2}/{number:03d}.parquet", pa.table(columns)
 
 
-def write_dataset(folder: Path, rows: int = 240, files: int = 4, group: int = 25) -> Path:
+def write_dataset(folder, rows=240, files=4, group=25):
     """A dataset of .parquet files in two folders of a folder."""
     from pyarrow.parquet import write_table
 
@@ -95,10 +91,10 @@ def write_dataset(folder: Path, rows: int = 240, files: int = 4, group: int = 25
 class FolderView:
     """What anyone sees in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self._folder = folder
 
-    def stamps(self) -> dict[str, Any]:
+    def stamps(self):
         """What tells a file from another of the same name, for every file."""
         found = {}
         for file in self._folder.rglob("*"):
@@ -108,28 +104,28 @@ class FolderView:
                     found[str(file)] = (status.st_ino, status.st_size, status.st_mtime_ns)
         return found
 
-    def read(self, name: str) -> bytes:
+    def read(self, name):
         return Path(name).read_bytes()
 
-    def digests(self) -> dict[str, str]:
+    def digests(self):
         """Of every file."""
         return {name: hashlib.sha256(self.read(name)).hexdigest() for name in self.stamps()}
 
 
 @contextmanager
-def watched(view: FolderView) -> Iterator[None]:
+def watched(view):
     """Look at a folder all the time: whatever is seen, once, must be in it at the end."""
-    seen: dict[tuple[str, Any], str] = {}
+    seen = {}
     ended = threading.Event()
-    faults = list[BaseException]()
+    faults = []
 
-    def look() -> None:
+    def look():
         for name, stamp in view.stamps().items():
             if (name, stamp) not in seen:
                 with suppress(FileNotFoundError):
                     seen[name, stamp] = hashlib.sha256(view.read(name)).hexdigest()
 
-    def watch() -> None:
+    def watch():
         try:
             while not ended.wait(0.001):
                 look()
@@ -150,7 +146,7 @@ def watched(view: FolderView) -> Iterator[None]:
     assert len(seen) > 1
 
 
-def bucket_at(folder: Path, patch: Any) -> str:
+def bucket_at(folder, patch):
     """The URL of a new folder that is reached as a bucket."""
     import pytest
 

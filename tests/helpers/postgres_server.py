@@ -1,7 +1,5 @@
 """A PostgreSQL server of the tests' own, in a temporary folder, where PostgreSQL is installed."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil
@@ -22,7 +20,7 @@ and database = (select oid from pg_database where datname = current_database())
 
 
 @cache
-def programs() -> Path | None:
+def programs():
     """The folder of ``initdb`` and ``pg_ctl``; None where none can be run."""
     candidates = [str(path) for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
     candidates = [*sorted(candidates, reverse=True), shutil.which("initdb") or ""]
@@ -40,14 +38,14 @@ def programs() -> Path | None:
     return None
 
 
-def _as_owner(*command: str) -> list[str]:
+def _as_owner(*command):
     """The server refuses to run as root; its package made a user for it."""
     if os.geteuid() == 0:
         return ["runuser", "-u", "postgres", "--", *command]
     return list(command)
 
 
-def _run(*command: str) -> None:
+def _run(*command):
     subprocess.run(
         _as_owner(*command),
         check=True,
@@ -57,7 +55,7 @@ def _run(*command: str) -> None:
 
 
 @cache
-def _socket() -> Path:
+def _socket():
     """Start the server; return the folder of its socket."""
     where = programs()
     assert where is not None
@@ -81,7 +79,7 @@ def _socket() -> Path:
         "start",
     )
 
-    def stop() -> None:
+    def stop():
         _run(control, "-D", str(data), "-m", "immediate", "stop")
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -89,7 +87,7 @@ def _socket() -> Path:
     return folder
 
 
-def has_pgvector() -> bool:
+def has_pgvector():
     """Whether pgvector lies beside the server's own extensions."""
     where = programs()
     if where is None:
@@ -100,7 +98,7 @@ def has_pgvector() -> bool:
     return (Path(asked.stdout.strip()) / "extension" / "vector.control").exists()
 
 
-def new_database() -> str:
+def new_database():
     """The address of a new, empty database."""
     import psycopg
 
@@ -110,7 +108,7 @@ def new_database() -> str:
     return f"postgresql://postgres@/{name}?host={_socket()}"
 
 
-def wait_for_leases_to_end(address: str) -> None:
+def wait_for_leases_to_end(address):
     """Return when no session of a database holds a lease: the server ends one after its client."""
     import psycopg
 

@@ -1,13 +1,9 @@
 """Processes of their own."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,11 +13,11 @@ needs_posix = pytest.mark.skipif(
 
 
 def finished(
-    *command: str | Path,
-    cwd: Path | None = None,
-    env: dict[str, str] | None = None,
-    given: str | None = None,
-) -> subprocess.CompletedProcess[str]:
+    *command,
+    cwd=None,
+    env=None,
+    given=None,
+):
     """Run a command, with variables beside those of this process, however it ends."""
     return subprocess.run(
         command,
@@ -35,19 +31,19 @@ def finished(
     )
 
 
-def succeeds(*command: str | Path, **how: Any) -> str:
+def succeeds(*command, **how):
     """As ``finished``, of a command that must succeed: returns what it printed."""
     done = finished(*command, **how)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def python(*words: str | Path, cwd: Path | None = None, **environment: str) -> str:
+def python(*words, cwd=None, **environment):
     """Run Python with these arguments; return what it printed."""
     return succeeds(sys.executable, *words, cwd=cwd, env=environment)
 
 
-def typed(page: str, folder: Path) -> list[str]:
+def typed(page, folder):
     """Run each block of a page as a reader types it; return what they print."""
     said = []
     for kind, block in re.findall(r"^```(sh|py)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):

@@ -3,14 +3,10 @@
 Which calls have a fault in this run says :mod:`helpers.faults`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 
@@ -20,7 +16,6 @@ from dpindex.storage.journal import RELEASE_MARK, identity
 from dpindex.testing.release import (
     INTERRUPTED,
     NAMES,
-    Case,
     ReleaseContract,
     check_tidy,
     check_whole,
@@ -29,10 +24,10 @@ from dpindex.testing.release import (
     run_again,
 )
 from helpers import faults
-from helpers.system_calls import NOT_STOPPED, SUPPORTED, Stopped, stopped_at
+from helpers.system_calls import NOT_STOPPED, SUPPORTED, stopped_at
 
 
-def name_folder(mark: Path) -> None:
+def name_folder(mark):
     """Let the mark of a release name the lock beside it: a copy is taken for the original.
 
     That it is not, without this, is what ``test_a_copy_is_refused`` holds.
@@ -42,7 +37,7 @@ def name_folder(mark: Path) -> None:
     mark.write_bytes(pack(RELEASE_MARK, header, arrays))
 
 
-def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+def contents(folder):
     """Return mode and content of whatever is in a folder."""
     return {
         str(path.relative_to(folder)): (
@@ -56,19 +51,17 @@ def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
 class ReleaseFaults(ReleaseContract):
     """The contract, with a kill, an interruption, an error or another driver at system calls."""
 
-    like_another: ClassVar[bool] = False
+    like_another = False
     """Whether its steps are those of another target: fewer calls have a fault, and each call gets
     one of interruptions, errors of the disk and other drivers."""
 
-    keeps_names: ClassVar[bool] = True
+    keeps_names = True
     """Whether what is published is synchronized, so that a loss of power leaves it."""
 
-    def steps(self) -> range:
+    def steps(self):
         return faults.plan()
 
-    def each_stop(
-        self, tmp_path: Path, then: Callable[[Case, Stopped], object], third: int
-    ) -> Iterator[tuple[int, Case, int]]:
+    def each_stop(self, tmp_path, then, third):
         """Stop an attempt at calls of the plan; give what is left when it ended, and its code.
 
         Where the target is like another, at the first, second or last call of three.
@@ -86,20 +79,20 @@ class ReleaseFaults(ReleaseContract):
             yield at, case, code
             shutil.rmtree(case.folder)
 
-    def each_kill(self, tmp_path: Path) -> Iterator[tuple[int, Case]]:
+    def each_kill(self, tmp_path):
         """Give what kills leave: one attempt, and a copy at each system call of the plan."""
         if not SUPPORTED:
             pytest.skip("traces system calls of Linux on x86-64")
         folder = tmp_path / "case"
         case = self.made(folder)
 
-        def keep(one: Stopped) -> None:
+        def keep(one):
             shutil.copytree(folder, tmp_path / str(one.number))
 
         stops = faults.plan()
         assert stopped_at(stops, keep, partial(ended, case.run)) == 0
         check_whole(case)
-        before: dict[str, tuple[int, bytes]] = {}
+        before = {}
         for at in stops:
             if not (tmp_path / str(at)).exists():
                 return
@@ -113,37 +106,35 @@ class ReleaseFaults(ReleaseContract):
                 name_folder(mark)
             yield at, self.case(folder)
 
-    def test_f2_killed_at_every_system_call_and_run_again(self, tmp_path: Path) -> None:
+    def test_f2_killed_at_every_system_call_and_run_again(self, tmp_path):
         """Then the target is moved away, and the same command runs once more."""
         for at, case in self.each_kill(tmp_path):
             self.check_survived(case, at)
             self.check_one_release(case, at)
 
-    def test_f2_killed_at_every_system_call_and_moved_away(self, tmp_path: Path) -> None:
+    def test_f2_killed_at_every_system_call_and_moved_away(self, tmp_path):
         """What was published is moved away before the same command runs again."""
         for at, case in self.each_kill(tmp_path):
             self.check_one_release(case, at)
 
-    def test_interrupted_at_every_system_call(self, tmp_path: Path) -> None:
+    def test_interrupted_at_every_system_call(self, tmp_path):
         for at, case, code in self.each_stop(tmp_path, lambda _, one: one.interrupt(), 1):
             assert code in (0, 2, INTERRUPTED), f"step {at}"
             self.check_survived(case, at)
 
-    def test_every_system_call_may_fail(self, tmp_path: Path) -> None:
+    def test_every_system_call_may_fail(self, tmp_path):
         """The disk has an error once."""
         for at, case, code in self.each_stop(tmp_path, lambda _, one: one.fail(), 2):
             assert code in (0, 2), f"step {at}"
             self.check_survived(case, at)
 
-    def test_f1_another_driver_runs_at_every_system_call(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_f1_another_driver_runs_at_every_system_call(self, tmp_path, monkeypatch):
         """The first is stopped while the second runs to its end, and goes on then."""
         monkeypatch.setattr(ledger, "BUSY_SECONDS", 0.2)
 
-        ends: list[int] = []
+        ends = []
 
-        def second(case: Case, one: Stopped) -> None:
+        def second(case, one):
             ends.append(run_again(case))
 
         for at, case, code in self.each_stop(tmp_path, second, 3):
@@ -160,7 +151,7 @@ class ReleaseFaults(ReleaseContract):
     @pytest.mark.parametrize(
         "order", ["all", "none", "first", "second", "all but the first", "all but the second"]
     )
-    def test_power_is_lost_at_any_change_of_a_name(self, tmp_path: Path, order: str) -> None:
+    def test_power_is_lost_at_any_change_of_a_name(self, tmp_path, order):
         for at in faults.plan():
             folder = tmp_path / str(at)
             case = self.made(folder)
@@ -169,7 +160,7 @@ class ReleaseFaults(ReleaseContract):
             earlier = [GOES_BACK[name] for name in [*GOES_BACK][: [*GOES_BACK].index(order)]]
             disk = LostPower(folder, at, GOES_BACK[order], earlier)
 
-            def attempt(disk: LostPower = disk, case: Case = case) -> None:
+            def attempt(disk=disk, case=case):
                 disk.lead(case.run)
 
             code = in_child(attempt)
@@ -195,32 +186,26 @@ class LostPower:
 
     SEEN = 8
 
-    def __init__(
-        self,
-        root: Path,
-        at: int,
-        goes_back: Callable[[int], bool],
-        earlier: list[Callable[[int], bool]],
-    ) -> None:
+    def __init__(self, root, at, goes_back, earlier):
         self._root = root
         self._left = at
         self._goes_back = goes_back
         self._earlier = earlier
-        self._moved: list[tuple[Path, Path]] = []
+        self._moved = []
         self._kept = {folder: self._names(folder) for folder in self._folders()}
 
-    def lead(self, action: Callable[[], object]) -> None:
+    def lead(self, action):
         """Do something on this disk; the process ends with it."""
         for name in NAMES:
             setattr(os, name, self._watched(name, getattr(os, name)))
         action()
 
-    def _folders(self) -> list[Path]:
+    def _folders(self):
         return [Path(folder) for folder, _, _ in os.walk(self._root)]
 
-    def _names(self, folder: Path) -> dict[str, bytes | None]:
+    def _names(self, folder):
         """Files by name with their contents; folders with None."""
-        names: dict[str, bytes | None] = {}
+        names = {}
         for entry in folder.iterdir():
             if entry.is_dir():
                 names[entry.name] = None
@@ -228,8 +213,8 @@ class LostPower:
                 names[entry.name] = entry.read_bytes()
         return names
 
-    def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def watched_call(*arguments: Any, **options: Any) -> Any:
+    def _watched(self, name, call):
+        def watched_call(*arguments, **options):
             self._left -= 1
             if self._left == 0:
                 self._fail()
@@ -249,7 +234,7 @@ class LostPower:
 
         return watched_call
 
-    def _fail(self) -> None:
+    def _fail(self):
         for source, place in list(self._moved):  # going back is a rename too
             if self._goes_back(0):
                 os.renames(place, source)
@@ -263,7 +248,7 @@ class LostPower:
                 self._revert(folder)
         os._exit(9)
 
-    def _revert(self, folder: Path) -> None:
+    def _revert(self, folder):
         kept = self._kept.get(folder, {})
         for name in self._names(folder).keys() - kept.keys():
             place = folder / name
@@ -281,14 +266,14 @@ class LostPower:
             name_folder(folder / RELEASE_MARK)  # a disk gives the lock itself back
 
 
-def _whole_path(name: Any, folder: int | None) -> Path:
+def _whole_path(name, folder):
     """Return a path that is resolved from the descriptor of a folder."""
     if folder is None:
         return Path(name)
     return Path(os.readlink(f"/proc/self/fd/{folder}")) / name
 
 
-GOES_BACK: dict[str, Callable[[int], bool]] = {
+GOES_BACK = {
     "all": lambda number: True,
     "none": lambda number: False,
     "first": lambda number: number == 0,

@@ -1,44 +1,36 @@
 """Releases of arrays, for tests: builds of an index, and files of codes."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
-from dpindex.accounting.ledger import Ledger
 from dpindex.base.ids import id_array
 from dpindex.data import as_source
-from dpindex.data.dataset import Dataset, as_dataset
+from dpindex.data.dataset import as_dataset
 from dpindex.index.private_index import PrivateIndex
-from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import Payload
 from dpindex.storage.release import Terms, release
 from dpindex.storage.targets import CodesFile, IndexOptions, build_index
 
 
-def codes_of(spec: Spec, vectors: Any) -> Codes:
+def codes_of(spec, vectors):
     """Codes of these vectors, also by a method that protects nothing."""
     return Privatizer(spec, allow_unprotected=True).privatize(vectors)
 
 
-def projected(spec: Spec, vectors: Any) -> Any:
+def projected(spec, vectors):
     """Exact projections of these vectors, in grid integers held in floats."""
     return Privatizer(spec, allow_unprotected=True).project(vectors)
 
 
-def counted(ledger: Ledger) -> list[tuple[int, int]]:
+def counted(ledger):
     """How many ids a ledger holds, and how often each was released."""
     return [(total.ids, total.releases) for total in ledger.totals()]
 
 
-def all_bytes(folder: Path) -> bytes:
+def all_bytes(folder):
     """What is in all files of a folder."""
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-def filled_index(spec: Spec, vectors: Any, ids: Any = None, **options: Any) -> PrivateIndex:
+def filled_index(spec, vectors, ids=None, **options):
     """An index to which vectors were added; takes the options of both."""
     names = ("metric", "index_type", "query_epsilon")
     made = {name: options.pop(name) for name in names if name in options}
@@ -47,9 +39,7 @@ def filled_index(spec: Spec, vectors: Any, ids: Any = None, **options: Any) -> P
     return index
 
 
-def dataset_of(
-    vectors: Any, *, ids: Any = None, payload: Any = None, rows: int | None = None
-) -> Dataset:
+def dataset_of(vectors, *, ids=None, payload=None, rows=None):
     """Vectors in memory with their labels, in parts of so many rows."""
     source = as_source(vectors)
     names = None if ids is None else id_array(ids)
@@ -57,7 +47,7 @@ def dataset_of(
     return as_dataset(source, rows).with_labels(names, table)
 
 
-def build(path: Path, settings: Any, vectors: Any, *, progress: Any = None, **options: Any) -> int:
+def build(path, settings, vectors, *, progress=None, **options):
     """Build an index; returns how many vectors were privatized now."""
     labels = {name: options.pop(name, None) for name in ("ids", "payload", "rows")}
     how = IndexOptions(options.pop("denoise", None), options.pop("allow_unprotected", False))
@@ -65,7 +55,7 @@ def build(path: Path, settings: Any, vectors: Any, *, progress: Any = None, **op
     return build_index(dataset, path, settings, how, Terms(**options), progress=progress).drawn
 
 
-def write_codes(path: Path, spec: Spec, vectors: Any, **options: Any) -> int:
+def write_codes(path, spec, vectors, **options):
     """Write a file of codes; returns how many vectors were privatized now."""
     labels = {name: options.pop(name, None) for name in ("ids", "payload", "rows")}
     dataset = dataset_of(vectors, **labels)

@@ -1,26 +1,20 @@
 """A valid spec for any row of the method table, also for rows that come later."""
 
-from __future__ import annotations
-
 import inspect
-from collections.abc import Callable, Iterable, Sequence
 from functools import cache, wraps
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dpindex import Codebook, Design, Spec, attribute, record
 from dpindex.mechanism import families, optimiser, papers
-from dpindex.mechanism.method import Family, Method
+from dpindex.mechanism.method import Family
 from dpindex.mechanism.variants import NAMES, variant_of
 
 PARAM = type(pytest.param())
 
 
-def folded(
-    names: str | Sequence[str], cases: Iterable[Any]
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def folded(names, cases):
     """As ``pytest.mark.parametrize``, with one item for all cases; the first that fails is named.
 
     Thousands of small cases take longer to collect, to send to a worker and to report than to run.
@@ -32,9 +26,9 @@ def folded(
         row = case.values if isinstance(case, PARAM) else case if len(keys) > 1 else [case]
         stated.append(dict(zip(keys, row, strict=True)))
 
-    def fold(test: Callable[..., None]) -> Callable[..., None]:
+    def fold(test):
         @wraps(test)
-        def every(**others: Any) -> None:
+        def every(**others):
             for case in stated:
                 try:
                     test(**case, **others)
@@ -57,31 +51,31 @@ FAMILIES = {
 """Every family of projections there is, by its name in the package."""
 
 
-def attribute_spec(method: str, dim: int, *size: Any, **fields: Any) -> Spec:
+def attribute_spec(method, dim, *size, **fields):
     """A spec that hides a change of one attribute by 1; ``size`` is its code length and epsilon."""
     return Spec(method, dim, *size, adjacency=attribute(1.0), **fields)
 
 
-def record_spec(method: str, dim: int, **fields: Any) -> Spec:
+def record_spec(method, dim, **fields):
     """A spec that hides whole records."""
     return Spec(method, dim, adjacency=record(), **fields)
 
 
 @cache
-def codebook(dim: int) -> Codebook:
+def codebook(dim):
     """Fifty codewords."""
     return Codebook(np.random.default_rng(dim).normal(size=(50, dim)))
 
 
 @cache
 def designed(
-    dim: int,
-    gaussian: bool = False,
-    length: int | None = None,
-    signs: bool = False,
-    window: float = 0.0,
-    beta: float = 1.0,
-) -> Design:
+    dim,
+    gaussian=False,
+    length=None,
+    signs=False,
+    window=0.0,
+    beta=1.0,
+):
     """A design for vectors of a few common causes, of at most eight coordinates by default."""
     rng = np.random.default_rng(dim)
     public = rng.normal(size=(200, 3)) @ rng.normal(size=(3, dim)) / 4
@@ -99,14 +93,14 @@ def designed(
     )
 
 
-def with_variant(stated: dict[str, Any]) -> dict[str, Any]:
+def with_variant(stated):
     """Fields of a spec, in which the parameters of a variant stood by their names."""
     fields = {name: value for name, value in stated.items() if name not in NAMES}
     variant = {name: value for name, value in stated.items() if name in NAMES}
     return {**fields, "variant": variant_of(variant)} if variant else fields
 
 
-def needed(row: Method, dim: int = 24) -> dict[str, Any]:
+def needed(row, dim=24):
     """What the method cannot do without, at ordinary values; its public part is made for tests."""
     fields = row.example(dim)
     for name in ("dim", "k"):
@@ -118,18 +112,18 @@ def needed(row: Method, dim: int = 24) -> dict[str, Any]:
     return fields
 
 
-def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
+def example(row, dim=24, **changes):
     """A small spec of that method; parameters of its variant may stand among the changes."""
     fields = {**needed(row, dim), "dim": dim, "k": length(row, min(dim, 8)), **changes}
     return Spec(**with_variant(fields))
 
 
-def length(row: Method, wanted: int) -> int | None:
+def length(row, wanted):
     """A code length as near to the one wanted as the method has; None for its only one."""
     return row.family.length_near(wanted)
 
 
 @cache
-def small(row: Method) -> Spec:
+def small(row):
     """The plain example, made once for all tests that only look at it."""
     return example(row)

@@ -1,32 +1,24 @@
 """Streams that tests inject where the package reads secret bits."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pytest
-
-Words = npt.NDArray[Any]
 
 
 class Scripted:
     """Deals out prepared arrays of words, one for each request, and checks that they fit it."""
 
-    def __init__(self, script: Iterable[Words]) -> None:
+    def __init__(self, script):
         self._script = list(script)
 
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> Words:
+    def words(self, count, dtype):
         answer = self._script.pop(0)
         assert answer.dtype == dtype, f"asked for {dtype}, script says {answer.dtype}"
         assert answer.shape == (count,), f"asked for {count}, script says {answer.shape}"
         return answer.copy()
 
     @property
-    def spent(self) -> bool:
+    def spent(self):
         """True when every prepared answer was asked for."""
         return not self._script
 
@@ -34,15 +26,15 @@ class Scripted:
 class Seeded:
     """Reproducible uniform words, so that a statistical test passes always or never."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self._rng = np.random.default_rng(seed)
 
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> Words:
+    def words(self, count, dtype):
         most = np.iinfo(dtype).max
         return self._rng.integers(0, most, count, dtype=dtype, endpoint=True)
 
 
-def seed_noise(patch: pytest.MonkeyPatch) -> None:
+def seed_noise(patch):
     """Draw noise from the seeds 0, 1, …"""
     seeds = itertools.count()
     patch.setattr("dpindex.base.threads.cores", lambda: 1)  # seeds are drawn in order

@@ -6,15 +6,12 @@ of a library. Between two of them nothing changes that another process could see
 is a kill at every moment.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os
 import platform
 import signal
 import struct
-from collections.abc import Callable, Container
 from contextlib import suppress
 from pathlib import Path
 
@@ -61,26 +58,26 @@ class Stopped:
         Of its calls that change something, this is the one before which it is stopped.
     """
 
-    def __init__(self, child: int, thread: int, number: int) -> None:
+    def __init__(self, child, thread, number):
         self._child = child
         self._thread = thread
         self.number = number
 
-    def kill(self) -> None:
+    def kill(self):
         """Kill the process: the call is not made."""
         os.kill(self._child, signal.SIGKILL)
 
-    def interrupt(self) -> None:
+    def interrupt(self):
         """Interrupt the process by Ctrl-C: the call is made."""
         os.kill(self._child, signal.SIGINT)
 
-    def fail(self) -> None:
+    def fail(self):
         """Let the call fail: the disk has an error."""
         _ptrace(_POKEUSER, self._thread, _NUMBER, -1)
         _ptrace(_POKEUSER, self._thread, _RESULT, -errno.EIO)
 
 
-def _ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> int:
+def _ptrace(request, pid, address=0, data=0):
     return int(_LIBRARY.ptrace(request, pid, address, data))
 
 
@@ -90,7 +87,7 @@ _LIBRARY.ptrace.restype = ctypes.c_long
 _CALL = ctypes.create_string_buffer(96)
 
 
-def _filter() -> tuple[ctypes.Array[ctypes.c_char], bytes]:
+def _filter():
     """The program of a seccomp filter that stops at calls that may change something."""
     calls = sorted(_CHANGES)
     lines = [(_LOAD, 0, 0, 0)]
@@ -103,7 +100,7 @@ def _filter() -> tuple[ctypes.Array[ctypes.c_char], bytes]:
 _PROGRAM, _HEADER = _filter()
 
 
-def _be_traced() -> None:
+def _be_traced():
     """Stop, until a tracer has set its options; from then on at the calls of the filter alone."""
     _ptrace(_TRACEME, 0)
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -112,14 +109,14 @@ def _be_traced() -> None:
         raise OSError("no filter of system calls can be set")
 
 
-def _stopped_call(thread: int) -> tuple[int, list[int]]:
+def _stopped_call(thread):
     """Return the number and arguments of the call at which a thread is stopped."""
     _ptrace(_GET_CALL, thread, 96, ctypes.addressof(_CALL))
     numbers = memoryview(_CALL.raw)[24:80].cast("q").tolist()
     return numbers[0], numbers[1:]
 
 
-def _changes(call: int, arguments: list[int]) -> bool:
+def _changes(call, arguments):
     """Whether a system call may change what others see."""
     if call not in _CHANGES:
         return False
@@ -130,7 +127,7 @@ def _changes(call: int, arguments: list[int]) -> bool:
     return call not in _WRITE or arguments[0] > _STANDARD_ERROR
 
 
-def _runs(thread: Path) -> bool:
+def _runs(thread):
     """Whether a thread of ``/proc`` computes, or is inside a system call that waits for a disk."""
     try:
         state = (thread / "stat").read_text().rpartition(") ")[2][0]
@@ -139,7 +136,7 @@ def _runs(thread: Path) -> bool:
     return state in "RD"
 
 
-def _wait_for_threads(process: int) -> None:
+def _wait_for_threads(process):
     """Wait until each thread of a process is stopped or sleeps.
 
     The stop of one does not stop the others: what they change meanwhile is done, or not begun.
@@ -153,9 +150,7 @@ NOT_STOPPED = 128
 """Added to the exit code of a process that makes fewer calls."""
 
 
-def stopped_at(
-    numbers: Container[int], then: Callable[[Stopped], object], action: Callable[[], int]
-) -> int:
+def stopped_at(numbers, then, action):
     """Run ``action`` in a child, and stop it before its calls of those numbers that change.
 
     There must be no other child: this waits for every thread there is.

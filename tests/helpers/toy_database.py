@@ -1,17 +1,13 @@
 """A database in memory, whose conditions are Python: the recipe of CONTRIBUTING, in one file."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Singles
-from dpindex.integrations.database import Database, Layout, Neighbours
+from dpindex.integrations.database import Database
 
-MADE: dict[str, dict[Any, dict[str, Any]]] = {}
+MADE = {}
 """Rows by id, by collection."""
 
 
@@ -23,40 +19,40 @@ class Toy(Database):
     column_name = re.compile(rb"[a-z]+")
     words: ClassVar = {"==": "=="}
 
-    def column(self, name: str) -> str:
+    def column(self, name):
         return name
 
-    def literal(self, value: Any, kind: Any, name: str) -> str:
+    def literal(self, value, kind, name):
         return repr(value)
 
-    def is_in(self, column: str, values: Sequence[Any]) -> str:
+    def is_in(self, column, values):
         return f"{column} in {list(values)!r}"
 
-    def exists(self) -> bool:
+    def exists(self):
         return self.place in MADE
 
-    def drop(self) -> None:
+    def drop(self):
         MADE.pop(self.place, None)
 
-    def make(self, layout: Layout) -> None:
+    def make(self, layout):
         MADE[self.place] = {}
 
-    def open(self, layout: Layout) -> None:
+    def open(self, layout):
         self.layout = layout
         self._rows = MADE[self.place]
 
-    def insert(self, rows: Any) -> None:
+    def insert(self, rows):
         for row in rows.to_pylist():
             self._rows[row["id"]] = {"vector": None, **row}
 
-    def finish(self) -> None:
+    def finish(self):
         """Nothing is pending."""
 
-    def _matching(self, where: str | None) -> list[dict[str, Any]]:
+    def _matching(self, where):
         meets = compile(where or "True", "where", "eval")
         return [row for row in self._rows.values() if eval(meets, {}, row)]
 
-    def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
+    def search(self, queries, count, where):
         rows = self._matching(where)
         found = []
         for query in queries:
@@ -66,24 +62,24 @@ class Toy(Database):
             found.append((ids, values[order]))
         return found
 
-    def _score(self, query: AnyArray, row: dict[str, Any]) -> float:
+    def _score(self, query, row):
         if query.dtype == np.uint8:
             return -float(np.unpackbits(query ^ np.frombuffer(row["code"], np.uint8)).sum())
         if self.layout.metric == "ip":
             return float(np.array(row["vector"]) @ query)
         return -float(((np.array(row["vector"]) - query) ** 2).sum())
 
-    def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Any:
+    def select(self, where, count, payload=()):
         rows = self._matching(where)[:count]
         names = ["id", "code", *payload]
         return self.layout.table({name: [row[name] for row in rows] for name in names})
 
-    def delete(self, where: str) -> None:
+    def delete(self, where):
         for row in self._matching(where):
             del self._rows[row["id"]]
 
-    def count(self, where: str | None = None) -> int:
+    def count(self, where=None):
         return len(self._matching(where))
 
-    def close(self) -> None:
+    def close(self):
         """Nothing is held."""

@@ -61,7 +61,7 @@ def _watched(monkeypatch):
 
 def test_searches_are_inside_together():
     door = Door()
-    log = list[str]()
+    log = []
     with door.passed(lambda: True, list):
         _thread(door, log, "other").join(SOON)
         assert log == ["other"]
@@ -84,7 +84,7 @@ def test_who_prepares_is_alone_and_nobody_overtakes(monkeypatch):
 
 def test_an_exception_lets_the_next_in():
     door = Door()
-    log = list[str]()
+    log = []
 
     def fail():
         raise KeyboardInterrupt
@@ -100,7 +100,7 @@ def test_an_exception_lets_the_next_in():
 
 def test_who_gives_up_waiting_leaves_the_queue(monkeypatch):
     door = Door()
-    log = list[str]()
+    log = []
 
     def interrupted(condition):
         raise KeyboardInterrupt

@@ -22,7 +22,7 @@ from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.ranking import Ranking
-from dpindex.mechanism.codes import NumberFormat, SignFormat, codes_from_bytes
+from dpindex.mechanism.codes import NumberFormat, codes_from_bytes
 from dpindex.mechanism.spec import Spec
 
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -160,7 +160,6 @@ FAULTS = [
     (lambda i: i.add_codes(_vectors(2)), "takes dpindex codes"),
     (lambda i: i.add_codes(codes_of(_spec(BITS), _vectors(2))), "another spec"),
     (lambda i: i.add_codes(codes_of(_spec(seed=1), _vectors(2))), "another spec"),
-    (lambda i: i.add_codes(_foreign(SignFormat(24, i.spec.fingerprint))), "24 signs"),
     (
         lambda i: i.add_codes(_foreign(NumberFormat(9, i.spec.fingerprint, 1.0, 0.0))),
         "of 9 numbers",

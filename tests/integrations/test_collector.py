@@ -1,7 +1,5 @@
 """The collector: accepted means durable, once, and found by searches."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 
@@ -73,7 +71,7 @@ class Held:
 
     def __init__(self, monkeypatch):
         self.gate = threading.Event()
-        self.groups: list[int] = []
+        self.groups = []
         add = Accepted.add
 
         def held(accepted, submissions, known):

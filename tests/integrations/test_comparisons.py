@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from helpers.documents import section
-from helpers.made_datasets import uniform
+from helpers.made_datasets import uniform, unit
 from helpers.processes import needs_posix, typed
 from helpers.refusals import refuses
 from helpers.releases import filled_index
@@ -35,7 +35,7 @@ JSON = {"content-type": "application/json"}
 X = uniform(N, DIM)
 NAMES = [f"n {i}" for i in range(N)]
 SPEC = attribute_spec("dp-signoporp-rr", DIM, k=DIM, epsilon=4.0)
-UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
+UNIT = unit(X)
 
 
 def bearer(token):
@@ -59,6 +59,11 @@ def server(tmp_path):
         yield testclient.TestClient(app, base_url="http://localhost")
 
 
+def asked(ids=NAMES):
+    """The body of a request about the first vector."""
+    return json.dumps({"query": X[0].tolist(), "ids": ids}).encode()
+
+
 def ask(server, query, ids, token=RERANK):
     body = json.dumps({"query": query, "ids": ids})
     return server.post("/rerank", content=body, headers={**JSON, **bearer(token)})
@@ -78,11 +83,10 @@ def test_similarities_are_those_of_columns_within_their_ranges():
         ranges=Ranges(names, lows, highs),
     )
     comparisons = Comparisons(dpi.Originals(X, NAMES), spec, "l2")
-    body = json.dumps({"query": X[0].tolist(), "ids": NAMES}).encode()
     inside = (X - lows) / (highs - lows)
     expected = np.square(inside - inside[0]).sum(axis=1)
     assert_allclose(
-        comparisons.answer(body, str, "a"),
+        comparisons.answer(asked(), str, "a"),
         expected,
         rtol=1e-6,
         atol=1e-9,
@@ -159,19 +163,18 @@ def test_what_was_asked_is_forgotten_with_time():
         per_minute=60,
         clock=lambda: now[0],
     )
-    body = json.dumps({"query": X[0].tolist(), "ids": NAMES}).encode()
-    made.answer(body, str, "a")
-    made.answer(body, str, "b")  # each asker has a minute of its own
+    made.answer(asked(), str, "a")
+    made.answer(asked(), str, "b")  # each asker has a minute of its own
     for seconds, few in ((0.0, 1), (29.0, 30), (30.5, 60)):
         now[0] = seconds
         with pytest.raises(RefusedError):
             made.answer(
-                json.dumps({"query": X[0].tolist(), "ids": NAMES[:few]}).encode(),
+                asked(NAMES[:few]),
                 str,
                 "a",
             )
     now[0] = 60.5
-    assert len(made.answer(body, str, "a")) == N
+    assert len(made.answer(asked(), str, "a")) == N
 
 
 @pytest.mark.parametrize(
@@ -245,8 +248,7 @@ def test_originals_must_fit_before_anything_is_served():
     ):
         with refuses(said):
             comparisons_of(index, *holder)
-    body = json.dumps({"query": X[0].tolist(), "ids": NAMES}).encode()
-    assert len(comparisons_of(index, X, None, 60_000).answer(body, str, "a")) == N
+    assert len(comparisons_of(index, X, None, 60_000).answer(asked(), str, "a")) == N
 
 
 class Local(Client):

@@ -65,7 +65,7 @@ def test_workers_are_killed(cluster, client, tmp_path):
     chance = random.Random(13)
     moments = sorted(chance.sample(range(2 * files - 8), KILLS))
     done = 0
-    killed = list[int]()
+    killed = []
 
     def kill(*_):
         nonlocal done
@@ -110,11 +110,6 @@ def test_files_with_a_payload_and_a_denoiser(client, tmp_path):
     assert [f"n{row}" for row in index.payload["row"].to_pylist()] == index.ids.tolist()
     assert index.denoiser is not None
     assert index.denoiser.rows == rows
-    np.save(tmp_path / "x.npy", vectors(rows))
-    labelled = dpi.open_dataset(tmp_path / "x.npy").with_labels(np.arange(rows)[::-1])
-    assert built(labelled, tmp_path / "other", client) == rows
-    ids = dpi.open(tmp_path / "other").ids
-    assert ids.tolist() == list(range(rows))[::-1]
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers.processes import python
 from helpers.refusals import refuses
-from helpers.specs import attribute_spec, designed, example, record_spec
+from helpers.specs import attribute_spec, designed, example
 
 import dpindex as dpi
 from dpindex.device import privatize
@@ -48,18 +48,6 @@ def test_a_delta_that_promises_nothing_is_refused():
     loud = attribute_spec("dp-oporp", 12, k=4, epsilon=1.0, delta=0.5)
     with refuses(r"a delta of at most 0\.0001 is accepted"):
         privatize(np.zeros(12), loud, max_epsilon=2.0)
-
-
-def test_codewords_are_read_from_their_file(tmp_path):
-    words = np.eye(12, dtype=np.float32)
-    np.save(tmp_path / "words.npy", words)
-    book = dpi.Codebook.read(tmp_path / "words.npy")
-    spec = record_spec("record-codebook", 12, epsilon=8.0, codebook=book)
-    (tmp_path / "spec.json").write_text(spec.to_json())
-    sent = privatize(
-        words[3], tmp_path / "spec.json", max_epsilon=8.0, public=tmp_path / "words.npy"
-    )
-    assert len(dpi.codes_from_bytes(sent)) == 1
 
 
 SOFTMAX = "codebook-softmax"

@@ -115,10 +115,6 @@ def test_what_cannot_be_embedded_is_said(run, prints, model, tmp_path):
         run(f"{embed} --column body"),
         "no column 'body' among its 3 columns; name another (--column).",
     )
-    fails(
-        run(f"{embed} --public 200 --queries 40"),
-        "240 rows; 200 public ones and 40 queries",
-    )
     fails(run(f"{embed} --public -1"), "240 rows; -1 public ones")
     fails(run("embed none.csv --model model"), "none.csv: No such file or directory")
     fails(run("embed texts.csv --model texts.csv"), "cannot be loaded by model2vec")

@@ -236,10 +236,8 @@ def test_a_single_id_and_ids_of_numpy_are_ids(ids):
     "options",
     [
         {},
-        {"filter": {"topic": 1}},
         {"where": "topic == 1"},
-        {"nonsense": 1},
-        {"ids": ["1"], "filter": {"topic": 1}},
+        {"ids": ["1"], "nonsense": 1},
         {"ids": ["1"], "delete_all": True},
         {"delete_all": False},
     ],

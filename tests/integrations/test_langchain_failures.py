@@ -1,7 +1,5 @@
 """A vector store of LangChain whose stores fail, forget, and are opened again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -108,8 +106,8 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.temporary = TemporaryDirectory()
         self.application = Application(Path(self.temporary.name), allow_rerelease=True)
-        self.texts_by_id: dict[str, str] = {}
-        self.unsure: set[str] = set()
+        self.texts_by_id = {}
+        self.unsure = set()
         self.most_releases = dict.fromkeys(["1", "2", "12"], 0)
 
     def tried(self, failure, ids, call):

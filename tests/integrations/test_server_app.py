@@ -41,6 +41,18 @@ def as_submitter(ids, **more):
     return {**CODES, **bearer(SUBMIT), "dpindex-ids": json.dumps(ids), **more}
 
 
+def submit(client, ids, sent=None, **more):
+    """The answer to codes that are sent under ids."""
+    body = codes() if sent is None else sent
+    return client.post("/codes", content=body, headers=as_submitter(ids, **more))
+
+
+def search(client, asked=None, query=""):
+    """The answer to query codes."""
+    body = codes() if asked is None else asked
+    return client.post(f"/search{query}", content=body, headers={**CODES, **bearer(SEARCH)})
+
+
 @pytest.fixture
 def index(tmp_path):
     made = filled_index(
@@ -85,29 +97,17 @@ def test_a_repetition_has_the_same_key_ids_and_codes(make):
         (["b"], first, sent, 422),
         (["b"], other, sent, 201),
     ):
-        answer = client.post(
-            "/codes",
-            content=body,
-            headers=as_submitter(ids, **keys),
-        )
+        answer = submit(client, ids, body, **keys)
         assert answer.status_code == status, (ids, keys)
 
 
 def test_submit_and_search(make):
     client = make()
-    answer = client.post(
-        "/codes",
-        content=codes(slice(0, 2)),
-        headers=as_submitter(["a", "é"]),
-    )
+    answer = submit(client, ["a", "é"], codes(slice(0, 2)))
     assert answer.status_code == 201
     for spec in (SPEC, SPEC.with_epsilon(6.0)):
         asked = codes(slice(20, 23), spec)
-        found = client.post(
-            "/search?k=5",
-            content=asked,
-            headers={**CODES, **bearer(SEARCH)},
-        )
+        found = search(client, asked, "?k=5")
         assert found.status_code == 200
         hits = found.json()
         assert "codes are too few" in hits.pop("unstated")
@@ -168,8 +168,7 @@ def test_ids_that_are_numbers(make, index):
     index.add(VECTORS[:3], ids=[5, 6, 7])
     client = make()
     for ids in ([True], [-1], [2**53 + 1], [1.0], ["1"]):
-        answer = client.post("/codes", content=codes(), headers=as_submitter(ids))
-        assert answer.status_code == 422
+        assert submit(client, ids).status_code == 422
 
 
 def _wrong_bodies():
@@ -215,36 +214,24 @@ def _empty():
 def test_wrong_bodies(make, index):
     client = make()
     for name, (body, more, status) in _wrong_bodies().items():
-        answer = client.post(
-            "/codes",
-            content=body,
-            headers=as_submitter(["a"], **more),
-        )
+        answer = submit(client, ["a"], body, **more)
         assert answer.status_code == status, name
         assert "xyzzy" not in answer.text
-    answer = client.post("/codes", content=codes(), headers=as_submitter(["a"]))
-    assert answer.status_code == 201  # nobody has the id
+    assert submit(client, ["a"]).status_code == 201  # nobody has the id
 
 
 def test_wrong_queries(make):
     client = make()
-    headers = {**CODES, **bearer(SEARCH)}
     for asked in ("K=2", "k=2&k=3", "k=2&filter=a"):  # which would be passed over
-        answer = client.post(f"/search?{asked}", content=codes(), headers=headers)
+        answer = search(client, query=f"?{asked}")
         assert answer.status_code == 422
         assert "k, given once, is all" in answer.json()["detail"]
     for k in ("0", "1001", "-1", "ten", "１", "1e2", ""):
-        answer = client.post(
-            "/search",
-            params={"k": k},
-            content=codes(),
-            headers=headers,
-        )
-        assert answer.status_code == 422, k
+        assert search(client, query=f"?k={k}").status_code == 422, k
     for body in (b"", b"xyzzy", codes(spec=OTHER), _lying(), _empty()):
-        assert client.post("/search", content=body, headers=headers).status_code == 422
+        assert search(client, body).status_code == 422
     many = codes(np.zeros(65, np.int64))
-    assert client.post("/search", content=many, headers=headers).status_code == 413
+    assert search(client, many).status_code == 413
 
 
 def test_exact_queries_are_off_unless_allowed(make):
@@ -299,9 +286,7 @@ def test_ids_that_json_readers_would_round_are_not_sent(make, index):
     for largest, status in ((2**53, 200), (2**53 + 1, 409), (-(2**62), 409)):
         index.remove(index.ids)
         index.add(VECTORS[:3], ids=[5, 6, largest])
-        headers = {**CODES, **bearer(SEARCH)}
-        answer = make().post("/search?k=3", content=codes(), headers=headers)
-        assert answer.status_code == status
+        assert search(make(), query="?k=3").status_code == status
 
 
 def test_slow_bodies_are_given_up(make, index):
@@ -341,11 +326,7 @@ def test_a_failure_is_logged_without_what_was_sent(make, caplog, monkeypatch):
 
     monkeypatch.setattr(dpi.PrivateIndex, "search", fail)
     with caplog.at_level(logging.DEBUG):
-        answer = make().post(
-            "/search",
-            content=codes(),
-            headers={**CODES, **bearer(SEARCH)},
-        )
+        answer = search(make())
     assert answer.status_code == 500
     assert "RuntimeError" in caplog.text
     assert "xyzzy" not in caplog.text + answer.text
@@ -355,7 +336,7 @@ def test_a_collector_that_cannot_write_says_so(make, monkeypatch):
     client = make()
     monkeypatch.setattr(Collector, "accepts", property(lambda self: False))
     assert client.get("/health").status_code == 503
-    answer = client.post("/codes", content=codes(), headers=as_submitter(["a"]))
+    answer = submit(client, ["a"])
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
 
@@ -364,16 +345,8 @@ def test_metrics_count_answers_and_hold_nothing_that_was_sent(make):
     client = make()
     sent = codes(slice(0, 2))
     for _ in range(2):
-        client.post(
-            "/codes",
-            content=sent,
-            headers=as_submitter(["secret name", "b"]),
-        )
-    client.post(
-        "/search?k=5",
-        content=codes(20),
-        headers={**CODES, **bearer(SEARCH)},
-    )
+        submit(client, ["secret name", "b"], sent)
+    search(client, codes(20), "?k=5")
     client.get("/nowhere/secret name")
     assert client.get("/metrics", headers=bearer(SEARCH)).status_code == 403
     answer = client.get("/metrics", headers=bearer(METRICS))

@@ -21,7 +21,6 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import dpindex as dpi
 from dpindex.base.errors import QualityWarning
-from dpindex.data import Ranges
 from dpindex.integrations.sklearn import PrivateProjection
 
 ONE = dpi.attribute(1.0)
@@ -135,12 +134,6 @@ def test_refusals():
         PrivateProjection(adjacency=ONE).transform(np.zeros((2, 3)))
     with refuses(r"ranges must be a dpindex\.Ranges"):
         PrivateProjection(ranges=[(0, 1)], adjacency=ONE).fit(np.zeros((2, 1)))
-    with refuses("1 ranges for 3 columns"):
-        PrivateProjection(ranges=Ranges(("a",), (0,), (1,)), adjacency=ONE).fit(np.zeros((2, 3)))
-    with refuses("adjacency must be"):
-        PrivateProjection().fit(np.zeros((2, 3)))
-    with refuses("needs a delta"):
-        PrivateProjection("dp-oporp", adjacency=ONE).fit(np.zeros((2, 3)))
     with refuses("outside the public bounds"):
         PrivateProjection(clip=False, adjacency=ONE).fit_transform(np.full((2, 3), 2.0))
 

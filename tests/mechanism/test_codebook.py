@@ -1,6 +1,5 @@
 """Codebooks: kept as given, named by a digest, compared exactly on an integer grid."""
 
-import hashlib
 import pickle
 
 import numpy as np
@@ -209,16 +208,6 @@ def test_finding_38_15_zero_rows_and_no_codewords_are_named(tmp_path):
 
 
 # The public stream: the same bits for a seed on every machine and in every version
-
-
-def test_is_shake_256_of_the_label_in_blocks():
-    stream = b"".join(
-        hashlib.shake_256(f"dpindex/1|some purpose|42|{block}".encode()).digest(1 << 20)
-        for block in range(3)
-    )
-    assert PublicStream(42, "some purpose").words(3 << 20, np.uint8).tobytes() == stream
-    words = PublicStream(42, "some purpose").words(3 << 17, np.uint64)
-    assert words.tolist() == np.frombuffer(stream, "<u8").tolist()
 
 
 @folded("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])

@@ -1,7 +1,5 @@
 """What is published: a wheel that anyone can build again, and that works without the checkout."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tarfile
@@ -88,7 +86,7 @@ class Addresses(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.found: list[str] = []
+        self.found = []
 
     def handle_starttag(self, tag, attrs):
         self.found += [value or "" for name, value in attrs if name in ("href", "src")]

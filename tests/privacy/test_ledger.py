@@ -668,11 +668,3 @@ def test_persons_whose_names_are_nearly_alike_are_told_apart(tmp_path):
         with refuses("was released before"):
             ledger.record(SPEC, [name])
     assert counted(ledger) == [(len(names), 1)]
-    # Who has the file alone confirms no name.
-    other = Ledger(tmp_path / "other")
-    other.record(SPEC, ["Ann"])
-    digests = []
-    for path in (ledger.path, other.path):
-        with closing(sqlite3.connect(path)) as db:
-            digests.append(set(db.execute("SELECT hi, lo FROM ids")))
-    assert not digests[0] & digests[1]

@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 import dpindex.mechanism.privatizer
 import dpindex.race.sketch
-from dpindex.audit.verdict import Check
 from self_test.words import Recorder
+
+READ_ONCE = "path: words of calls, tasks and threads"
 
 _STRIDE = 4096
 _SIEVE_BITS = 20
@@ -53,7 +54,7 @@ def recorded(recorder=Recorder):
             user.secret_stream = stream
 
 
-def words_check(recorders):
+def words_fault(recorders):
     """No run of words is read twice, by whatever call, task or thread; and every bit is fair.
 
     Eight bytes every four thousand, and the first of every read, are looked for everywhere, as they
@@ -62,11 +63,8 @@ def words_check(recorders):
     """
     reads = [read.view(np.uint8) for recorder in recorders for read in recorder.reads]
     reads = [read for read in reads if len(read) >= 8]
-    name = "path: words of calls, tasks and threads"
-    bound = "each read once, all bits even"
-    theorem = "an experiment; releases compose only if their noise is independent"
     if not reads:
-        return Check(name, "no words were read", bound, theorem, False)
+        return "no words were read"
     everything = np.concatenate(reads)
     starts = np.cumsum([0, *map(len, reads)])[:-1]
     places = [
@@ -78,14 +76,9 @@ def words_check(recorders):
     count = len(everything) // 8
     bits = np.unpackbits(everything[: 8 * count].reshape(count, 8), axis=1).sum(axis=0)
     uneven = float(np.abs(2.0 * bits - count).max() / np.sqrt(count))
-    return Check(
-        name,
-        f"{repeats} of {len(marks)} places read again in {len(recorders)} streams, "
-        f"{len(everything)} bytes; most uneven bit {uneven:.1f} deviations",
-        bound,
-        theorem,
-        repeats == 0 and uneven <= _DEVIATIONS,
-    )
+    if repeats == 0 and uneven <= _DEVIATIONS:
+        return ""
+    return f"{repeats} places are read again; most uneven bit {uneven:.1f} deviations"
 
 
 def _occurrences(everything, marks):
@@ -106,7 +99,7 @@ def _occurrences(everything, marks):
     return occurrences
 
 
-def entropy_check(stream):
+def entropy_fault(stream):
     """A thread's new stream is a function of what the operating system gives it, and of all of it.
 
     The bytes that one new stream is given are genuine; they are given to others once more, in this
@@ -119,34 +112,23 @@ def entropy_check(stream):
         changed = bytearray(genuine)
         changed[place] ^= 1
         decisive += _first_words(stream, bytes(changed))[1] != first
-    result = f"{decisive} of {len(genuine)} bytes decide the words"
     if again != first:
-        result += ", and something else does too"
-    return Check(
-        "stream: keys come from the operating system",
-        result,
-        "32 or more, and nothing else",
-        "a key that the clock, a counter or a seed decides could be found again",
-        again == first and decisive >= _LEAST_KEY,
-    )
+        return "something else than the system's bytes decides the words"
+    return "" if decisive >= _LEAST_KEY else f"only {decisive} bytes decide the words"
 
 
-def cipher_check(stream):
+def cipher_fault(stream):
     """Words of every width are AES-256-CTR of zeros under bytes of the system, all of them.
 
+    A cipher that is asked twice, or for half a word, is no such stream (NIST SP 800-38A, 6.5).
     Every block is computed here by itself, as a counter that is enciphered; the longest requests
     take several pieces of a stream.
     """
-    wrong = []
     for width, count in product(_WIDTHS, _COUNTS):
         served, words = _first_words(stream, None, count, width)
-        wrong.append(words != _counter_mode(served, len(words)))
-    return Check.none(
-        "stream: words are AES-256 in counter mode",
-        wrong,
-        "widths and lengths whose words are others",
-        "NIST SP 800-38A, 6.5; a cipher that is asked twice, or for half a word, is no such stream",
-    )
+        if words != _counter_mode(served, len(words)):
+            return f"{count} words of type {np.dtype(width)} are others"
+    return ""
 
 
 def _counter_mode(served, size):

@@ -15,15 +15,10 @@ from bisect import bisect_right
 from collections import deque
 from functools import lru_cache
 from itertools import accumulate, product
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpindex.mechanism.public_random import PublicStream
-
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[Any]
 
 _FLOATS = (np.float64, np.float32)
 """What a grid holds its integers in."""

@@ -15,7 +15,7 @@ from helpers.specs import attribute_spec
 import dpindex as dpi
 from dpindex.data import open_dataset, stores
 from dpindex.decode.calibration import SimilarityCalibration
-from dpindex.mechanism.codes import Codes, codes_from_bytes
+from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.storage.contents import replace_learned
 from dpindex.storage.manifest import MANIFEST
 from dpindex.storage.release import Terms
@@ -110,7 +110,7 @@ def test_h4_codes_of_the_loser_are_in_no_body_that_anyone_can_read(proxy, tmp_pa
     dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
     both = threading.Barrier(2)
     privatize = dpi.Privatizer.privatize
-    drawn = list[Codes]()
+    drawn = []
 
     def together(*arguments, **options):
         codes = privatize(*arguments, **options)

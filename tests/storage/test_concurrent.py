@@ -150,15 +150,3 @@ class TestDenoise:
         prints("add ix other.npy")
         fails(run(build), "finished index")
         assert "learned from 1200 codes" in prints("denoise ix --kind linear")
-
-    def test_too_few_codes_are_refused_by_the_command_and_noted_by_the_build(
-        self,
-        run,
-        build,
-        tmp_path,
-    ):
-        np.save(tmp_path / "x.npy", low_rank(100))
-        code, _, err = run(f"{build} --denoise linear")
-        assert code == 0
-        assert "not denoised" in err
-        fails(run("denoise ix"), "too few")

@@ -162,8 +162,7 @@ def test_a_softmax_codebook_is_grown_where_more_codewords_find_more():
     found = {}
     for size in (1000, 4000):
         spec = replace(plan.best.spec, codebook=dpi.fit_codebook(public, size))
-        index = dpi.PrivateIndex(spec)
-        index.add(base)
+        index = filled_index(spec, base)
         found[size] = truth.precision(index.search(queries, k=10).ids, 10, 50).mean()
     assert found[4000] > found[1000] + 0.02
     assert abs(plan.best.exact.precision - found[4000]) < 0.1

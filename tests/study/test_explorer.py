@@ -7,7 +7,6 @@ import json
 import math
 import re
 import shlex
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,7 +20,7 @@ from helpers.refusals import refuses
 
 from dpindex import attribute, record
 from dpindex.data import as_source
-from dpindex.study import Additions, Shown, evaluate, require_libraries, spec_grid
+from dpindex.study import Additions, Shown, evaluate, spec_grid
 from dpindex.study.evaluation import at_norm_1
 from dpindex.study.explorer import Sheet, page_data, promise
 from dpindex.study.report import page_html, weakest_guarantees
@@ -326,9 +325,6 @@ def test_bad_input_is_refused_before_anything_is_measured(
             evaluate(base, QUERIES, specs())
     with refuses("nothing to evaluate"):
         evaluate(BASE, QUERIES, [])
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with refuses("jinja2 and pillow; run pip install jinja2"):
-        require_libraries()
 
 
 @pytest.mark.slow
