@@ -32,23 +32,15 @@ NAMES = [f"0{row}" for row in range(7)]
 UUIDS = [uuid.UUID(int=row + 1) for row in range(7)]
 
 
-def _lists(kind):
-    return pa.array(V.tolist(), kind)
-
-
-def _tensors():
-    flat = pa.FixedSizeListArray.from_arrays(pa.array(V.ravel()), 4)
-    return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float64(), [4]), flat)
-
-
-COLUMNS = {
-    "list": lambda: _lists(pa.list_(pa.float64())),
-    "large_list": lambda: _lists(pa.large_list(pa.float64())),
-    "list_view": lambda: _lists(pa.list_view(pa.float64())),
-    "large_list_view": lambda: _lists(pa.large_list_view(pa.float64())),
-    "fixed_size_list": lambda: _lists(pa.list_(pa.float64(), 4)),
-    "fixed_shape_tensor": _tensors,
-}
+FORMS = [
+    pa.list_(pa.float64()),
+    pa.large_list(pa.float64()),
+    pa.list_view(pa.float64()),
+    pa.large_list_view(pa.float64()),
+    pa.list_(pa.float64(), 4),
+]
+COLUMNS = [pa.array(V.tolist(), form) for form in FORMS]
+TENSORS = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float64(), [4]), COLUMNS[-1])
 
 
 def _read(path):
@@ -68,9 +60,8 @@ def _write(table, folder):
     return [folder / name for name in ("x.parquet", "file.arrow", "stream.arrow", "x.feather")]
 
 
-@pytest.mark.parametrize("kind", COLUMNS)
-def test_lists_of_any_form_are_vectors(kind, tmp_path):
-    column = COLUMNS[kind]()
+@pytest.mark.parametrize("column", [*COLUMNS, TENSORS], ids=lambda column: str(column.type))
+def test_lists_of_any_form_are_vectors(column, tmp_path):
     chunked = pa.chunked_array([column[:3], column[3:3], column[3:]])
     for form in (column, chunked, column[2:], pa.table({"v": chunked})):
         assert np.array_equal(as_source(form).read(), V[7 - len(form) :])

@@ -67,24 +67,24 @@ SKETCH = SketchSpec(
 SETTINGS = {"names": {"metric": "l2", "query_epsilon": 2.0}, "numbers": {"index_type": "f16"}}
 
 
-def vectors() -> np.ndarray:
+def vectors():
     """Unit vectors around six directions, without any random generator."""
     grid = np.sin(np.arange(ROWS * DIM).reshape(ROWS, DIM) * 0.7) * 0.3
     grid += np.cos(np.outer(np.arange(ROWS) % 6, np.arange(DIM)) + 1.0)
     return unit(grid)
 
 
-def digest(index: PrivateIndex) -> str:
+def digest(index):
     """Of the codes as integers, whatever their width in memory."""
     return hashlib.sha256(index.codes.stored.astype("<i4").tobytes()).hexdigest()
 
 
-def search(index: PrivateIndex) -> dict[str, object]:
+def search(index):
     hits = index.search(vectors()[:4], k=5)
     return {"ids": hits.ids.tolist(), "scores": np.round(hits.scores, 6).tolist()}
 
 
-def rankings(folder: Path) -> dict[str, dict[str, object]]:
+def rankings(folder):
     """The first twenty of each index, for exact queries and codes that are both read as bytes.
 
     Only these came after the indexes: published codes rank as they do here, whatever ranks them.
@@ -103,7 +103,7 @@ def rankings(folder: Path) -> dict[str, dict[str, object]]:
     return found
 
 
-def denoised(folder: Path) -> None:
+def denoised(folder):
     """An index with a denoiser, whose vectors lie in a plane so that there is one to learn."""
     angle = np.arange(1500) * 0.37
     rows = np.outer(np.cos(angle), np.cos(np.arange(16))) + np.outer(
@@ -131,7 +131,7 @@ def denoised(folder: Path) -> None:
     (folder / "denoised.json").write_text(json.dumps(facts) + "\n")
 
 
-def sketch(path: Path) -> dict[str, object]:
+def sketch(path):
     made = RaceSketch(SKETCH).fit(vectors()).release()
     made.save(path)
     return {
@@ -140,7 +140,7 @@ def sketch(path: Path) -> dict[str, object]:
     }
 
 
-def main(folder: Path) -> None:
+def main(folder):
     x = vectors()
     facts = {}
     for name, spec in SPECS.items():

@@ -3,13 +3,13 @@
 import copy
 import os
 import pickle
-import subprocess
 import sys
 import threading
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from helpers.processes import python
 
 from dpindex.mechanism.secret_random import SecretStream, secret_stream
 
@@ -139,10 +139,7 @@ print(len(set(words)))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_forked_processes_draw_other_words_than_their_parents():
     """Parent, three children and three grandchildren with three inherited streams each."""
-    run = subprocess.run(
-        [sys.executable, "-c", FORK], capture_output=True, text=True, check=False, timeout=600
-    )
-    assert run.stdout.strip() == "21", run.stderr
+    assert python("-c", FORK) == "21\n"
 
 
 RAW_FORK = """
@@ -168,7 +165,4 @@ print(len(set(drawn)), len(drawn[-1]))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the C library's fork")
 def test_a_fork_that_python_does_not_notice():
-    run = subprocess.run(
-        [sys.executable, "-c", RAW_FORK], capture_output=True, text=True, check=False, timeout=600
-    )
-    assert run.stdout.strip() == "3 32", run.stderr
+    assert python("-c", RAW_FORK) == "3 32\n"
