@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from helpers.specs import attribute_spec, codebook, folded, record_spec
 from helpers.streams import Seeded
-from self_test import check_paths
 from self_test.probes import exact_integers, probe_rows
 from self_test.recording import cipher_fault, entropy_fault, words_fault
+from self_test.report import check_paths
 from self_test.second_reading import REPLAY, refuted
 from self_test.words import Recorder, Replay, UnexplainedError
 

@@ -3,7 +3,3 @@
 Public vectors are released while the secret words that are read are recorded, and what comes out is
 compared with what these words stand for. The functions replace the secret stream meanwhile.
 """
-
-from self_test.report import check_paths
-
-__all__ = ["check_paths"]

@@ -15,8 +15,6 @@ from dpindex.storage.targets import CodesFile, build_index
 from self_test.recording import recorded
 from self_test.words import Recorder
 
-__all__ = ["ledger_fault"]
-
 _COUNT = 20
 
 

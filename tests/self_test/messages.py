@@ -7,8 +7,6 @@ import numpy as np
 
 from dpindex.integrations.client import Client
 
-__all__ = ["sent_by_client"]
-
 _FOUND = 3
 
 

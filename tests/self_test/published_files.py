@@ -23,8 +23,6 @@ from dpindex.storage.release import release
 from dpindex.storage.targets import CodesFile, build_index
 from self_test.messages import sent_by_client
 
-__all__ = ["files_of", "published_codes_fault", "published_counts_fault"]
-
 _COUNT = 128
 """Codes: enough that an index learns what they say of similarities."""
 

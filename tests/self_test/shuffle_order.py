@@ -10,8 +10,6 @@ from shuffle_collector import Shuffle, ShuffledFile, secret_order
 from dpindex.mechanism.codes import SymbolFormat
 from self_test.recording import recorded
 
-__all__ = ["shuffle_fault"]
-
 _CODES = 3000
 _GROUP = 125
 _SYMBOLS = 1 << 16
