@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from dpindex.base.arrays import Table, row_blocks, spaced
 from dpindex.base.errors import DamagedError, InputError
@@ -28,6 +28,7 @@ from dpindex.base.files import (
 from dpindex.data.stores import Bucket
 from dpindex.decode import decoder_of
 from dpindex.decode.calibration import SimilarityCalibration, calibration_from_bytes
+from dpindex.decode.denoiser import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.decode.symbols import SAMPLED_SYMBOLS, crowding
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.noise.base import SymbolLaw
@@ -54,9 +55,6 @@ from dpindex.storage.manifest import (
     put_files,
     segment_number,
 )
-
-if TYPE_CHECKING:  # most indexes have none
-    from dpindex.decode.denoiser import Denoiser
 
 _REQUESTS = 8
 
@@ -124,8 +122,6 @@ class IndexFiles:
         data = self._single("denoiser")
         if data is None:
             return None
-        from dpindex.decode.denoiser import denoiser_from_bytes
-
         return denoiser_from_bytes(data, self.settings.spec)
 
     def calibration(self) -> SimilarityCalibration | None:
@@ -363,8 +359,6 @@ def _stage_contents(writer: IndexWriter, contents: Contents, first_row: int) -> 
     writer.add_public()
     writer.add_rows(contents.store, first_row)
     if contents.denoiser is not None:
-        from dpindex.decode.denoiser import denoiser_to_bytes
-
         writer.add_single("denoiser", denoiser_to_bytes(contents.denoiser))
     if contents.calibration is not None:
         writer.add_single("calibration", contents.calibration.to_bytes())

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath
 from dpindex.data.stores import Folder
 from dpindex.decode.calibration import SimilarityCalibration
+from dpindex.decode.denoiser import Denoiser
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
 from dpindex.storage.contents import IndexFiles
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Settings
 from dpindex.version import __version__
-
-if TYPE_CHECKING:
-    from dpindex.decode.denoiser import Denoiser
-
 
 _UNCOVERED = 1.05
 """Crowding of codes from which a codebook is called unlike the collection."""
