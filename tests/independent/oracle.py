@@ -84,12 +84,17 @@ def rounded(x, bits):
     """The float of so many significant bits next to x, ties to even (IEEE 754)."""
     if not x:
         return x
+    # Divided by 2^exponent x lies between 2^(bits − 1) and 2^(bits + 1). In integers, as fractions
+    # take seven times as long.
     exponent = x.numerator.bit_length() - x.denominator.bit_length() - bits
-    while abs(x) >= Fraction(2) ** (exponent + bits):
+    size, unit = abs(x.numerator) << max(0, -exponent), x.denominator << max(0, exponent)
+    if size >= unit << bits:
         exponent += 1
-    while abs(x) < Fraction(2) ** (exponent + bits - 1):
-        exponent -= 1
-    return round(x / Fraction(2) ** exponent) * Fraction(2) ** exponent
+        unit <<= 1
+    whole, left = divmod(size, unit)
+    whole += 2 * left > unit or (2 * left == unit and whole % 2 == 1)
+    value = Fraction(whole << max(0, exponent), 1 << max(0, -exponent))
+    return value if x > 0 else -value
 
 
 def ceil_log2(x):
@@ -626,8 +631,8 @@ class RoundedNormal:
 
     def above(self, number):
         """How many z ≥ 1 have a tail above the number."""
-        chance = Fraction(2 * number + 1, 2 << self.bits)
-        guess = -NormalDist().inv_cdf(float(chance)) if 2 * chance < 1 else 0.0
+        chance = (2 * number + 1) / (2 << self.bits)
+        guess = -NormalDist().inv_cdf(chance) if 2 * chance < 1 else 0.0
         z = max(0, round(self.sigma * guess))
         while self.beyond(z + 1) > number:
             z += 1
@@ -649,6 +654,24 @@ def rounded_normal(sigma, bits):
     return RoundedNormal(sigma, bits)
 
 
+def times(ratio):
+    """A function that multiplies a whole mass by a ratio, and rounds up.
+
+    In integers: the ratio is rounded up at 2^-400, which changes no product of a mass below 2^64.
+    """
+    factor = int(MP.ceil(MP.ldexp(ratio, 400)))
+    return lambda mass: -(-mass * factor >> 400)
+
+
+def falling_masses(first, ratio, count):
+    """So many whole masses, each the one before times the ratio, rounded up."""
+    lower = times(ratio)
+    masses = [first]
+    for _ in range(count - 1):
+        masses.append(lower(masses[-1]))
+    return masses
+
+
 def geometric(drop, width, inner):
     """Masses e^−drop·level on either side of −½: staircase (Geng & Viswanath 2014) and Laplace.
 
@@ -665,9 +688,7 @@ def geometric(drop, width, inner):
     cells = [inner, *[width] * (levels - 1), width - inner]
     lowered = 1
     while True:
-        masses = [start - lowered]
-        for _ in range(levels):
-            masses.append(int(MP.ceil(masses[-1] * ratio)))
+        masses = falling_masses(start - lowered, ratio, levels + 1)
         tail = half - sum(n * mass for n, mass in zip(cells, masses, strict=True))
         missing = Fraction(masses[-1] * half - tail * masses[0], half - tail)
         if missing <= 0:
@@ -691,9 +712,7 @@ def falling(drop, count):
     start = int(MP.floor(MP.ldexp(1 - ratio, 64) / (1 - ratio**count)))
     lowered = 1
     while True:
-        masses = [start - lowered]
-        for _ in range(count - 1):
-            masses.append(int(MP.ceil(masses[-1] * ratio)))
+        masses = falling_masses(start - lowered, ratio, count)
         if sum(masses) <= 1 << 64:
             masses[-1] += (1 << 64) - sum(masses)
             return Table(masses, 0, 64)
@@ -702,9 +721,14 @@ def falling(drop, count):
 
 def discrete_gaussian(sigma, bits):
     """``P(c) ∝ e^{−c²/2σ²}``, each mass but the middle one the nearest multiple of 2^-bits."""
-    scale = -1 / (2 * MP.mpf(sigma) ** 2)
     reach = math.ceil(sigma * math.sqrt(1.5 * bits)) + 1
-    weights = [MP.exp(scale * (c * c)) for c in range(1, reach + 1)]
+    # Each weight is the one before times a ratio that falls: what is rounded stays below 2^-390.
+    ratio = MP.exp(-1 / (2 * MP.mpf(sigma) ** 2))
+    fall = ratio**2
+    weights = [ratio]
+    for _ in range(reach - 1):
+        ratio *= fall
+        weights.append(weights[-1] * ratio)
     unit = MP.ldexp(1, bits) / (1 + 2 * MP.fsum(weights))
     side = [mass for weight in weights if (mass := int(MP.nint(unit * weight)))]
     middle = (1 << bits) - 2 * sum(side)
@@ -882,11 +906,11 @@ def chain(epsilon, smooth):
     Geometric (Ghosh, Roughgarden & Sundararajan 2009), or no less than ``1/(1 + e^{Lε})``
     (Li & Li 2023, Alg. 7), of which ⌈46/ε⌉ + 1 are looked at; at most 2^16 levels.
     """
-    ratio = MP.exp(-MP.mpf(epsilon))
+    lower = times(MP.exp(-MP.mpf(epsilon)))
     found = [response(epsilon)]
     while len(found) < 1 << 16:
         level = len(found) + 1
-        least = int(MP.ceil(found[-1] * ratio))
+        least = lower(found[-1])
         if least == found[-1]:
             break
         if smooth and level <= math.ceil(46 / epsilon) + 1:
