@@ -136,9 +136,13 @@ def _counter_mode(served, size):
     if len(served) != _LEAST_KEY + _COUNTER_BYTES:
         return b""
     first = int.from_bytes(served[_LEAST_KEY:], "big")
-    blocks = range(-(-size // _COUNTER_BYTES))
-    period = 1 << (8 * _COUNTER_BYTES)
-    counters = b"".join(((first + i) % period).to_bytes(_COUNTER_BYTES, "big") for i in blocks)
+    blocks = -(-size // _COUNTER_BYTES)
+    high, low = divmod(first, 1 << 64)
+    halves = np.empty((blocks, 2), dtype=">u8")
+    halves[:, 1] = np.uint64(low) + np.arange(blocks, dtype=np.uint64)
+    # A lower half that begins anew adds one to the upper.
+    halves[:, 0] = np.uint64(high) + (halves[:, 1] < low)
+    counters = halves.tobytes()
     # Each block by itself: what a counter mode makes of zeros.
     cipher = Cipher(algorithms.AES(served[:_LEAST_KEY]), modes.ECB())
     return cipher.encryptor().update(counters)[:size]
