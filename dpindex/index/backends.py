@@ -17,7 +17,7 @@ from dpindex.base.arrays import AnyArray, Doubles, Indices, Longs, Rows, unfille
 from dpindex.storage.ids import RowParts
 
 PRODUCTS_FROM = 4096
-"""Numbers of queries from which on Faiss multiplies matrices."""
+"""Numbers of queries from which on matrices are multiplied."""
 
 
 @cache

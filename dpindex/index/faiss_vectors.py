@@ -21,6 +21,7 @@ from dpindex.base.arrays import (
     Singles,
     best_of,
     matrix_product,
+    nearest_items,
     row_blocks,
     row_norms,
     spaced,
@@ -300,9 +301,14 @@ class FaissVectors(SearchBackend):
             if part is None or part.ntotal == 0:
                 continue
             count = min(depth, part.ntotal)
-            near, places = part.search(queries, count)
-            if self._distance:
-                near = -near
+            if multiplied:
+                near, places = nearest_items(
+                    queries, _items_of(part), count, by_distance=self._distance
+                )
+            else:
+                near, places = part.search(queries, count)
+                if self._distance:
+                    near = -near
             places += first
             found.append((near.astype(np.float64), places))
             first += part.ntotal
@@ -329,10 +335,10 @@ class FaissVectors(SearchBackend):
             is_wrong = (exact[1:] >= exact[:-1]) & (run[1:] == run[:-1])
             if is_wrong.any():
                 moved = np.flatnonzero(np.isin(run, run[1:][is_wrong]))
-                places = asked[moved], columns[moved]
-                order = np.lexsort((rows[places], -exact[moved], run[moved]))
-                scores[places] = exact[moved][order]
-                rows[places] = rows[places][order]
+                cells = asked[moved], columns[moved]
+                order = np.lexsort((rows[cells], -exact[moved], run[moved]))
+                scores[cells] = exact[moved][order]
+                rows[cells] = rows[cells][order]
         return scores, rows, error
 
     def _exactly(self, queries: Singles, asked: Rows, found: Rows) -> Doubles:
