@@ -152,19 +152,19 @@ def plan(
     if clip and adjacency.largest_change(bounds) == adjacency.size:
         sources = [each.clipped(scale * bounds[0], scale * bounds[1]) for each in sources]
     sample = new_sample(goal, groups, *sources)
-    planner = Comparison(
+    comparison = Comparison(
         goal, SpecsToTry(goal, terms, sources[0], sample), sample, progress or no_progress
     )
-    chosen = epsilon or _smallest_epsilon(planner, goal)
-    rows = planner.ranked(chosen)
+    chosen = epsilon or _smallest_epsilon(comparison, goal)
+    rows = comparison.ranked(chosen)
     if epsilon is not None and recall is not None:
         fewest = _fewest_candidates(rows, goal)
         goal = replace(goal, recall=None, candidates=fewest)
         rows = tuple(goal.ranked(rows))
     best = rows[0]
-    tried = planner.promised_of(best).vectors.shape[0]
+    tried = comparison.promised_of(best).vectors.shape[0]
     sample.forget()
-    published = (replace(best, spec=planner.to_try.published(best.spec)), *rows[1:])
+    published = (replace(best, spec=comparison.to_try.published(best.spec)), *rows[1:])
     if ranges is not None:  # a promise counts in ranges, and not in the units of the data
         published = tuple(replace(row, spec=row.spec.with_ranges(ranges)) for row in published)
     return Plan(
@@ -176,11 +176,11 @@ def plan(
         candidates=goal.counted_candidates,
         share=goal.candidates if isinstance(goal.candidates, str) else None,
         shown_candidates=goal.shown_candidates,
-        refused=tuple(planner.to_try.refused),
-        contrast=planner.contrast(chosen),
+        refused=tuple(comparison.to_try.refused),
+        contrast=comparison.contrast(chosen),
         sample_rows=source.shape[0],
-        curves=planner.curves(rows) if curves else (),
-        attacks=planner.attacks(best),
+        curves=comparison.curves(rows) if curves else (),
+        attacks=comparison.attacks(best),
         narrowed=best.spec.bounds != bounds,
         tried=tried,
         largest=sample.played,
@@ -215,7 +215,7 @@ def _fewest_candidates(rows: Sequence[Row], goal: Goal) -> int:
     return max(min(enough), goal.at)
 
 
-def _smallest_epsilon(planner: Comparison, goal: Goal) -> float:
+def _smallest_epsilon(comparison: Comparison, goal: Goal) -> float:
     """Return the smallest epsilon at which the best method reaches the recall, to two digits.
 
     Raises
@@ -225,7 +225,7 @@ def _smallest_epsilon(planner: Comparison, goal: Goal) -> float:
     """
     recall = goal.recall or 0.0
     smallest = MAX_EPSILON
-    best = planner.quick_best(smallest)
+    best = comparison.quick_best(smallest)
     if goal.value(best) < recall:
         raise InputError(
             f"a recall@{goal.at} of {recall:g} is out of reach: at epsilon = {MAX_EPSILON:g} "
@@ -237,8 +237,8 @@ def _smallest_epsilon(planner: Comparison, goal: Goal) -> float:
             middle = math.sqrt(too_small * smallest)
             value = 0.0
             with suppress(NoGuaranteeError):  # noise that no code can hold
-                best = planner.quick_best(middle)
-                value = goal.value(planner.refined(best, "auto" if denoise else None))
+                best = comparison.quick_best(middle)
+                value = goal.value(comparison.refined(best, "auto" if denoise else None))
             if value >= recall:
                 smallest = middle
             else:

@@ -215,16 +215,18 @@ class Sample:
         """Return the vectors that a spec is tried on, with at most ``queries`` queries.
 
         A public part of the spec is of this sample. ``common`` queries are the same whatever the
-        vectors, so that specs are compared by them. A denoiser of long codes is learned from other
-        vectors: of mail, linear ones that had seen the same were promised .41, and found .26.
+        vectors, so that specs are compared by them, and on half as many vectors. A denoiser of long
+        codes is learned from other vectors: of mail, linear ones that had seen the same were
+        promised .41, and found .26.
         """
-        long = denoised and _PER_COORDINATE * spec.code_length > min(len(self), self.played)
+        rows = self.played // 2 if common else self.played
+        long = denoised and _PER_COORDINATE * spec.code_length > min(len(self), rows)
         if spec.public is None and not long:
-            return self._population(self.played, queries, common)
+            return self._population(rows, queries, common)
         if not spec.symbols or self.has_centroids(spec):
-            return self._population(self.played, queries, common, self._unseen(spec))
+            return self._population(rows, queries, common, self._unseen(spec))
         size = spec.symbols
-        rows = max(_MIN_PLAYED, min(self.played, _SCORES // size))
+        rows = max(_MIN_PLAYED, min(rows, _SCORES // size))
         if size in self._ends:
             rows = _PLAYED  # with half as many, .07 less was promised of them
         return self._population(rows, queries, common, codewords=size)
