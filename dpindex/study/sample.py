@@ -418,7 +418,8 @@ def _leaps(vectors: Any, rows: Integers, ranks: int) -> tuple[Integers, Integers
     others_last = np.argsort(ids != rows[:, None], axis=1, kind="stable")
     nearest = np.take_along_axis(ids, others_last, axis=1)[:, 1:]
     least = max(_SAME * float(np.median(distances)), _TINY)
-    spacings = np.diff(np.log(np.maximum(distances, least)), axis=1)
+    # Where all are the same there is no leap, and the last rank is the largest.
+    spacings = np.diff(np.log(np.maximum(distances, least)), axis=1) + _TINY
     return 1 + np.argmax(np.arange(1, 1 + ranks) * spacings, axis=1), nearest
 
 

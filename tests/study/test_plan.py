@@ -644,6 +644,7 @@ def test_whole_groups_are_told_from_independent_rows_of_as_many_kinds():
     assert found_groups(rows_of(kinds), "l2") is None
     # Rows of a table are often repeated.
     assert found_groups(things[kinds], "l2") is None
+    assert found_groups(rng.integers(0, 3, size=(1500, 3)).astype(np.float32), "l2") is None
     assert found_groups(scipy.sparse.csr_matrix(things[kinds] > 1, dtype=np.float32), "l2") is None
 
 
