@@ -283,7 +283,18 @@ class Comparison:
         with_scores = [row for row in tried if has_scores(row.spec) and not is_informed(row.spec)]
         if few:
             return _first_of_each(with_scores, lambda row: row.method)
-        return _first_of_each(with_scores, lambda row: type(row.spec.projection))[:_FINALISTS]
+        kinds: dict[type, list[Row]] = {}
+        for row in with_scores:
+            kinds.setdefault(type(row.spec.projection), []).append(row)
+        return [*map(self._helped_most, [*kinds.values()][:_FINALISTS])]
+
+    def _helped_most(self, rows: Sequence[Row]) -> Row:
+        """Return the row that a denoiser may help most: a wave, if one may be the best.
+
+        Of digits at epsilon 2 staircases find .12 as they are and .47 denoised, waves .16 and .55.
+        """
+        near = self._near_best(rows)
+        return next(filter(_is_wave, near), near[0])
 
     def _with_grown(self, rows: Sequence[Row], effort: Effort) -> list[Row]:
         """Return rows, with the best softmax codebook of vectors grown if that finds more.
