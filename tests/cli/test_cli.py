@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 from helpers.commands import STAIRCASE, fails
 from helpers.documents import COMMANDS
-from helpers.made_datasets import low_rank, normal, uniform, write_dataset
+from helpers.made_datasets import low_rank, normal, uniform, unit, write_dataset
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec, needed
 from numpy.random import default_rng
@@ -95,7 +95,7 @@ def test_query_reranks(run, prints, files):
     run(f"build x.npy ix {STAIRCASE} --ids ids.txt")
     asked = "query ix q.npy -k 3 --json --candidates 300"
     x = np.load(files / "x.npy").astype(float)
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    x = unit(x)
     truth = x[:5] @ x.T
     np.save(files / "back.npy", np.load(files / "x.npy")[::-1])
     (files / "back.txt").write_text("".join(f"doc-{i}\n" for i in range(299, -1, -1)))

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from helpers.refusals import refuses
-from helpers.releases import filled_index
+from helpers.releases import filled_index, reopened
 from helpers.specs import folded, record_spec
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
@@ -224,8 +224,7 @@ def test_finding_38_2_an_index_keeps_its_ranges(tmp_path):
     rows = table(300)
     queries = table(20, 2)
     index = filled_index(plain_spec(ranges=TABLE), rows, metric="l2")
-    index.save(tmp_path / "index")
-    opened = PrivateIndex.open(tmp_path / "index")
+    opened = reopened(index, tmp_path / "index")
     assert opened.spec.ranges == TABLE
     apart = TABLE.scale(queries)[:, None] - TABLE.scale(rows)[None]
     true = np.square(apart).sum(axis=2)

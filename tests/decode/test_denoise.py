@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from helpers.made_datasets import low_rank, normal, photographs, unit
 from helpers.refusals import refuses
-from helpers.releases import filled_index, projected
+from helpers.releases import filled_index, projected, reopened
 from helpers.specs import attribute_spec
 from helpers.streams import Seeded
 from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
-from dpindex import PrivateIndex, Privatizer, Spec, attribute
+from dpindex import Privatizer, Spec, attribute
 from dpindex.base.files import pack, unpack
 from dpindex.decode import fit as fitting
 from dpindex.decode.denoiser import Channel, Denoiser, denoiser_from_bytes, denoiser_to_bytes
@@ -606,8 +606,7 @@ class TestOnlyCodes:
         """
         spec = spec_of("raw-staircase")
         index = filled_index(spec, low_rank(1000))
-        index.save(tmp_path / "index")
-        opened = PrivateIndex.open(tmp_path / "index")
+        opened = reopened(index, tmp_path / "index")
 
         def forbidden(*_, **__):
             raise AssertionError("a vector was read")

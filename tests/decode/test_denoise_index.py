@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers.made_datasets import low_rank, photographs, unit
 from helpers.refusals import refuses
-from helpers.releases import filled_index
+from helpers.releases import filled_index, reopened
 from helpers.specs import attribute_spec
 
 from dpindex import PrivateIndex, Spec, attribute
@@ -155,5 +155,4 @@ class TestOnDisk:
         assert again.denoiser is not None
         assert len(again) == 2003
         again.remove([0])
-        again.save(tmp_path / "index")
-        assert PrivateIndex.open(tmp_path / "index").denoiser is not None
+        assert reopened(again, tmp_path / "index").denoiser is not None

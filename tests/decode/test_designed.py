@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from helpers.releases import filled_index
+from helpers.releases import filled_index, reopened
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import dpindex as dpi
-from dpindex import PrivateIndex, Spec, attribute
+from dpindex import Spec, attribute
 from dpindex.decode.base import exact_similarities
 from dpindex.decode.designed import decoded, exact_coordinates
 
@@ -92,8 +92,7 @@ def test_it_finds_twice_what_oporp_finds():
 def test_an_index_keeps_its_design(tmp_path):
     index = index_of("dp-designed-laplace", 3.0)
     index.fit_denoiser()
-    index.save(tmp_path / "index")
-    again = PrivateIndex.open(tmp_path / "index")
+    again = reopened(index, tmp_path / "index")
     assert again.spec == index.spec
     assert (again.search(QUERIES, 5).ids == index.search(QUERIES, 5).ids).all()
     one, two = (each.search(QUERIES, 5, query="exact") for each in (index, again))

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.made_datasets import unit
 from helpers.specs import attribute_spec
 from numpy.random import default_rng
 
@@ -36,7 +37,7 @@ def _pairs(dim, rho, seed):
     rng = default_rng(seed)
     u, w = rng.standard_normal((2, PAIRS, dim))
     v = rho * u + np.sqrt(1 - rho**2) * w
-    return tuple(NORM * x / np.linalg.norm(x, axis=1, keepdims=True) for x in (u, v))
+    return tuple(NORM * unit(x) for x in (u, v))
 
 
 def _images(dim, rho, seed):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers.made_datasets import normal, topics, true_cosines, unit
 from helpers.refusals import refuses
-from helpers.releases import codes_of, filled_index
+from helpers.releases import codes_of, filled_index, reopened
 from helpers.specs import attribute_spec
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
@@ -306,8 +306,7 @@ def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(facts, tmp_pat
             after.similarity[query, second],
             rtol=1e-6,
         )
-    index.save(tmp_path / "index")
-    opened = PrivateIndex.open(tmp_path / "index")
+    opened = reopened(index, tmp_path / "index")
     assert opened.calibration.to_bytes() == learned.to_bytes()
     again = opened.search(clustered(3, 2), k=700)
     assert_array_equal(again.similarity, after.similarity)
@@ -489,8 +488,7 @@ def test_an_index_that_grows_learns_again_by_itself(tmp_path):
     index.remove(index.ids[:500])
     assert index.calibration.rows == 400
     index.add(clustered(150, 30))
-    index.save(tmp_path / "index")
-    again = PrivateIndex.open(tmp_path / "index")
+    again = reopened(index, tmp_path / "index")
     again.add(clustered(100, 31))
     assert again.calibration.rows == 650
 

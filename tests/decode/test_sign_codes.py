@@ -11,6 +11,7 @@ from itertools import count
 import numpy as np
 import pytest
 import scipy
+from helpers.made_datasets import unit
 from helpers.streams import Seeded
 from numpy.testing import assert_allclose
 
@@ -152,7 +153,7 @@ def _coded(name, rho):
     terms = {"adjacency": attribute(1.0), **CASES[name]}
     spec = Spec(norm=NORM, bounds=(-4.0, 4.0), seed=3, **terms)
     u, v = _normal_pairs(PAIRS, spec.dim, rho)
-    u, v = (NORM * part / np.linalg.norm(part, axis=1, keepdims=True) for part in (u, v))
+    u, v = (NORM * unit(part) for part in (u, v))
     seeds = count()
     maker = Privatizer(spec, stream=lambda: Seeded(next(seeds)), allow_unprotected=True)
     rms = NORM * spec.projection.rms / spec.adjacency.size

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.made_datasets import unit
 from helpers.releases import codes_of, filled_index, projected
 from helpers.specs import attribute_spec, folded
 from numpy.random import default_rng
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 
 def _vectors(n, seed=0, norm=None):
     x = default_rng(seed).uniform(-0.5, 0.5, (n, 32))
-    return x if norm is None else x * (norm / np.linalg.norm(x, axis=1, keepdims=True))
+    return x if norm is None else norm * unit(x)
 
 
 def _queries(kind, spec, norm=None, nq=NQ):

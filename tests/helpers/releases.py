@@ -39,6 +39,12 @@ def filled_index(spec, vectors, ids=None, **options):
     return index
 
 
+def reopened(index, folder):
+    """The index as it is found where it was saved."""
+    index.save(folder)
+    return PrivateIndex.open(folder)
+
+
 def dataset_of(vectors, *, ids=None, payload=None, rows=None):
     """Vectors in memory with their labels, in parts of so many rows."""
     source = as_source(vectors)

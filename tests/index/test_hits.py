@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from helpers.made_datasets import uniform
-from helpers.releases import filled_index
+from helpers.releases import filled_index, reopened
 from helpers.specs import attribute_spec
 from numpy.testing import assert_array_equal
 
@@ -46,8 +46,7 @@ def test_hits_by_query(index):
 def test_similarities_are_those_of_the_search(index, tmp_path, stored):
     """However late they are asked for, and whatever was added, removed or learned meanwhile."""
     if stored:
-        index.save(tmp_path / "index")
-        index = dpi.open(tmp_path / "index")
+        index = reopened(index, tmp_path / "index")
     at_once, late = (index.search(VECTORS, k=5) for _ in range(2))
     names = ["similarity", "stderr", "unbiased", "unbiased_stderr"]
     before = [getattr(at_once, name) for name in names]

@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from helpers.made_datasets import unit
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec, record_spec
 
@@ -28,7 +29,7 @@ SPECS = {
 
 def vectors(count):
     made = RNG.uniform(-1, 1, (count, DIM))
-    return made / np.linalg.norm(made, axis=1, keepdims=True)
+    return unit(made)
 
 
 @pytest.fixture(params=SPECS)

@@ -9,7 +9,7 @@ import pytest
 from helpers.made_datasets import uniform
 from helpers.processes import python
 from helpers.refusals import interrupted_at, refuses
-from helpers.releases import all_bytes, codes_of, filled_index
+from helpers.releases import all_bytes, codes_of, filled_index, reopened
 from helpers.specs import attribute_spec, designed, needed
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
@@ -141,8 +141,7 @@ def test_ids_of_both_kinds(ids, tmp_path):
     hits = index.search(vectors, k=1)
     assert hits.ids[:, 0].tolist() == list(ids)
     assert hits.ids.dtype.kind == np.asarray(ids).dtype.kind.replace("u", "i")
-    index.save(tmp_path / "i")
-    assert PrivateIndex.open(tmp_path / "i").ids.tolist() == list(ids)
+    assert reopened(index, tmp_path / "i").ids.tolist() == list(ids)
 
 
 def _foreign(format_):
@@ -200,11 +199,9 @@ def test_an_empty_index_says_so(tmp_path):
                 call(_vectors(1))
         index.add(_vectors(2))
         assert index.remove(index.ids) == 2
-    index.save(tmp_path / "empty")
-    again = PrivateIndex.open(tmp_path / "empty")
+    again = reopened(index, tmp_path / "empty")
     again.add(_vectors(3))
-    again.save(tmp_path / "empty")
-    assert len(PrivateIndex.open(tmp_path / "empty")) == 3
+    assert len(reopened(again, tmp_path / "empty")) == 3
 
 
 @pytest.mark.parametrize("method", [FLOAT, BITS])
@@ -413,11 +410,10 @@ def test_saving_again_appends_and_leaves_old_segments_alone(tmp_path):
     new = _code_files(tmp_path / "i")
     assert len(new) == 2
     assert old.items() <= new.items()
-    reopened = PrivateIndex.open(tmp_path / "i")
-    assert _state(reopened) == _state(index)
-    reopened.add(_vectors(1))
-    reopened.save(tmp_path / "i")
-    assert len(PrivateIndex.open(tmp_path / "i")) == 65
+    opened = PrivateIndex.open(tmp_path / "i")
+    assert _state(opened) == _state(index)
+    opened.add(_vectors(1))
+    assert len(reopened(opened, tmp_path / "i")) == 65
 
 
 def test_removed_codes_are_physically_gone_after_saving(tmp_path):
@@ -462,8 +458,7 @@ def test_directories_of_others_are_left_alone(tmp_path):
     with refuses("is not an empty directory"):
         index.save(tmp_path / "file")
     (tmp_path / "empty").mkdir()
-    index.save(tmp_path / "empty")
-    assert len(PrivateIndex.open(tmp_path / "empty")) == 60
+    assert len(reopened(index, tmp_path / "empty")) == 60
 
 
 def test_a_link_to_an_index_opens(tmp_path):

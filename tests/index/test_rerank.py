@@ -47,6 +47,11 @@ def _index(name="numbers", metric="cosine"):
     return filled_index(SPECS[name], X, metric=metric)
 
 
+def _reranked(index, originals):
+    """Hits among all, by exact similarities."""
+    return index.search(Q, K, candidates=N, rerank=originals)
+
+
 def _truth(metric, queries=Q, base=X):
     """Exact similarities in one expression each, shape (nq, n)."""
     if metric == "ip":
@@ -110,7 +115,7 @@ def files(tmp_path):
 @pytest.mark.parametrize("file", ["x.npy", "column_order.npy", "x.npz:a", "sparse.npz", "x.csv"])
 def test_files_of_vectors(file, files):
     for path in (files / file, str(files / file)):
-        _check(_index().search(Q, K, candidates=N, rerank=path), "cosine")
+        _check(_reranked(_index(), path), "cosine")
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -134,20 +139,20 @@ def test_every_kind_of_originals(metric, files, monkeypatch):
             dpi.Answers(lambda query, ids: exact_similarities(query, X[ids], metric)),
         ]
         for rerank in kinds:
-            _check(index.search(Q, K, candidates=N, rerank=rerank), metric)
+            _check(_reranked(index, rerank), metric)
 
 
 def test_rows_follow_the_order_of_adding_and_ids_name_them():
     index = filled_index(SPECS["numbers"], X, NAMES)
-    _check(index.search(Q, K, candidates=N, rerank=X), "cosine", NAMES)
+    _check(_reranked(index, X), "cosine", NAMES)
     backwards = dpi.Originals(X[::-1], ids=NAMES[::-1])
-    _check(index.search(Q, K, candidates=N, rerank=backwards), "cosine", NAMES)
+    _check(_reranked(index, backwards), "cosine", NAMES)
     more = dpi.Originals(np.vstack([X, X]), ids=[*NAMES, *[f"other {i}" for i in range(N)]])
-    _check(index.search(Q, K, candidates=N, rerank=more), "cosine", NAMES)
+    _check(_reranked(index, more), "cosine", NAMES)
     index.remove(NAMES[300:])
     with refuses("there are 600 for its 300 rows; name its rows by ids"):
         index.search(Q, K, rerank=X)
-    hits = index.search(Q, K, candidates=N, rerank=dpi.Originals(X, ids=NAMES))
+    hits = _reranked(index, dpi.Originals(X, ids=NAMES))
     assert set(hits.ids.ravel()) <= set(NAMES[:300])
     assert hits.exact.all()
 
@@ -279,7 +284,7 @@ def test_batches_are_bounded_by_candidates(monkeypatch):
             sizes.append(candidates.ids.shape)
             return np.full(candidates.ids.shape, np.nan)
 
-    _index().search(Q, K, candidates=N, rerank=Counted())
+    _reranked(_index(), Counted())
     assert sizes == [(2, N)] * 4 + [(1, N)]
 
 
@@ -372,10 +377,10 @@ def test_a_large_memory_map_is_read_in_stretches(files, monkeypatch):
     monkeypatch.setattr(row_reader, "LARGE_MAP_BYTES", 50 * 8 * DIM)
     released = []
     monkeypatch.setattr(row_reader, "release_pages", released.append)
-    _check(_index().search(Q, K, candidates=N, rerank=files / "x.npy"), "cosine")
+    _check(_reranked(_index(), files / "x.npy"), "cosine")
     assert len(released) == N // 50
     private = np.load(files / "x.npy", mmap_mode="c")  # its pages may hold changes
-    _check(_index().search(Q, K, candidates=N, rerank=private), "cosine")
+    _check(_reranked(_index(), private), "cosine")
     assert len(released) == N // 50
 
 
@@ -437,7 +442,7 @@ def test_bounds_within_a_change_are_for_the_noise_alone():
     index = dpi.PrivateIndex(spec)
     with pytest.warns(dpi.QualityWarning, match="outside the public bounds"):
         index.add(X)
-    _check(index.search(Q, K, candidates=N, rerank=X), "cosine")
+    _check(_reranked(index, X), "cosine")
 
 
 def test_keys_of_another_kind_than_the_ids_are_refused():

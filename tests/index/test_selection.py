@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.made_datasets import unit
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec, record_spec
 from helpers.streams import seed_noise
@@ -14,7 +15,7 @@ N = 800
 DIM = 16
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 4)) @ RNG.normal(size=(4, DIM))
-X /= np.linalg.norm(X, axis=1)[:, None]
+X = unit(X)
 Q = X[::40]
 NUMBERS = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=20.0)
 SIGNS = attribute_spec(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.made_datasets import normal
+from helpers.made_datasets import normal, unit
 from helpers.releases import filled_index
 
 import dpindex as dpi
@@ -15,7 +15,7 @@ CENTRES = normal(30, DIM)
 def kind(count, seed):
     rng = np.random.default_rng(seed)
     x = CENTRES[rng.integers(0, 30, count)] + 0.5 * rng.normal(size=(count, DIM))
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    return unit(x).astype(np.float32)
 
 
 def spec(**terms):

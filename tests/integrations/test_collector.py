@@ -53,17 +53,21 @@ def done(outcome):
     return outcome.result(timeout=600)
 
 
+def sent(collector, *names, **options):
+    return done(collector.submit(submission(*names, **options)))
+
+
 def test_the_first_to_use_an_id_has_it(index):
     with collecting(index) as collector:
         first = submission("a")
         assert done(collector.submit(first)) == "stored"
         for names in (["a"], ["b", "a"], ["a", "c"]):
-            assert done(collector.submit(submission(*names, seed=1))) == "taken"
+            assert sent(collector, *names, seed=1) == "taken"
         # The very same codes too: whether a guess is right is not told.
         assert done(collector.submit(Submission(first.codes, first.ids))) == "taken"
     assert list(reopened(index)) == ["a"]
     with collecting(index) as collector:
-        assert done(collector.submit(submission("a"))) == "taken"
+        assert sent(collector, "a") == "taken"
 
 
 class Held:
@@ -134,7 +138,7 @@ def test_accepted_codes_join_the_search(index):
     one = submission("a", "b")
     with collecting(index, join_seconds=0.0) as collector:
         assert done(collector.submit(one)) == "stored"
-        assert done(collector.submit(submission("c"))) == "stored"  # the first has joined
+        assert sent(collector, "c") == "stored"  # the first has joined
         assert set(index.search(one.codes, k=2).ids.ravel()) >= {"a", "b"}
         assert len(reopened(index)) == 0
 
@@ -144,7 +148,7 @@ def test_a_full_segment_is_saved(index, monkeypatch):
     with collecting(index, group_rows=4) as collector:
         for start in range(0, 20, 4):
             names = (f"n{i}" for i in range(start, start + 4))
-            assert done(collector.submit(submission(*names))) == "stored"
+            assert sent(collector, *names) == "stored"
         assert len(reopened(index)) in (8, 16)
     assert len(reopened(index)) == 20
 
@@ -154,15 +158,15 @@ def test_a_full_disk_refuses_and_takes_again_when_there_is_room(index, monkeypat
         raise FullError
 
     with collecting(index) as collector:
-        assert done(collector.submit(submission("a"))) == "stored"
+        assert sent(collector, "a") == "stored"
         with monkeypatch.context() as patched:
             patched.setattr(Accepted, "add", full)
             for _ in range(2):
                 with pytest.raises(UnavailableError):
-                    done(collector.submit(submission("b")))
+                    sent(collector, "b")
             assert collector.accepts
             assert not collector.has_room
-        assert done(collector.submit(submission("b"))) == "stored"
+        assert sent(collector, "b") == "stored"
         assert collector.has_room
     assert list(reopened(index)) == ["a", "b"]
 
@@ -181,7 +185,7 @@ def test_a_save_without_room_is_made_later(index, monkeypatch):
     times = {"join_seconds": 0.0, "retry_seconds": 0.0}
     with Collector(index, path / ".accepted", save, **times) as collector:
         for name in "abc":
-            assert done(collector.submit(submission(name))) == "stored"
+            assert sent(collector, name) == "stored"
     assert not failures
     assert list(reopened(index)) == ["a", "b", "c"]
 
@@ -192,10 +196,10 @@ def test_after_any_other_failed_write_nothing_is_accepted(index, monkeypatch):
 
     def failing():
         with collecting(index) as collector:
-            assert done(collector.submit(submission("a"))) == "stored"
+            assert sent(collector, "a") == "stored"
             monkeypatch.setattr(Accepted, "add", fail)
             with pytest.raises(UnavailableError):
-                done(collector.submit(submission("b")))
+                sent(collector, "b")
             for thread in threading.enumerate():
                 if thread.name == "collector":
                     thread.join(600)
@@ -219,7 +223,7 @@ def test_who_does_not_wait_any_more_does_no_harm(index, monkeypatch):
         second.cancel()
         held.gate.set()
         assert done(first) == "stored"
-        assert done(collector.submit(submission("c"))) == "stored"
+        assert sent(collector, "c") == "stored"
     assert {"a", "c"} <= set(reopened(index))
 
 
@@ -260,7 +264,7 @@ def test_codes_are_kept_until_the_index_is_saved(index):
 
     collector = Collector(index, path / ".accepted", save)
     with refuses(), collector:
-        assert done(collector.submit(submission("a", "b"))) == "stored"
+        assert sent(collector, "a", "b") == "stored"
     with collecting(reopened(index)):
         pass
     assert list(reopened(index)) == ["a", "b"]

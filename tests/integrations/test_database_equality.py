@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers.lite import LITE, PLACES, address
+from helpers.made_datasets import unit
 from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec, record_spec
@@ -76,7 +77,7 @@ def test_ties_of_bits_and_symbols_are_those_of_the_index(place):
         "symbols": record_spec("record-codebook", 16, epsilon=60.0, codebook=codebook),
     }
     for name, spec in specs.items():
-        index = filled_index(spec, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+        index = filled_index(spec, unit(vectors))
         dpi.publish(index, place, name)
         there = dpi.open(place, name)
         codes = index.codes.take(np.array([0, 70]))

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from helpers.commands import fails
-from helpers.made_datasets import normal
+from helpers.made_datasets import normal, unit
 
 pytest.importorskip("pyarrow", reason="needs pip install pyarrow")
 pytest.importorskip("model2vec", reason="needs pip install model2vec")
@@ -79,7 +79,7 @@ def test_texts_are_searched_by_the_lines_of_the_readme(kind, model, tmp_path, ca
     together = {row["id"]: row["vector"] for part in parts for row in part.to_pylist()}
     assert together.keys() == {row["id"] for row in ROWS}
     vectors = model.encode([row["text"] for row in ROWS])
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = unit(vectors)
     for row, vector in zip(ROWS, vectors, strict=True):
         np.testing.assert_allclose(together[row["id"]], vector, atol=1e-6)
     call("dpindex codebook made/public.parquet codebook.npy --size 10 --centroids")

@@ -7,6 +7,7 @@ import pytest
 from collector_contract import CollectorContract
 from helpers.documents import section
 from helpers.lite import LITE, PLACES, address
+from helpers.made_datasets import unit
 from helpers.processes import typed
 from helpers.refusals import refuses
 from helpers.releases import codes_of
@@ -24,9 +25,9 @@ NQ = 70
 DIM = 32
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 8)) @ RNG.normal(size=(8, DIM)) + 0.3 * RNG.normal(size=(N, DIM))
-X /= np.linalg.norm(X, axis=1, keepdims=True)
+X = unit(X)
 Q = X[:NQ] + 0.1 * RNG.normal(size=(NQ, DIM)) / DIM**0.5
-Q /= np.linalg.norm(Q, axis=1, keepdims=True)
+Q = unit(Q)
 PAYLOAD = {
     "year": [None if i % 7 == 0 else 1990 + i % 30 for i in range(N)],
     "title": [f"it's {i}" for i in range(N)],

@@ -11,6 +11,7 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
+from helpers.made_datasets import unit
 from helpers.specs import folded, needed
 from independent.rigorous import gaussian_delta
 from numpy.random import default_rng
@@ -116,7 +117,7 @@ def test_ball_noise_covers_the_worst_direction(row):
     directions = rng.normal(size=(40, DIM))
     if row.calibration.delta_over == "noise":
         directions = np.concatenate([directions, np.linalg.svd(matrix.T)[2][:1]])
-    directions *= radius / np.linalg.norm(directions, axis=1, keepdims=True)
+    directions = radius * unit(directions)
     base = rng.uniform(-0.4, 0.4, (1, DIM))
     grid = spec.grid
     start = grid.round(base)
@@ -150,7 +151,7 @@ def test_the_ball_reaches_every_pair_on_the_grid():
         )
         promised = neighbour_distance(0.7, spec.grid.bits, spec.bounds, dim)
         step = rng.normal(size=(4000, dim))
-        step *= 0.7 / np.linalg.norm(step, axis=1, keepdims=True)
+        step = 0.7 * unit(step)
         base = rng.uniform(-0.3, 0.3, (4000, dim))
         apart = spec.grid.round(base + step).astype(float) - spec.grid.round(base).astype(float)
         worst = np.linalg.norm(apart, axis=1).max()

@@ -4,7 +4,7 @@ from operator import attrgetter
 
 import numpy as np
 import pytest
-from helpers.made_datasets import uniform
+from helpers.made_datasets import uniform, unit
 from helpers.refusals import refuses
 from helpers.specs import attribute_spec, example, folded, length
 from numpy.random import default_rng
@@ -220,7 +220,7 @@ def test_clip_moves_values_to_the_bounds_but_not_nan():
 
 def test_declared_norms_are_checked():
     x = uniform(9000, 24)
-    x *= 0.5 / np.linalg.norm(x, axis=1, keepdims=True)
+    x = 0.5 * unit(x)
     privatizer = plain(norm=1.0, scale=0.5)
     x[70] *= 1.009
     for kind in (np.asarray, sparse.csr_matrix):

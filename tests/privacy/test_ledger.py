@@ -32,6 +32,11 @@ IDS = [f"person-{i}" for i in range(12)]
 VECTORS = uniform(12, 6)
 
 
+def told(ledger, *ids, **options):
+    """Record one release of some ids, and return how many of them were released before."""
+    return ledger.record(SPEC, list(ids), **options)
+
+
 @pytest.fixture
 def ledger(tmp_path):
     return Ledger(tmp_path / "private" / "ledger")
@@ -66,13 +71,13 @@ def shown(ledger):
 
 
 def test_a_second_release_is_refused_or_counted(ledger):
-    assert ledger.record(SPEC, ["a", "b", "c"]) == 0
+    assert told(ledger, "a", "b", "c") == 0
     for again in (ledger, Ledger(ledger.path)):
         with refuses(r"id 'b' \(row 1\) was released before, as were 1"):
-            again.record(SPEC, ["d", "b"])
+            told(again, "d", "b")
     assert shown(ledger) == [(3, 1, [1.0])]
     assert ledger.record(SPEC.with_epsilon(0.5), ["d", "b"], allow_rerelease=True) == 1
-    assert ledger.record(SPEC, ["b"], allow_rerelease=True) == 1
+    assert told(ledger, "b", allow_rerelease=True) == 1
     assert shown(ledger) == [(1, 3, [2.5]), (2, 1, [1.0]), (1, 1, [0.5])]
     assert [(e.count, e.spec.epsilon) for e in ledger.entries()] == [(3, 1.0), (2, 0.5), (1, 1.0)]
     assert [str(t) for t in ledger.totals(["b"])] == [
@@ -84,8 +89,8 @@ def test_the_order_of_releases_does_not_split_a_total(ledger):
     for ids in (["a"], ["b"]):
         ledger.record(SPEC, ids)
     ledger.record(SPEC.with_epsilon(2.0), ["a", "b"], allow_rerelease=True)
-    ledger.record(SPEC, ["a"], allow_rerelease=True)
-    ledger.record(SPEC, ["b"], allow_rerelease=True)
+    told(ledger, "a", allow_rerelease=True)
+    told(ledger, "b", allow_rerelease=True)
     assert shown(ledger) == [(2, 3, [4.0])]
 
 
@@ -200,7 +205,7 @@ def test_numbers_and_their_text_are_one_id(ledger):
     for same in (["7"], 7, np.array(["8"]), [np.int32(8)]):
         with refuses(TWICE):
             ledger.record(SPEC, same)
-    ledger.record(SPEC, ["07", "7\0x", ""])
+    told(ledger, "07", "7\0x", "")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +242,7 @@ def test_a_process_that_dies_leaves_the_ledger_as_it_was(ledger, tmp_path, monke
     connect = sqlite3.connect
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **k, factory=Photographer))
-        ledger.record(SPEC, ["a"])
+        told(ledger, "a")
         first = len(pictures)
         ledger.record(SPEC, [f"b{i}" for i in range(2000)])
     assert shown(ledger) == [(2001, 1, [1.0])]
@@ -255,7 +260,7 @@ def test_a_process_that_dies_leaves_the_ledger_as_it_was(ledger, tmp_path, monke
 
 @pytest.mark.slow
 def test_every_changed_bit_is_noticed_or_means_nothing(ledger):
-    ledger.record(SPEC, ["a"], token="t")
+    told(ledger, "a", token="t")
     ledger.record(SPEC.with_epsilon(2.0), ["b", "c"])
     before = ledger.entries(), ledger.totals()
     whole = ledger.path.read_bytes()
@@ -279,7 +284,7 @@ def test_every_changed_bit_is_noticed_or_means_nothing(ledger):
                 ledger.check([name])
     assert noticed > 100
     ledger.path.write_bytes(whole)
-    ledger.record(SPEC, ["d"])
+    told(ledger, "d")
 
 
 def test_a_ledger_that_is_cut_off_is_refused(ledger):
@@ -290,7 +295,7 @@ def test_a_ledger_that_is_cut_off_is_refused(ledger):
         with refuses(r"damaged|not a ledger|is missing"):
             ledger.totals()
         with refuses(r"damaged|not a ledger|is missing"):
-            ledger.record(SPEC, ["b"])
+            told(ledger, "b")
 
 
 @pytest.mark.parametrize("left", [b"", b"\0"])
@@ -301,9 +306,9 @@ def test_an_empty_file_beside_its_key_is_no_new_ledger(ledger, left):
     assert ledger.totals(["a"]) == []
     ledger.check(["a"])
     assert ledger.path.read_bytes() == left
-    ledger.record(SPEC, ["a"])
+    told(ledger, "a")
     ledger.path.write_bytes(left)
-    for use in (ledger.entries, lambda: ledger.check(["a"]), lambda: ledger.record(SPEC, ["a"])):
+    for use in (ledger.entries, lambda: ledger.check(["a"]), lambda: told(ledger, "a")):
         with refuses("is missing, but its key is there; restore"):
             use()
 
@@ -317,13 +322,13 @@ def test_a_database_of_somebody_else_is_refused_and_not_changed(ledger):
             "PRAGMA user_version = 1",
         )
         before = ledger.path.read_bytes()
-        for use in (ledger.totals, lambda: ledger.record(SPEC, ["a"]), lambda: ledger.check(["a"])):
+        for use in (ledger.totals, lambda: told(ledger, "a"), lambda: ledger.check(["a"])):
             with refuses("is not a ledger"):
                 use()
         assert ledger.path.read_bytes() == before
     ledger.path.write_bytes(b"DPLG\x01\x00\x00\x00" + bytes(100))
     with refuses("is not a ledger"):
-        ledger.record(SPEC, ["a"])
+        told(ledger, "a")
 
 
 def test_a_row_of_impossible_length_is_damage(ledger):
@@ -337,16 +342,16 @@ def test_a_row_of_impossible_length_is_damage(ledger):
     }.items():
         page[place : place + len(data)] = data
     ledger.path.write_bytes(page)
-    for use in (ledger.totals, ledger.entries, lambda: ledger.record(SPEC, ["a"])):
+    for use in (ledger.totals, ledger.entries, lambda: told(ledger, "a")):
         with refuses("damaged"):
             use()
 
 
 def test_a_ledger_of_a_newer_version_is_refused(ledger):
-    ledger.record(SPEC, ["a"])
+    told(ledger, "a")
     changed(ledger, "PRAGMA user_version = 2", "CREATE TABLE news (id)")
     with refuses("newer version of dpindex; update"):
-        ledger.record(SPEC, ["b"])
+        told(ledger, "b")
 
 
 @pytest.mark.parametrize(
@@ -369,16 +374,16 @@ def test_a_ledger_of_a_newer_version_is_refused(ledger):
     ],
 )
 def test_a_ledger_that_was_changed_with_sqlite_is_damaged(ledger, statement):
-    ledger.record(SPEC, ["a"])
-    ledger.record(SPEC, ["b", "c"])
+    told(ledger, "a")
+    told(ledger, "b", "c")
     changed(ledger, statement)
-    for use in (ledger.totals, ledger.entries, lambda: ledger.record(SPEC, ["d"])):
+    for use in (ledger.totals, ledger.entries, lambda: told(ledger, "d")):
         with refuses(r"is damaged; restore it .* -journal beside it\.$"):
             use()
 
 
 def test_a_declared_size_costs_no_memory(ledger):
-    ledger.record(SPEC, ["a"])
+    told(ledger, "a")
     with ledger.path.open("r+b") as file:
         file.truncate((1 << 33) + 1)  # a hole, no bytes
     with refuses("not a plain file of at most"):
@@ -395,7 +400,7 @@ def test_a_link_is_another_name_of_one_ledger(ledger, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "private"]
     for known in (ledger, Ledger(link)):
         with refuses(TWICE):
-            known.record(SPEC, ["a"])
+            told(known, "a")
     with refuses("meant to be published"):
         Ledger(link).refuse_inside(ledger.path.parent)
     link.unlink()
@@ -407,11 +412,11 @@ def test_a_link_is_another_name_of_one_ledger(ledger, tmp_path):
 @needs_posix
 @pytest.mark.parametrize("ending", ["-journal", "-wal", "-shm"])
 def test_finding_9_no_link_beside_a_ledger_is_followed(ledger, tmp_path, ending):
-    ledger.record(SPEC, ["a"])
+    told(ledger, "a")
     for victim in (tmp_path / "letter", tmp_path / "missing"):
         planted = Path(f"{ledger.path}{ending}")
         planted.symlink_to(victim)
-        for use in (lambda: ledger.record(SPEC, ["b"]), ledger.totals, lambda: ledger.check(["a"])):
+        for use in (lambda: told(ledger, "b"), ledger.totals, lambda: ledger.check(["a"])):
             with refuses(f"ledger{ending} beside it is a symbolic link"):
                 use()
         assert not victim.exists() or victim.read_text() == "mine"
@@ -421,22 +426,22 @@ def test_finding_9_no_link_beside_a_ledger_is_followed(ledger, tmp_path, ending)
 
 
 def test_a_missing_or_wrong_key_or_ledger(ledger, tmp_path):
-    ledger.record(SPEC, ["a"])
+    told(ledger, "a")
     key = ledger.key_path.read_bytes()
     ledger.key_path.write_bytes(bytes(32))
     with refuses("not the key of"):
-        ledger.record(SPEC, ["b"])
+        told(ledger, "b")
     ledger.key_path.write_bytes(key[:-1])
     with refuses("not the key of"):
-        ledger.record(SPEC, ["b"])
+        told(ledger, "b")
     ledger.key_path.unlink()
     with refuses(r"ledger\.key cannot be read"):
-        ledger.record(SPEC, ["b"])
+        told(ledger, "b")
     assert shown(ledger) == [(1, 1, [1.0])]  # an auditor needs no key
     ledger.key_path.write_bytes(key)
     ledger.path.unlink()
     with refuses("is missing, but its key is there"):
-        ledger.record(SPEC, ["a"])
+        told(ledger, "a")
     for use in (ledger.totals, lambda: ledger.check(["a"])):
         with refuses("is missing, but its key is there"):
             use()
@@ -455,17 +460,17 @@ def test_only_plain_files(ledger):
     with refuses("not a plain file"):
         ledger.totals()
     with refuses():
-        ledger.record(SPEC, ["a"])
+        told(ledger, "a")
 
 
 def test_one_writer_at_a_time(ledger, monkeypatch):
-    ledger.record(SPEC, ["a"])
+    told(ledger, "a")
     monkeypatch.setattr("dpindex.accounting.ledger.BUSY_SECONDS", 0.0)
     other = sqlite3.connect(ledger.path, isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")
         with refuses("written by another process; wait"):
-            ledger.record(SPEC, ["b"])
+            told(ledger, "b")
         assert shown(ledger) == [(1, 1, [1.0])]  # whoever only prepares to write stops no reader
         other.execute("COMMIT")
         other.execute("BEGIN EXCLUSIVE")
@@ -473,7 +478,7 @@ def test_one_writer_at_a_time(ledger, monkeypatch):
             ledger.totals()
     finally:
         other.close()
-    ledger.record(SPEC, ["b"])
+    told(ledger, "b")
 
 
 @pytest.mark.slow
@@ -509,7 +514,7 @@ def test_two_processes_that_record_at_once_are_both_booked(ledger):
 
 @pytest.mark.parametrize("fault", ["full", "interrupted"])
 def test_what_could_not_be_written_is_taken_back(ledger, monkeypatch, fault):
-    ledger.record(SPEC, ["a"])
+    told(ledger, "a")
     before = ledger.path.read_bytes()
 
     class Failing(sqlite3.Connection):
@@ -532,7 +537,7 @@ def test_what_could_not_be_written_is_taken_back(ledger, monkeypatch, fault):
 
 
 def test_work_that_is_resumed_is_recorded_once(ledger):
-    assert ledger.record(SPEC, ["a", "b"], token="t") == 0
+    assert told(ledger, "a", "b", token="t") == 0
     for ids in (["a", "b"], ["b", "a"]):
         assert ledger.record(SPEC, ids, token="t") == 0
     for spec, ids, token in (
@@ -637,7 +642,7 @@ def test_command_line(run, prints, tmp_path):
 
 
 def test_low_constraints_of_a_foreign_ledger_do_not_run(ledger):
-    ledger.record(SPEC, ["a"])
+    told(ledger, "a")
     with closing(sqlite3.connect(ledger.path)) as db, db:
         (text,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'releases'").fetchone()
         db.execute("PRAGMA writable_schema = ON")
@@ -664,7 +669,7 @@ def test_persons_whose_names_are_nearly_alike_are_told_apart(tmp_path):
     names += ["x" * 200 + end for end in "ab"]
     ledger = Ledger(tmp_path / "ledger")
     for name in names:
-        assert ledger.record(SPEC, [name]) == 0
+        assert told(ledger, name) == 0
         with refuses("was released before"):
-            ledger.record(SPEC, [name])
+            told(ledger, name)
     assert counted(ledger) == [(len(names), 1)]

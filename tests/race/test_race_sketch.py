@@ -60,6 +60,10 @@ def data(n=200, dim=3, seed=0):
     return normal(n, dim, seed)
 
 
+def fitted(**changes):
+    return small(**changes).fit(data())
+
+
 def exact(sketch):
     counts = secret_counts(sketch)
     return counts.copy()
@@ -110,7 +114,7 @@ def test_every_way_in_counts_the_same():
 
 @folded("options", [{}, {"delta": 1e-6}, {"neighbouring": "replace"}])
 def test_release_adds_the_law_once(options):
-    sketch = small(**options).fit(data())
+    sketch = fitted(**options)
     counts = exact(sketch)
     sketch.stream = lambda: Seeded(5)
     noise = sketch.spec.law.source.sample(counts.size, Seeded(5)).reshape(counts.shape)
@@ -120,7 +124,7 @@ def test_release_adds_the_law_once(options):
 
 
 def test_exact_counts_are_gone_after_release():
-    sketch = small().fit(data())
+    sketch = fitted()
     secret = secret_counts(sketch)
     before = secret.copy()
     sketch.release()
@@ -148,7 +152,7 @@ READ = [
 @folded("read", READ)
 def test_nothing_can_be_read_before(read):
     with refuses("not been released"):
-        read(small().fit(data()))
+        read(fitted())
 
 
 @folded(
@@ -157,18 +161,18 @@ def test_nothing_can_be_read_before(read):
         lambda s: s.fit(data()),
         lambda s: s.partial_fit(data()),
         lambda s: s.release(),
-        lambda s: small().fit(data()).merge(s),
-        lambda s: s.merge(small().fit(data())),
+        lambda s: fitted().merge(s),
+        lambda s: s.merge(fitted()),
     ],
 )
 def test_nothing_can_be_added_after(add):
     with refuses("released"):
-        add(small().fit(data()).release())
+        add(fitted().release())
 
 
 def test_repr_says_nothing_about_the_records():
     sketch = small()
-    assert repr(sketch) == repr(small().fit(data()))
+    assert repr(sketch) == repr(fitted())
     assert "secret" in repr(sketch)
     assert "released" in repr(sketch.fit(data()).release())
 
@@ -238,7 +242,7 @@ def test_mean_density():
 
 
 def test_median_of_means_by_hand():
-    sketch = small(rows=50, width=16, hash=SRP(4)).fit(data()).release()
+    sketch = fitted(rows=50, width=16, hash=SRP(4)).release()
     q = data(3, seed=4)
     columns = np.array(
         [
@@ -257,14 +261,14 @@ def test_median_of_means_by_hand():
 
 def test_unused_columns_do_not_enter_the_size():
     """SRP(2) has four codes; noise in the other columns says nothing about records."""
-    sizes = [small(hash=SRP(2), width=2000, rows=5).fit(data()).release().size for _ in range(20)]
+    sizes = [fitted(hash=SRP(2), width=2000, rows=5).release().size for _ in range(20)]
     # A standard deviation of √(2·4·5)/1 = 6.3: false alarm 1e-11 (Chernoff). All columns: 141.
     assert small(hash=SRP(2), width=2000, rows=5).release().size_stderr == pytest.approx(6.3, 0.02)
     assert np.abs(np.array(sizes) - 200).max() < 60
 
 
 def test_one_query_is_one_row():
-    sketch = small().fit(data()).release()
+    sketch = fitted().release()
     assert sketch.count([0.0, 0.0, 0.0]).shape == (1,)
     assert sketch.count(np.zeros((0, 3))).shape == (0,)
     assert sketch.count(sparse.csr_matrix(np.ones((2, 3)))).shape == (2,)
@@ -309,7 +313,7 @@ def test_bound_of_theorem_4():
 
 
 def test_merging_before_release_spends_the_other():
-    a = small().fit(data())
+    a = fitted()
     b = small().fit(data(seed=1))
     both = exact(a) + exact(b)
     theirs = secret_counts(b)
@@ -325,7 +329,7 @@ def test_merging_before_release_spends_the_other():
 def test_merging_after_release_composes():
     def pair():
         return (
-            small(epsilon=1.0).fit(data()).release(),
+            fitted(epsilon=1.0).release(),
             small(epsilon=0.5, delta=1e-6).fit(data(seed=1)).release(),
         )
 
@@ -360,7 +364,7 @@ def test_other_promises_do_not_merge():
         small().merge(small(epsilon=2.0))
     with refuses("neighbouring"):
         small().merge(small(neighbouring="replace"))
-    released = small().fit(data()).release()
+    released = fitted().release()
     with refuses("two copies of one release"):
         released.merge(RaceSketch.from_bytes(released.to_bytes()))
     sketch = small()
@@ -385,7 +389,7 @@ def same(a, b):
     ],
 )
 def test_round_trips(options, tmp_path):
-    sketch = small(**options).fit(data()).release()
+    sketch = fitted(**options).release()
     for again in (
         RaceSketch.from_bytes(sketch.to_bytes()),
         RaceSketch.from_bytes(memoryview(sketch.to_bytes())),
@@ -402,7 +406,7 @@ def test_round_trips(options, tmp_path):
 
 def test_other_bytes_are_no_sketch(tmp_path):
     """Random changes of a sketch are those of ``hostile/test_fuzz.py``."""
-    raw = small().fit(data()).release().to_bytes()
+    raw = fitted().release().to_bytes()
     with refuses("the bytes of the sketch are cut off or too many"):
         RaceSketch.from_bytes(raw + b"\0")
     (tmp_path / "x").write_bytes(b"not a sketch at all" * 10)
@@ -414,7 +418,7 @@ def test_other_bytes_are_no_sketch(tmp_path):
 
 def forged(spec=None, facts=None, counts=None):
     """A sketch with facts of someone's own in a container that is in order."""
-    stated, arrays = unpack(small().fit(data()).release().to_bytes(), "sketch")
+    stated, arrays = unpack(fitted().release().to_bytes(), "sketch")
     stated["spec"] |= spec or {}
     stored = arrays["counts"] if counts is None else counts
     return pack("sketch", {**stated, **(facts or {})}, {"counts": stored})
@@ -526,17 +530,17 @@ def test_bad_records(x):
         small().fit(x)
     if x.size:
         with refuses():
-            small().fit(data()).release().count(x)
+            fitted().release().count(x)
 
 
 def test_bad_requests():
-    sketch = small().fit(data())
+    sketch = fitted()
     with refuses("already holds records"):
         sketch.fit(data())
     sketch.release()
     with refuses("failure must lie"):
         sketch.summary(data(1), failure=1.5)
-    one_row = small(rows=1).fit(data()).release()
+    one_row = fitted(rows=1).release()
     assert np.isnan(one_row.summary(data(1))["stderr"]).all()  # which has no spread
 
 
@@ -564,7 +568,7 @@ def test_finding_10_an_empty_collection_is_released_like_any_other(records):
 
 
 def test_queries_in_chunks_are_those_of_one_array():
-    sketch = small().fit(data()).release()
+    sketch = fitted().release()
     q = data(50, seed=9)
     together = sketch.summary(q, 0.5)
     chunked = sketch.summary(iter(np.array_split(q, 3)), 0.5)

@@ -73,6 +73,10 @@ class Stopping:
         raise Killed
 
 
+def build(data, target, options=None, **run):
+    return build_index(opened(data), target, SPEC, options, **run)
+
+
 def begun(dataset, target, spec=SPEC, *arguments, drawn=0):
     """Begin a build, or go on with it; draw so many shards."""
     engine = Stopping(drawn)
@@ -211,7 +215,7 @@ def test_checking_writes_nothing_and_is_repeatable(data, tmp_path):
 
     target = tmp_path / "index"
     with pytest.raises(Killed):
-        build_index(opened(data), target, SPEC, engine=killed)
+        build(data, target, engine=killed)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["data"]
     first = begun(opened(data), target)
     assert not target.exists()
@@ -272,14 +276,14 @@ def test_noise_is_drawn_again_for_what_is_missing_only(data, tmp_path, monkeypat
         "privatize",
         None,
     )  # whoever calls it fails
-    assert build_index(opened(data), tmp_path / "index", SPEC).drawn == 0
+    assert build(data, tmp_path / "index").drawn == 0
 
 
 def test_an_attempt_that_outlives_the_build_publishes_nothing(data, tmp_path):
     """Even if its segment was removed from the index in the meantime."""
     target = tmp_path / "index"
     attempt = begun(opened(data), target)
-    build_index(opened(data), target, SPEC)
+    build(data, target)
     index = dpi.open(target)
     index.remove(index.ids[:20])
     index.save(target)
@@ -299,7 +303,7 @@ def test_the_ledger_knows_every_id_before_a_code_is_there(data, tmp_path, monkey
         assert len(ledger.entries()) == 4
         assert not list(tmp_path.rglob("*.codes"))
     with refuses("was released before"):
-        build_index(opened(data), tmp_path / "other", SPEC, terms=Terms(ledger))
+        build(data, tmp_path / "other", terms=Terms(ledger))
     assert not list(tmp_path.glob("other*"))
 
 
@@ -343,17 +347,17 @@ def test_places_of_another_use(data, tmp_path):
     target.mkdir()
     (target / "notes.txt").write_text("mine")
     with refuses("is not an empty directory"):
-        build_index(opened(data), target, SPEC)
+        build(data, target)
     (target / "notes.txt").unlink()
     (tmp_path / "index.unpublished").mkdir(mode=0o700)
     (tmp_path / "index.unpublished" / "record").write_text("[]")
     (tmp_path / "index.unpublished" / "record").chmod(0o600)
     with refuses(r"index\.unpublished/record: "):
-        build_index(opened(data), target, SPEC)
+        build(data, target)
     (tmp_path / "index.unpublished" / "record").unlink()
-    build_index(opened(data), target, SPEC)
+    build(data, target)
     with refuses("is a finished index"):
-        build_index(opened(data), target, SPEC)
+        build(data, target)
 
 
 @pytest.mark.parametrize("in_process", [False, True])
@@ -513,26 +517,26 @@ def test_what_lies_under_the_name_of_a_segment_is_checked(data, tmp_path):
     content = first.read_bytes()
     first.write_bytes((tmp_path / "other" / "segments" / "000000.codes").read_bytes())
     with refuses("000000 is not of this release; it was changed"):
-        build_index(opened(data), target, SPEC)
+        build(data, target)
     first.write_bytes(b"")
     with refuses():
-        build_index(opened(data), target, SPEC)
+        build(data, target)
     first.write_bytes(content)
 
     def forgetful(function, shards):
         yield from map(function, shards[2:])
 
     with refuses("gave nothing for rows from 0 on"):
-        build_index(opened(data), target, SPEC, engine=forgetful)
+        build(data, target, engine=forgetful)
     with refuses("gave nothing for segment 000003"):
-        build_index(opened(data), target, SPEC, engine=both_passes(forgetful))
+        build(data, target, engine=both_passes(forgetful))
     assert not target.exists()
     (codes,) = staged(target, "000001.codes")
     codes.unlink()
     (ids,) = staged(target, "000001.ids")
     ids.write_bytes(b"")
     with refuses("is not of this release; it was changed"):
-        build_index(opened(data), target, SPEC)
+        build(data, target)
     assert not target.exists()
 
 
@@ -640,34 +644,34 @@ def test_files_of_the_user_are_no_private_folder(data, tmp_path, place):
     begun(opened(data), tmp_path / "index", SPEC, options)
     (tmp_path / place / "notes.txt").write_text("mine")
     with refuses(r"holds notes\.txt, which is not of a release"):
-        build_index(opened(data), tmp_path / "index", SPEC, options)
+        build(data, tmp_path / "index", options)
     (tmp_path / place / "notes.txt").rename(tmp_path / "notes.txt")
 
     def late(function, shards):
         yield from map(function, shards)
         (tmp_path / place / "notes.txt").write_text("mine")
 
-    build_index(opened(data), tmp_path / "index", SPEC, options, engine=late)
+    build(data, tmp_path / "index", options, engine=late)
     assert [path.name for path in (tmp_path / place).iterdir()] == ["notes.txt"]
 
 
 def test_an_unfinished_build_outlives_another_index_in_its_place(data, tmp_path):
     """What was drawn is charged, so it stays until it is published."""
-    build_index(opened(data), tmp_path / "other", SPEC)
+    build(data, tmp_path / "other")
     options = IndexOptions(private=tmp_path / "private")
     begun(opened(data), tmp_path / "index", SPEC, options, drawn=4)
     shutil.move(tmp_path / "other", tmp_path / "index")
     with refuses("is a finished index"):
-        build_index(opened(data), tmp_path / "index", SPEC, options)
+        build(data, tmp_path / "index", options)
     shutil.rmtree(tmp_path / "index")
-    assert build_index(opened(data), tmp_path / "index", SPEC, options).drawn == 0
+    assert build(data, tmp_path / "index", options).drawn == 0
 
 
 def test_the_url_of_a_folder_is_the_folder(data, tmp_path):
-    build_index(opened(data), f"file://{tmp_path}/index", SPEC)
+    build(data, f"file://{tmp_path}/index")
     assert len(dpi.open(tmp_path / "index")) == ROWS
     with refuses("another machine; write file:///PATH"):
-        build_index(opened(data), "file://host/index", SPEC)
+        build(data, "file://host/index")
 
 
 def test_h1_two_builds_of_the_same_vectors_share_no_tag(data, tmp_path):
@@ -678,7 +682,7 @@ def test_h1_two_builds_of_the_same_vectors_share_no_tag(data, tmp_path):
         attempt = begun(opened(data), tmp_path / str(number))
         tags |= {segment.tag for shard in attempt.shards for segment in shard.segments}
         tokens |= {path.name for path in (tmp_path / f"{number}.unpublished").iterdir()}
-        build_index(opened(data), tmp_path / str(number), SPEC)
+        build(data, tmp_path / str(number))
     assert len(tags) == 2 * len(SEGMENTS)
     assert len(tokens - {"record", "lock"}) == 2
 
@@ -716,7 +720,7 @@ def test_other_options(data, tmp_path):
         Terms(allow_rerelease=True)
     inside = Terms(dpi.Ledger(target / "ledger"))
     with refuses("lies inside"):
-        build_index(opened(data), target, SPEC, terms=inside)
+        build(data, target, terms=inside)
     no_ids = opened(data, id_column=None)
     with refuses("give every vector an id"):
         build_index(
@@ -737,9 +741,9 @@ def test_an_index_in_a_store(tmp_path, monkeypatch):
     with refuses("is not a dpindex index, or its build is not finished"):
         dpi.PrivateIndex.open(url)
     with refuses(r"name a private folder for what must not be"):
-        build_index(opened(data), url, SPEC)
+        build(data, url)
     options = IndexOptions("linear", private=tmp_path / "private")
-    assert not build_index(opened(data), url, SPEC, options).published.not_denoised
+    assert not build(data, url, options).published.not_denoised
     index = dpi.PrivateIndex.open(url)
     assert len(index) == rows
     assert index.path is None

@@ -11,7 +11,7 @@ from helpers.commands import fails
 from helpers.made_datasets import normal, uniform
 from helpers.processes import needs_posix
 from helpers.refusals import refuses
-from helpers.releases import all_bytes, build, counted, filled_index
+from helpers.releases import all_bytes, build, counted, filled_index, reopened
 from helpers.specs import attribute_spec
 
 import dpindex as dpi
@@ -269,8 +269,7 @@ def test_who_may_not_read_it_searches_and_saves_but_does_not_add(index, tmp_path
     for _ in range(2):
         with refuses("run chmod 600"):
             opened.add(OTHERS)
-    opened.save(tmp_path / "copy")
-    assert len(dpi.open(tmp_path / "copy")) == 600
+    assert len(reopened(opened, tmp_path / "copy")) == 600
 
 
 def test_a_place_that_was_cleared_begins_anew(index):

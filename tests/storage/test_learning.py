@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers.made_datasets import bucket_at, uniform
 from helpers.refusals import interrupted_at
-from helpers.releases import dataset_of, filled_index
+from helpers.releases import dataset_of, filled_index, reopened
 from helpers.specs import attribute_spec
 from numpy.testing import assert_array_equal
 
@@ -153,8 +153,7 @@ def test_what_is_saved_was_learned_once_and_is_read_again(lessons, tmp_path):
     index = filled_index(SPEC, vectors())
     asked = vectors(20, 2)
     unread = index.search(asked)
-    index.save(tmp_path / "index")
-    opened = dpi.PrivateIndex.open(tmp_path / "index")
+    opened = reopened(index, tmp_path / "index")
     again = stated(opened.search(asked))
     assert_array_equal(stated(unread), again)
     opened.add(vectors(290, 4))  # less than half

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers.made_datasets import uniform
 from helpers.refusals import refuses
-from helpers.releases import filled_index, write_codes
+from helpers.releases import filled_index, reopened, write_codes
 from helpers.specs import attribute_spec, folded
 
 from dpindex import PrivateIndex
@@ -90,8 +90,7 @@ def test_rows_stay_aligned(tmp_path):
     )
     assert len(index) == count + 1  # one id is new
     _aligned(index)
-    index.save(tmp_path / "i")
-    opened = PrivateIndex.open(tmp_path / "i")
+    opened = reopened(index, tmp_path / "i")
     assert opened.payload.equals(index.payload)
     _aligned(opened)
     hits = opened.search(VECTORS[:3], k=4)
@@ -179,8 +178,7 @@ def test_h2_an_index_with_such_names_does_not_open(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("dpindex.storage.code_store.refuse_unprintable", lambda names, kind: None)
         index.add(VECTORS, payload={FORGED: list(range(12))})
-        index.save(tmp_path / "x")
-        PrivateIndex.open(tmp_path / "x")
+        reopened(index, tmp_path / "x")
     with refuses() as caught:
         PrivateIndex.open(tmp_path / "x")
     assert str(caught.value).isprintable()

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers.made_datasets import unit
 from helpers.refusals import refuses
 from helpers.releases import filled_index
 from helpers.specs import attribute_spec
@@ -120,7 +121,7 @@ def test_one_vector_a_person_depends_on_that_person_alone():
         moved = (before != after).any(axis=1)
         assert names[moved].tolist() == [3]
     expected = vectors[persons == 5]
-    expected = (expected / np.linalg.norm(expected, axis=1, keepdims=True)).sum(axis=0)
+    expected = unit(expected).sum(axis=0)
     mean, _ = one_per_person(vectors, persons)
     np.testing.assert_allclose(mean[5], expected / np.linalg.norm(expected))
     with refuses("one person for each row"):

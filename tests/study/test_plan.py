@@ -145,7 +145,7 @@ def test_scores_of_few_symbols_find_by_their_places_what_they_find():
 def test_neighbours_are_predicted_as_near_as_they_are(sample, base):
     population = Population(sample, N, 250)
     truth = ground_truth(base, collection(300, 3), NEIGHBOURS)
-    heads = population.queries / np.linalg.norm(population.queries, axis=1, keepdims=True)
+    heads = unit(population.queries)
     stranger = 1 - float((heads @ heads.T).mean())
     ranks = population.weight[0, len(sample) :].cumsum()  # of the last vector of each near rank
     for rank in (4, 9, 28):

@@ -26,11 +26,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from helpers.refusals import refuses
-from helpers.releases import codes_of, filled_index
+from helpers.releases import codes_of, filled_index, reopened
 from helpers.specs import attribute_spec
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dpindex import PrivateIndex, Spec, codes_from_bytes, methods
+from dpindex import Spec, codes_from_bytes, methods
 from dpindex.mechanism import method_table
 from dpindex.mechanism.codes import FORMATS, CodeFormat, Codes
 from dpindex.mechanism.families import IDENTITY
@@ -179,8 +179,7 @@ def test_codes_are_written_read_and_checked(spec, vectors):
 def test_an_index_is_built_searched_saved_and_opened(spec, vectors, tmp_path, metric, mode):
     index = filled_index(spec, vectors, metric=metric)
     index.add_codes(codes_of(spec, vectors[:5]), ids=range(ROWS, ROWS + 5))
-    index.save(tmp_path / "index")
-    opened = PrivateIndex.open(tmp_path / "index")
+    opened = reopened(index, tmp_path / "index")
     assert len(opened) == ROWS + 5
     hits = opened.search(vectors[:20], k=10, query=mode)
     assert hits.ids.shape == (20, 10)
