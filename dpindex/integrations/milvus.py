@@ -129,10 +129,12 @@ class Milvus(Database):
                 )
         reason = getattr(error, "message", error)
         if self._client is None:
-            reason = (
-                "no server answers there, the token in MILVUS_TOKEN is wrong, or another process "
-                "has the file open"
-            )
+            reason = "no server answers there, or the token in MILVUS_TOKEN is wrong"
+            if self.files is not None:
+                reason = (
+                    "another process has the file open, it is no file of Milvus Lite, or its "
+                    "folder is missing"
+                )
         return super().refusal(reason)
 
     def column(self, name: str) -> str:

@@ -79,8 +79,9 @@ def test_a_process_that_begins_late_is_waited_for(tmp_path, monkeypatch):
 
 def test_places_where_no_milvus_is(tmp_path):
     (tmp_path / "no.db").write_bytes(b"no database, but something else" * 99)
-    with refuses("refuses"):
-        Milvus(str(tmp_path / "no.db"), "books")
+    for name in ("no.db", "missing/books.db"):
+        with refuses("no file of Milvus Lite, or its folder is missing"):
+            Milvus(str(tmp_path / name), "books")
     with refuses("no server answers"):
         Milvus("milvus://127.0.0.1:9", "books")
 
