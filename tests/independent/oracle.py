@@ -722,15 +722,17 @@ def falling(drop, count):
 def discrete_gaussian(sigma, bits):
     """``P(c) ∝ e^{−c²/2σ²}``, each mass but the middle one the nearest multiple of 2^-bits."""
     reach = math.ceil(sigma * math.sqrt(1.5 * bits)) + 1
-    # Each weight is the one before times a ratio that falls: what is rounded stays below 2^-390.
-    ratio = MP.exp(-1 / (2 * MP.mpf(sigma) ** 2))
-    fall = ratio**2
+    # Each weight is the one before times a ratio that falls, in units of 2^-420: what is rounded
+    # stays below 2^-380.
+    ratio = int(MP.ldexp(MP.exp(-1 / (2 * MP.mpf(sigma) ** 2)), MP.prec))
+    fall = ratio**2 >> MP.prec
     weights = [ratio]
     for _ in range(reach - 1):
-        ratio *= fall
-        weights.append(weights[-1] * ratio)
-    unit = MP.ldexp(1, bits) / (1 + 2 * MP.fsum(weights))
-    side = [mass for weight in weights if (mass := int(MP.nint(unit * weight)))]
+        ratio = ratio * fall >> MP.prec
+        weights.append(weights[-1] * ratio >> MP.prec)
+    total = (1 << MP.prec) + 2 * sum(weights)
+    masses = [((weight << bits + 1) + total) // (2 * total) for weight in weights]
+    side = [mass for mass in masses if mass]
     middle = (1 << bits) - 2 * sum(side)
     return Table([*reversed(side), middle, *side], -len(side), bits)
 
