@@ -33,7 +33,7 @@ collect_ignore = ["integrations/langchain_standard.py", "audit/seen_weaknesses.p
 # A background job starts with Ctrl-C ignored, and so would every test that sends it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONG_ROOMS = {"docs", "storage", "study"}
+LONG_ROOMS = {"docs", "race", "storage", "study"}
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
