@@ -758,7 +758,7 @@ RELEASES = [
     Mutant("queries", "queries under the spec of the collection", LARGE,
            then(QueryMaker, lambda maker: setattr(maker, "query_spec", maker.spec))),
     Mutant("queries", "a private query spends four times its budget",
-           ("test_wrong_settings_are_refused", *PATHS),
+           ("test_codes_search_like_the_queries_they_were", *PATHS),
            instead(Settings, "query_spec", lambda p: property(lambda s: p.fget(s) if
                    s.query_epsilon is None else s.spec.with_epsilon(4 * s.query_epsilon)))),
     Mutant("queries", "queries of a budget of their own get the collection's law", LARGE,
