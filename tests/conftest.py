@@ -33,7 +33,7 @@ collect_ignore = ["integrations/langchain_standard.py", "audit/seen_weaknesses.p
 # A background job starts with Ctrl-C ignored, and so would every test that sends it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONG_ROOMS = {"docs", "race", "storage", "study"}
+SHORT_ROOMS = {"independent", "index", "package", "privacy"}
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -113,7 +113,7 @@ def pytest_collection_modifyitems(items):
 
     def place(item):
         slow = item.get_closest_marker("slow") is not None
-        return slow, item.path.parent.name not in LONG_ROOMS
+        return slow, item.path.parent.name in SHORT_ROOMS
 
     items.sort(key=place)
     extras = {item.path for item in items if item.get_closest_marker("extra") is not None}
