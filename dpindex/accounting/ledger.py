@@ -36,6 +36,7 @@ from dpindex.base.errors import (
     json_value,
 )
 from dpindex.base.files import AnyPath, read_private_file, write_file
+from dpindex.data.ranges import Ranges
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Adjacency, Guarantee, Records
 
@@ -78,6 +79,9 @@ class Released(Protocol):
 
     @property
     def guarantee(self) -> Guarantee: ...
+
+    @property
+    def ranges(self) -> Ranges | None: ...
 
     def to_json(self) -> str: ...
 

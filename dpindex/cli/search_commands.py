@@ -24,6 +24,7 @@ from dpindex.mechanism.codes import read_codes
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.index.originals import Holder
+    from dpindex.mechanism.spec import Spec
     from dpindex.storage.statement import Summary
 
 
@@ -93,7 +94,7 @@ def query(
         raise InputError(f"{index} is a collector: it is asked in Python, with dpindex.open.")
     payload_names = _payload_names(show, index, opened.payload_columns)
     shown_texts = _texts_to_show(show_from)
-    vectors = _queries(queries, text, model, opened.spec.dim)
+    vectors = _queries(queries, text, model, opened.spec)
     if as_sql is not None:
         lookup = opened.to_lookup(
             vectors,
@@ -151,7 +152,7 @@ def query(
         typer.echo(f"… and {len(hits.ids) - rows} more queries: see --json.")
 
 
-def _queries(file: str | None, text: str | None, model: str | None, dim: int) -> Any:
+def _queries(file: str | None, text: str | None, model: str | None, spec: Spec) -> Any:
     """Return the queries of a file, codes or vectors, or the vector of a text."""
     if (file is None) == (text is None):
         raise InputError("give a file of QUERIES, or one question with --text.")
@@ -161,10 +162,10 @@ def _queries(file: str | None, text: str | None, model: str | None, dim: int) ->
         assert text is not None
         with naming("--text"):
             vectors = embedded([text], model)
-        if vectors.shape[1] != dim:
+        if vectors.shape[1] != spec.dim:
             raise InputError(
                 f"--text: the model makes {vectors.shape[1]} numbers, and vectors of the index "
-                f"have {dim}; name with --model the one that made them."
+                f"have {spec.dim}; name with --model the one that made them."
             )
         return vectors
     if model is not None:
@@ -173,6 +174,8 @@ def _queries(file: str | None, text: str | None, model: str | None, dim: int) ->
     if codes is not None:
         return codes
     with open_vectors(file) as source:
+        if spec.ranges is not None:
+            spec.ranges.check_order(source.attributes, source.name)
         return source.read()
 
 

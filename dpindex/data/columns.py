@@ -244,7 +244,7 @@ def vectors_of(location: Location, file: ColumnFile, groups: Sequence[int]) -> V
     """
     if location.key is None:
         location = sole_column(location, file)
-    names = _columns_of(location, file)
+    names = columns_of(location, file)
     first_type = file.schema.field(names[0]).type
     has_lists = len(names) == 1 and is_list(first_type)
     if not has_lists:
@@ -276,7 +276,8 @@ def vectors_of(location: Location, file: ColumnFile, groups: Sequence[int]) -> V
         matrices = _matrices(location, file, names, groups[skipped:], firsts.step, start, width)
         return _rechunked(matrices, firsts.start - start, firsts.step)
 
-    return VectorSource(location, (rows, width), dtype, stream)
+    attributes = () if has_lists else names
+    return VectorSource(location, (rows, width), dtype, stream, attributes=attributes)
 
 
 def sole_column(location: Location, file: ColumnFile) -> Location:
@@ -295,7 +296,7 @@ def refuse_attributes(
     location: Location, file: ColumnFile, published: Container[str | None]
 ) -> None:
     """Refuse to publish numbers of the vectors of the key; a list is neither payload nor id."""
-    for name in _columns_of(location, file):
+    for name in columns_of(location, file):
         if name in published and not is_list(file.schema.field(name).type):
             raise location.error(
                 f"column {name!r} is an attribute of the vectors, and ids and payload are "
@@ -303,7 +304,7 @@ def refuse_attributes(
             )
 
 
-def _columns_of(location: Location, file: ColumnFile) -> list[str]:
+def columns_of(location: Location, file: ColumnFile) -> list[str]:
     """Return the names of the columns that the key stands for, in the order of the file."""
     key = str(location.key)
     names = list(file.schema.names)

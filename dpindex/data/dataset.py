@@ -20,6 +20,7 @@ from dpindex.data.columns import (
     COLUMN_SUFFIXES,
     ColumnFile,
     column_type,
+    columns_of,
     ids_of,
     open_columns,
     refuse_attributes,
@@ -83,6 +84,8 @@ class Dataset(AbstractContextManager["Dataset"]):
         Rows whose vectors take little memory, about 32 MB.
     parts : tuple of Part
         Files, row groups or ranges of rows.
+    attributes : tuple of str
+        Names of the columns, if they have any.
     resources : ExitStack
         Closed with the dataset.
 
@@ -94,6 +97,7 @@ class Dataset(AbstractContextManager["Dataset"]):
     columns: int
     rows_at_a_time: int
     parts: tuple[Part, ...]
+    attributes: tuple[str, ...] = ()
     resources: ExitStack = field(default_factory=ExitStack, repr=False, compare=False)
 
     @property
@@ -252,7 +256,7 @@ def _in_parts(
         size = rows.stop - rows.start
         vectors = partial(read, rows.start, size)
         parts.append(Part(source.name, rows.start, size, vectors))
-    return Dataset(source.name, columns, few, tuple(parts))
+    return Dataset(source.name, columns, few, tuple(parts), source.attributes)
 
 
 class _Stream:
@@ -352,6 +356,7 @@ def _open_parquet(
     store, paths = files
     parts: list[Part] = []
     first_types: list[str] = []
+    first_attributes: list[str] = []
     for path in paths:
         location = Location(f"{store.location}/{path}")
         with location.reading(), location.resources:
@@ -360,7 +365,15 @@ def _open_parquet(
             if column is None and sum(counts) > 0:  # all files must have the first one's
                 column = sole_column(location, file).key
             if column is not None:
-                refuse_attributes(replace(location, key=column), file, (*payload, id_column))
+                keyed = replace(location, key=column)
+                refuse_attributes(keyed, file, (*payload, id_column))
+                attributes = columns_of(keyed, file)
+                first_attributes = first_attributes or attributes
+                if attributes != first_attributes:
+                    raise location.error(
+                        "its columns of numbers have other names or another order than those of "
+                        "the first file; make them the same."
+                    )
             types = [str(column_type(location, file, key)) for key in payload]
             if id_column is not None:
                 column_type(location, file, id_column)
@@ -392,6 +405,7 @@ def _open_parquet(
             columns=source.shape[1],
             rows_at_a_time=rows_at_a_time(source),
             parts=tuple(parts),
+            attributes=source.attributes,
         )
 
 

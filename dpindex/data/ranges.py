@@ -166,7 +166,7 @@ class Ranges:
         Raises
         ------
         InputError
-            For sparse vectors, and another number of columns.
+            For sparse vectors, and another number or order of columns.
 
         >>> Ranges(("t",), (15,), (25,)).source(as_source([[20.0]])).read().tolist()
         [[0.5]]
@@ -174,6 +174,7 @@ class Ranges:
         if source.is_sparse:
             raise InputError(f"{source.name}: sparse vectors take no ranges, which move zeros.")
         self.check_columns(source.shape[1], source.name)
+        self.check_order(source.attributes, source.name)
         scaled = self.scaling(source.dtype)
         return source.mapped(scaled, np.dtype(np.float64))
 
@@ -197,6 +198,19 @@ class Ranges:
                 f"{name}: there are {len(self.columns)} ranges for {columns} columns; give one for "
                 f"each, in their order."
             )
+
+    def check_order(self, attributes: Sequence[str], name: str) -> None:
+        """Raise InputError, which begins with a name, if of the attributes one has another's range.
+
+        Those that have numbers for names, or other names than the ranges, are taken in order.
+        """
+        places = {own: place for place, own in enumerate(self.columns) if not own.isdecimal()}
+        for place, own in enumerate(attributes):
+            if places.get(own, place) != place:
+                raise InputError(
+                    f"{name}: {own!r} is column {place + 1} of the vectors and {places[own] + 1} "
+                    f"of the ranges; bring both into one order."
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values."""

@@ -225,6 +225,8 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         As below.
     stream : callable
         Yields the rows from a given one on.
+    attributes : sequence of str
+        As below.
 
     Attributes
     ----------
@@ -237,6 +239,8 @@ class VectorSource(AbstractContextManager["VectorSource"]):
     is_sparse : bool
         Whether chunks are ``scipy.sparse.csr_matrix`` (with sorted indices and no duplicates)
         rather than C-contiguous arrays.
+    attributes : tuple of str
+        Names of the columns, if they have any.
 
     >>> with as_source([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "three vectors") as source:
     ...     print(source.name, source.shape, source.dtype, source.is_sparse)
@@ -255,6 +259,7 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         stream: Stream,
         *,
         is_sparse: bool = False,
+        attributes: Sequence[str] = (),
     ) -> None:
         location.check_matrix(shape, dtype)
         self.name = location.name
@@ -262,6 +267,7 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         self.shape = (int(rows), int(columns))
         self.dtype = dtype.newbyteorder("=")
         self.is_sparse = is_sparse
+        self.attributes = tuple(attributes)
         self._location = location
         self._stream = stream
         self._closed = False
@@ -291,7 +297,14 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         def stream(firsts: range) -> Iterator[Chunk]:
             return map(function, self._stream(firsts))
 
-        return VectorSource(self._location, self.shape, dtype, stream, is_sparse=self.is_sparse)
+        return VectorSource(
+            self._location,
+            self.shape,
+            dtype,
+            stream,
+            is_sparse=self.is_sparse,
+            attributes=self.attributes,
+        )
 
     def clipped(self, low: float, high: float) -> VectorSource:
         """A source of the same vectors, clipped to limits; closing it closes this one.

@@ -91,7 +91,8 @@ def open_text(location: Location, delimiter: str) -> VectorSource:
             chunk = list(islice(left, firsts.step))
             yield _numbers(location, chunk, skipped + start, columns, delimiter)
 
-    return VectorSource(location, (rows, columns), np.dtype(np.float64), stream)
+    shape, dtype = (rows, columns), np.dtype(np.float64)
+    return VectorSource(location, shape, dtype, stream, attributes=cells[: columns * skipped])
 
 
 def _refuse_blank(location: Location, line: object) -> None:

@@ -216,6 +216,8 @@ class Target(ABC, Generic[Published]):
             raise InputError(
                 f"{dataset.name} has {dataset.columns} columns where the spec says {self.spec.dim}."
             )
+        if self.spec.ranges is not None:
+            self.spec.ranges.check_order(dataset.attributes, dataset.name)
 
     def segment_rows(self, dataset: Dataset) -> int:
         """Return how many rows are drawn together."""

@@ -66,6 +66,14 @@ def test_one_file_with_the_column_named(tmp_path):
     assert _read(dataset)[1] == [7, 8, 9]
 
 
+def test_files_of_a_folder_have_columns_in_one_order(tmp_path):
+    rows = {"a": [1.0, 2.0], "b": [3.0, 4.0]}
+    pq.write_table(pa.table(rows), tmp_path / "0.parquet")
+    pq.write_table(pa.table(rows).select(["b", "a"]), tmp_path / "1.parquet")
+    with refuses(r"1\.parquet: .* another order than those of the first file"):
+        open_dataset(f"{tmp_path}:*")
+
+
 def test_files_of_a_folder_have_one_column_of_vectors(tmp_path):
     """Vectors of titles and of texts would be mixed in silence."""
     for name, column in (("x", "title"), ("y", "text")):

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.commands import fails
 from helpers.refusals import refuses
 from helpers.releases import filled_index, reopened
 from helpers.specs import folded, record_spec
@@ -13,10 +14,10 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from dpindex import PrivateIndex, Privatizer, codes_from_bytes, device
+from dpindex import PrivateIndex, Privatizer, build, codes_from_bytes, device
 from dpindex.accounting import add_up
 from dpindex.base.errors import QualityWarning
-from dpindex.data import Ranges, one_per_person
+from dpindex.data import Ranges, one_per_person, open_dataset, open_vectors
 from dpindex.integrations.sklearn import PrivateProjection
 from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.spec import Projector, Spec
@@ -95,6 +96,23 @@ def test_wrong_vectors_are_refused():
         plain_spec(dim=2, ranges=TABLE)
     with refuses("sparse vectors take no ranges"):
         Privatizer(plain_spec(ranges=TABLE)).privatize(sparse.csr_matrix(ROWS))
+
+
+def test_a_column_does_not_take_the_range_of_another(tmp_path, run):
+    """Names that the ranges lack are labels, and numbers are places."""
+    path = tmp_path / "x.csv"
+    path.write_text("income,age,rate\n5e4,30,0\n")
+    with open_vectors(path) as source, refuses("'income' is column 1 of the vectors and 2 of the"):
+        TABLE.source(source)
+    with open_dataset(path) as dataset, refuses(f"{path}: 'income' is column 1"):
+        build(dataset, tmp_path / "index", spec=plain_spec(ranges=TABLE))
+    filled_index(plain_spec(ranges=TABLE), ROWS).save(tmp_path / "index")
+    fails(run("query", tmp_path / "index", path), f"{path}: 'income' is column 1 of the vectors")
+    path.write_text("years,income,part\n30,5e4,0\n")
+    numbered = Ranges(("0", "1", "2"), TABLE.lows, TABLE.highs)
+    for ranges in (TABLE, numbered):
+        with open_vectors(path) as source:
+            assert_allclose(ranges.source(source).read(), SCALED[:1])
 
 
 def test_columns_that_decide_are_named():
