@@ -472,7 +472,7 @@ def _begin(
 
 
 def _is_made(db: sqlite3.Connection, kept: bool) -> bool:
-    """Whether the file is a ledger, and not empty; it is an error if it is anything else."""
+    """Return whether the file is a ledger, or still empty; an error if it is anything else."""
     identity = _value(db, "PRAGMA application_id"), _value(db, "PRAGMA user_version")
     if identity == (0, 0) and not db.execute(_TABLES).fetchone():
         if kept:

@@ -293,10 +293,13 @@ def sole_column(location: Location, file: ColumnFile) -> Location:
 
 
 def refuse_attributes(
-    location: Location, file: ColumnFile, published: Container[str | None]
+    location: Location,
+    file: ColumnFile,
+    attributes: Sequence[str],
+    published: Container[str | None],
 ) -> None:
-    """Refuse to publish numbers of the vectors of the key; a list is neither payload nor id."""
-    for name in columns_of(location, file):
+    """Refuse to publish attributes of the vectors; a list of them is neither payload nor id."""
+    for name in attributes:
         if name in published and not is_list(file.schema.field(name).type):
             raise location.error(
                 f"column {name!r} is an attribute of the vectors, and ids and payload are "

@@ -366,8 +366,8 @@ def _open_parquet(
                 column = sole_column(location, file).key
             if column is not None:
                 keyed = replace(location, key=column)
-                refuse_attributes(keyed, file, (*payload, id_column))
                 attributes = columns_of(keyed, file)
+                refuse_attributes(keyed, file, attributes, (*payload, id_column))
                 first_attributes = first_attributes or attributes
                 if attributes != first_attributes:
                     raise location.error(

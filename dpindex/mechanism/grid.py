@@ -96,7 +96,7 @@ class Windows:
         return cls.about(middle, deviation, span, half_width, beta)
 
     def spread(self, attributes: AnyArray, dim: int) -> Windows:
-        """Return the windows of ``dim`` attributes of which these are some; others have none."""
+        """Return windows of all ``dim`` attributes: these, and none for the other attributes."""
         low = np.zeros(dim, dtype=np.int64)
         width = np.zeros(dim, dtype=np.int64)
         low[attributes] = self.low
