@@ -19,7 +19,8 @@ from dpindex.privacy import VectorAdjacency
 from dpindex.study.candidates import SpecsToTry
 from dpindex.study.comparison import MAX_EPSILON, Comparison
 from dpindex.study.plan_result import Plan, plan_png
-from dpindex.study.sample import checked_queries, checked_sample, new_sample
+from dpindex.study.sample import new_sample
+from dpindex.study.sample_source import checked_queries, checked_sample
 from dpindex.study.target import FOUND, FoundShares, Goal, Measure, Row
 
 __all__ = ["FoundShares", "Measure", "Plan", "Row", "plan", "plan_png"]

@@ -1,4 +1,4 @@
-"""The public sample of a plan, checked, and the codebooks that are made of it.
+"""The public sample of a plan, and the codebooks and populations that are made of it.
 
 A design, or centroids, know the vectors that they are fitted to. So they are made of one half of
 the sample and tried on the other; what is published is made of the whole. Codewords may be vectors
@@ -9,38 +9,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import (
-    AnyArray,
-    Integers,
-    Vectors,
-    of_norm_1,
-    row_norms,
-    spaced,
-)
-from dpindex.base.errors import DamagedError, InputError, StorageError
-from dpindex.data import VectorSource, as_source, dense_rows, taken_rows
-from dpindex.data.source import check_finite, check_one_each
+from dpindex.base.arrays import Integers, Vectors, of_norm_1, row_norms, spaced
+from dpindex.base.errors import InputError
+from dpindex.data import VectorSource
 from dpindex.decode.base import Metric
 from dpindex.mechanism.codebooks import MAX_SIZE, Codebook, Guide, centroid_codebook, grown_codebook
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
-from dpindex.storage.directory import IndexDirectory
+from dpindex.study.groups import found_groups, numbered_groups
 from dpindex.study.population import Population
+from dpindex.study.sample_source import sample_rows
 from dpindex.study.target import MAX_DENSE_DIM, Goal
-from dpindex.study.truth import ground_truth
 
-# Vectors that a plan needs, and vectors that are used, of wide sparse ones fewer.
-_MIN_ROWS = 500
+# Vectors that are used, of wide sparse ones fewer.
 _ROWS = 1 << 13
 _WIDE_ROWS = 2000
-_MAX_ENTRIES = 2**17
 # Vectors that play the collection: more of a table, whose near vectors differ little.
 _PLAYED = 2000
 _MAX_PLAYED = 1 << 13
@@ -53,15 +42,6 @@ _MIN_PLAYED = 1000
 _PER_COORDINATE = 8
 # Parts of the sample, of which one predicts what is counted in all.
 _PARTS = 4
-# Groups that a plan needs, if there are any: a quarter of a half of them predicts the rest.
-_FEWEST_GROUPS = 100
-# Rows whose nearest vectors tell groups, how many of these, standard deviations that are beyond
-# chance, and the share of a distance up to which rows are the same.
-_TESTED = 500
-_NEAREST = 32
-_BEYOND_CHANCE = 3.5
-_SAME = 1e-6
-_TINY = 1e-30
 # By how much a norm may differ from 1: embeddings are often kept in float16.
 _SAME_NORM = 1e-3
 
@@ -355,172 +335,7 @@ def new_sample(
         rows = sample_rows(some, count)
         return of_norm_1(rows) if whole_records else rows
 
-    labels = _numbered_groups(groups, source, count)
+    labels = numbered_groups(groups, source, count)
     asked = None if queries is None else taken(queries)
     guides = goal.on_average is not None
     return Sample(taken(source), goal.n, labels, goal.metric, asked, guides)
-
-
-def found_groups(vectors: Any, metric: Metric) -> Integers | None:
-    """Return the groups that rows come in, numbered, or None if rows may be independent.
-
-    Of independent rows that have k others near, (k + 1) P(k + 1) / P(k) more are expected in
-    another sample, and no fewer for a larger k (Robbins 1956). Rows that come in whole groups, as
-    captions of pictures do, break that: none has more near ones than the others of its group. The
-    size of the sample does not matter.
-
-    Groups are sets of rows that are the nearest of each other: of the size that shows it, or of a
-    smaller one before a leap.
-
-    >>> things = np.random.default_rng(0).normal(size=(400, 1, 8))
-    >>> rows = things + np.random.default_rng(1).normal(scale=0.01, size=(400, 3, 8))
-    >>> np.bincount(found_groups(rows.reshape(1200, 8), "l2")).tolist() == [3] * 400
-    True
-    >>> found_groups(rows[:, 0], "l2") is None
-    True
-    """
-    if metric == "cosine":
-        factors = 1.0 / np.maximum(row_norms(vectors), _TINY)
-        vectors = scipy.sparse.diags(factors, dtype=np.float32) @ vectors
-    count = vectors.shape[0]
-    some = spaced(count, _TESTED)
-    others = np.arange(1, _NEAREST)
-    leaps, _ = _leaps(vectors, some, _NEAREST)
-    rows = np.bincount(leaps, minlength=1 + _NEAREST) + 1.0
-    rows[0] = 2 * rows[1 + _NEAREST // 2 :].sum()  # where none is near, a leap is anywhere
-    most = np.sqrt(rows[others - 1] * rows[others + 1] * (others + 1) / others)
-    # A group shows it once, however many of its rows are looked at.
-    repeated = np.maximum((others + 1) * len(some) / count, 1.0)
-    deviations = (rows[others] - most) / np.sqrt(repeated * (rows[others] + most))
-    if deviations.max() < _BEYOND_CHANCE:
-        return None
-    largest = int(others[deviations.argmax()])
-    leaps, nearest = _leaps(vectors, np.arange(count), 2 * largest)
-    labels = np.arange(count)
-    for size in range(1, 1 + largest):
-        near = nearest[:, :size]
-        sets = np.sort(np.hstack([np.arange(count)[:, None], near]), axis=1)
-        are_groups = (sets[near] == sets[:, None]).all(axis=(1, 2))
-        if size < largest:
-            are_groups &= leaps == size
-        labels[sets[are_groups]] = sets[are_groups, :1]
-    numbers: Integers = np.unique(labels, return_inverse=True)[1]
-    return numbers if numbers.max() + 1 >= _FEWEST_GROUPS else None
-
-
-def _leaps(vectors: Any, rows: Integers, ranks: int) -> tuple[Integers, Integers]:
-    """Return how many others are nearer to some rows than a leap of distances, and the nearest.
-
-    Spacings of logarithms of distances times ranks are alike (Rényi 1953), but at a leap.
-    """
-    truth = ground_truth(vectors, vectors[rows], 2 + ranks, "l2")
-    ids, distances = truth.ids[:, : 2 + ranks], -truth.scores[:, 1 : 2 + ranks]
-    others_last = np.argsort(ids != rows[:, None], axis=1, kind="stable")
-    nearest = np.take_along_axis(ids, others_last, axis=1)[:, 1:]
-    least = max(_SAME * float(np.median(distances)), _TINY)
-    # Where all are the same there is no leap, and the last rank is the largest.
-    spacings = np.diff(np.log(np.maximum(distances, least)), axis=1) + _TINY
-    return 1 + np.argmax(np.arange(1, 1 + ranks) * spacings, axis=1), nearest
-
-
-def _numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -> Integers | None:
-    """Return the groups of the ``count`` rows that :func:`sample_rows` takes, as whole numbers.
-
-    Raises
-    ------
-    InputError
-        For another number of groups than vectors, or too few groups.
-    """
-    if groups is None:
-        return None
-    labels = np.asarray(groups)
-    check_one_each(source, labels, "groups")
-    numbers: Integers = np.unique(labels, return_inverse=True)[1]
-    if numbers.max() + 1 < _FEWEST_GROUPS:
-        raise InputError(
-            f"{source.name} is of {numbers.max() + 1} groups; a plan needs at least "
-            f"{_FEWEST_GROUPS}, as no query sees its own."
-        )
-    return numbers[spaced(len(numbers), count)]
-
-
-def checked_queries(queries: Any, dim: int) -> VectorSource:
-    """Return public queries; InputError unless they have ``dim`` columns."""
-    source = as_source(queries, "the public queries")
-    if source.shape[1] != dim:
-        raise InputError(f"{source.name} has {source.shape[1]} columns, and the sample {dim}.")
-    return source
-
-
-def checked_sample(source: VectorSource, n: int, skip_leak_check: bool) -> None:
-    """Refuse a public sample that is too small or looks private.
-
-    Raises
-    ------
-    InputError
-        With the remedy.
-    """
-    rows = source.shape[0]
-    if rows < _MIN_ROWS:
-        raise InputError(
-            f"{source.name} has {rows} rows; a plan needs at least {_MIN_ROWS} public vectors."
-        )
-    reason = None
-    if not skip_leak_check:
-        reason = _suspicion(source, n)
-    if reason is not None:
-        raise InputError(
-            f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
-            f"that are chosen by looking at private data reveal something that no epsilon covers; "
-            f"name another public sample instead, or allow it if it is public after all or you "
-            f"accept that.",
-            field="skip_leak_check",
-        )
-    check_finite(source)
-
-
-def _suspicion(source: VectorSource, n: int) -> str | None:
-    """Return why the sample looks like the private collection itself, or None if it does not.
-
-    It does if it has exactly the n rows of the collection, or if an index in its directory or in
-    the working directory was built from as many rows of as many columns.
-
-    This detects accidents only. No program can tell a copy of private vectors in memory, under
-    another size, or in part from public data; whoever declares a sample public is responsible.
-    """
-    rows, columns = source.shape
-    if rows == n:
-        return f"it has exactly the {n} rows of the collection that is planned for"
-    file_folder = Path(source.name.partition(":")[0]).resolve().parent
-    for folder in dict.fromkeys((Path.cwd(), file_folder)):
-        for path in filter(Path.is_dir, sorted(folder.glob("*"))):
-            directory = IndexDirectory(path)
-            try:
-                manifest = directory.manifest()
-            except (DamagedError, StorageError):  # no index, damaged, or of another version
-                continue
-            if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
-                return f"{directory.path} holds as many codes, of as many attributes"
-    return None
-
-
-def sample_rows(source: VectorSource, count: int) -> Any:
-    """Return at most ``count`` rows, evenly spaced, float32: an array, or a CSR matrix if wide.
-
-    Raises
-    ------
-    InputError
-        For wide rows of too many entries.
-    """
-    rows, columns = source.shape
-    chosen = spaced(rows, count)
-    if columns <= MAX_DENSE_DIM:
-        return dense_rows(source, chosen).astype(np.float32)
-    sample = scipy.sparse.csr_matrix(taken_rows(source, chosen), dtype=np.float32)
-    sample.eliminate_zeros()
-    if sample.nnz > _MAX_ENTRIES * sample.shape[0]:
-        raise InputError(
-            f"{source.name} has {sample.nnz // sample.shape[0]} entries a row; a plan takes at "
-            f"most {_MAX_ENTRIES}."
-        )
-    return sample

@@ -25,9 +25,10 @@ from dpindex import Dense, PrivateIndex, QualityWarning, Spec, attribute, l2, pl
 from dpindex.cli.build_commands import query_line
 from dpindex.data import as_source, open_vectors
 from dpindex.study import comparison, evaluate, ground_truth
+from dpindex.study.groups import found_groups
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
-from dpindex.study.sample import Sample, found_groups
+from dpindex.study.sample import Sample
 from dpindex.study.saved_plan import SavedPlan
 from dpindex.study.target import NEIGHBOURS, FoundShares, Goal
 
