@@ -198,7 +198,7 @@ def import_everything() -> None:
     """So that children import little but their tests."""
     for name in (
         "independent.oracle",
-        "helpers.specs",
+        "helpers.common",
         "hypothesis",
         "dp_accounting.pld",
         "scipy.stats",

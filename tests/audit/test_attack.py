@@ -11,10 +11,16 @@ from itertools import count
 
 import numpy as np
 import pytest
-from helpers.made_datasets import normal
-from helpers.refusals import refuses
-from helpers.releases import codes_of
-from helpers.specs import attribute_spec, folded, record_spec
+from helpers.common import (
+    attribute_spec,
+    codes_of,
+    folded,
+    normal,
+    parametrize,
+    record_spec,
+    refuses,
+    slow,
+)
 from numpy.random import default_rng
 from scipy import stats
 
@@ -52,8 +58,8 @@ RECORD = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["staircase", "response"])
+@slow
+@parametrize("name", ["staircase", "response"])
 def test_h6_a_declared_norm_does_not_stop_the_attack(name):
     """It was refused: "row 0 does not have the declared norm 1"."""
     spec = replace(HONEST[name], norm=1.0)
@@ -62,8 +68,8 @@ def test_h6_a_declared_norm_does_not_stop_the_attack(name):
     assert not report.violated
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RECORD)
+@slow
+@parametrize("name", RECORD)
 def test_records_are_told_apart_by_nearly_one(name):
     # Repeated runs are expected 5 standard deviations or more above 0.95. That five percent more
     # are seen is held by test_mutations.py.
@@ -82,8 +88,8 @@ def test_a_record_and_its_opposite_have_nothing_in_common():
         assert first < 0 < second
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", HONEST)
+@slow
+@parametrize("name", HONEST)
 def test_claimed_one_is_seen_as_nearly_one(name):
     # Repeated runs lie 7.9 standard deviations or more above 0.95. The normal test rests on means,
     # which need more trials than chances do.
@@ -113,7 +119,7 @@ def test_repetitions_are_read_together():
     assert 0.7 <= report.lower_bound <= 1.0, str(report)
 
 
-@pytest.mark.parametrize("entries", ["gaussian", "rademacher", "uniform", "very-sparse"])
+@parametrize("entries", ["gaussian", "rademacher", "uniform", "very-sparse"])
 def test_every_kind_of_map_can_be_attacked(entries):
     spec = attribute_spec(
         "dp-rp-l",
@@ -167,7 +173,7 @@ def test_seconds_are_kept(monkeypatch):
     assert 0.3 <= report.seconds < 20
 
 
-@pytest.mark.parametrize("name", HONEST)
+@parametrize("name", HONEST)
 def test_pairs_are_neighbours_attribute_by_attribute(name):
     spec = HONEST[name]
     for pair in worst_pairs(spec):
@@ -229,7 +235,7 @@ def test_baselines_have_no_claim():
         attack(attribute_spec("none-oporp", 4))
 
 
-@pytest.mark.slow
+@slow
 def test_command_line(prints, tmp_path):
     (tmp_path / "spec.json").write_text(STAIRCASE.to_json())
     line = f"audit spec.json --confidence {SURE} --trials"

@@ -10,9 +10,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from helpers.processes import python
+from helpers.common import ROOT, python, slow
 
-BENCH = Path(__file__).parents[2] / "bench"
+BENCH = ROOT / "bench"
 if not (BENCH / "mutants.csv").is_file():
     pytest.skip("the benchmarks are not here", allow_module_level=True)
 
@@ -51,7 +51,7 @@ def campaign():
         yield import_module("mutants")
 
 
-@pytest.mark.slow
+@slow
 def test_every_check_refutes_a_weakness_and_the_attack_finds_some():
     """All in one process, which imports for longer than it proves."""
     audited = dict.fromkeys(OF_CHECK.values())

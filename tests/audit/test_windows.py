@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.refusals import refuses
-from helpers.releases import projected
-from helpers.specs import designed, example
+from helpers.common import designed, example, known_noise, parametrize, projected, refuses
 from scipy import sparse
 
 import dpindex as dpi
@@ -58,8 +56,8 @@ def place(spec, **changes):
     vars(spec.grid)["placed"] = placed
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("beta", [1.0, WIDE])
+@parametrize("method", METHODS)
+@parametrize("beta", [1.0, WIDE])
 def test_what_ships_is_proved(method, beta):
     """With windows narrower than a beta, and wider ones."""
     report = verify(spec_of(method, beta))
@@ -67,7 +65,7 @@ def test_what_ships_is_proved(method, beta):
     assert STEPS in str(report)
 
 
-@pytest.mark.parametrize("method", METHODS[:3])
+@parametrize("method", METHODS[:3])
 def test_windows_of_the_design_that_no_vector_is_clipped_to(method):
     spec = spec_of(method)
     spec.projection.windows = None
@@ -80,7 +78,7 @@ def test_windows_that_the_spec_does_not_state():
     assert STEPS in verify(spec).failed
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "low, width",
     [
         (0, 0),
@@ -108,8 +106,8 @@ def test_windows_for_another_beta_are_refused():
         example(find_method("dp-designed-laplace"), design=design)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("beta", [1.0, WIDE])
+@parametrize("method", METHODS)
+@parametrize("beta", [1.0, WIDE])
 def test_no_change_of_an_attribute_moves_integers_by_more_than_the_law_was_told(method, beta):
     """Every attribute of several vectors set to every end, in whole numbers, by both routes."""
     spec = spec_of(method, beta)
@@ -136,8 +134,8 @@ def test_no_change_of_an_attribute_moves_integers_by_more_than_the_law_was_told(
     assert 0.5 * told < moved <= told
 
 
-@pytest.mark.usefixtures("known_noise")
-@pytest.mark.parametrize("method", ["dp-designed-laplace", "codebook-softmax"])
+@known_noise
+@parametrize("method", ["dp-designed-laplace", "codebook-softmax"])
 def test_an_attack_finds_nearly_epsilon_and_no_more(method):
     report = attack(spec_of(method), trials=20_000)
     assert not report.violated

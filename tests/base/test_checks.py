@@ -5,9 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers.made_datasets import uniform
-from helpers.refusals import refuses
-from helpers.specs import attribute_spec, folded
+from helpers.common import attribute_spec, folded, refuses, slow, uniform
 from scipy import sparse
 
 from dpindex import Ledger, PrivateIndex, Privatizer
@@ -146,7 +144,7 @@ def test_no_denoiser():
         fit_denoiser(codes, bare)
 
 
-@pytest.mark.slow
+@slow
 def test_no_guarantee():
     with pytest.raises(errors.NoGuaranteeError, match="more noise than a code can hold"):
         _ = attribute_spec("dp-rp-l", 6, k=2**20, epsilon=1e-3).law

@@ -1,7 +1,7 @@
 """The nearest items of many queries, against a plain sort of all scores."""
 
 import numpy as np
-from helpers.specs import folded
+from helpers.common import folded
 
 from dpindex.base.arrays import nearest_items
 

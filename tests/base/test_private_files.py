@@ -5,8 +5,7 @@ import stat
 
 import numpy as np
 import pytest
-from helpers.processes import needs_posix
-from helpers.specs import attribute_spec
+from helpers.common import attribute_spec, needs_posix
 
 from dpindex import PrivateIndex
 from dpindex.accounting.ledger import Ledger

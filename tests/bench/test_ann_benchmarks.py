@@ -5,19 +5,18 @@ import json
 import re
 import sys
 from itertools import product
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
-from helpers.specs import record_spec
+from helpers.common import ROOT, known_noise, parametrize, record_spec, slow
 from numpy.random import default_rng
 
-FOLDER = Path(__file__).resolve().parents[2] / "bench" / "ann_benchmarks"
+FOLDER = ROOT / "bench" / "ann_benchmarks"
 CONFIG = (FOLDER / "config.yml").read_text(encoding="utf-8")
 PACKAGE = "ann_benchmarks.algorithms"
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 
 class BaseANN:
@@ -71,8 +70,8 @@ def data(n=300, dim=24):
     return x, x[:20] + rng.normal(0, 2, (20, dim)).astype(np.float32)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("metric", ["angular", "euclidean"])
+@slow
+@parametrize("metric", ["angular", "euclidean"])
 def test_every_definition_can_be_built(module, metric):
     """Epsilon is a parameter of each, and in its name; the method exists and takes its options."""
     assert groups(metric)
@@ -89,7 +88,7 @@ def test_every_definition_can_be_built(module, metric):
                 assert f"query={mode}" in str(algorithm)
 
 
-@pytest.mark.parametrize("metric", ["angular", "euclidean"])
+@parametrize("metric", ["angular", "euclidean"])
 def test_one_run_of_the_harness(module, metric):
     x, q = data()
     options = {} if metric == "angular" else {"scale": 255.0, "bounds": [0, 1], "clip": True}
@@ -114,7 +113,7 @@ def test_one_run_of_the_harness(module, metric):
     algorithm.done()
 
 
-@pytest.mark.slow
+@slow
 def test_denoised(module):
     rng = default_rng(0)
     x = np.tanh(rng.normal(size=(3000, 3)) @ rng.normal(size=(3, 24)))

@@ -2,11 +2,10 @@
 
 import importlib.util
 import sys
-from pathlib import Path
 
-import pytest
+from helpers.common import ROOT, parametrize
 
-FOLDER = Path(__file__).parents[2] / "bench" / "paper"
+FOLDER = ROOT / "bench" / "paper"
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
@@ -21,6 +20,6 @@ def loaded(name, monkeypatch):
     return module
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@parametrize("name", SCRIPTS)
 def test_every_script_finds_what_it_imports(name, monkeypatch):
     assert loaded(name, monkeypatch).__doc__

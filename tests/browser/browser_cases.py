@@ -8,9 +8,7 @@ import json
 import sys
 
 import numpy as np
-from helpers.made_datasets import normal
-from helpers.specs import record_spec
-from helpers.streams import Scripted
+from helpers.common import Scripted, normal, record_spec
 
 from dpindex import Codebook, Privatizer
 from dpindex.mechanism.noise.base import uniform_share

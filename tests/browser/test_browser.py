@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 
 import browser_cases
@@ -21,12 +20,19 @@ import numpy as np
 import pytest
 from browser_cases import base64_of, spec_of
 from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
+from helpers.common import (
+    ROOT,
+    attribute_spec,
+    filled_index,
+    finished,
+    normal,
+    parametrize,
+    python,
+    refuses,
+    slow,
+    succeeds,
+)
 from helpers.documents import blocks, section
-from helpers.made_datasets import normal
-from helpers.processes import finished, python, succeeds
-from helpers.refusals import refuses
-from helpers.releases import filled_index
-from helpers.specs import attribute_spec
 from numpy.random import default_rng
 from self_test.second_reading import symbol_probes, symbols
 from self_test.words import replay_faults
@@ -37,7 +43,6 @@ from dpindex.audit.pairs import worst_pairs
 from dpindex.mechanism.noise.base import uniform_share
 from dpindex.mechanism.noise.symbols import CodebookResponse
 
-ROOT = Path(__file__).resolve().parents[2]
 BROWSER = ROOT / "examples" / "browser"
 CASES = ROOT / "tests" / "browser"
 AT_ROOT = {"PYTHONPATH": str(ROOT)}
@@ -111,13 +116,13 @@ def test_python_refuses_the_committed_specs_too():
             assert not _encoder(case), case["why"]
 
 
-@pytest.mark.slow
+@slow
 @needs_node
 def test_node_agrees_on_the_committed_cases():
     succeeds(str(NODE), "--test", CASES)
 
 
-@pytest.mark.slow
+@slow
 @needs_node
 def test_ten_thousand_encodings_agree(tmp_path):
     rng = default_rng(10_000)
@@ -156,7 +161,7 @@ def _response(size, subset):
 
 
 @needs_node
-@pytest.mark.parametrize("size, subset", [(2, 1), (7, 3), (50, 33), (300, 2)])
+@parametrize("size, subset", [(2, 1), (7, 3), (50, 33), (300, 2)])
 def test_the_exact_verifier_accepts_the_draws(bridge, size, subset):
     """Both ends of the words of every outcome lead to it, so that its chance is their count."""
     law = _response(size, subset)
@@ -191,9 +196,9 @@ class JavaScriptPrivatizer(Privatizer):
         return codes_from_bytes(base64.b64decode(answer))
 
 
-@pytest.mark.slow
+@slow
 @needs_node
-@pytest.mark.parametrize("drawn, low, high", [(1.0, 0.95, 1.0), (1.05, 1.0, 1.05)])
+@parametrize("drawn, low, high", [(1.0, 0.95, 1.0), (1.05, 1.0, 1.05)])
 def test_an_attack_sees_epsilon_and_a_weakened_sampler(bridge, drawn, low, high):
     """Wrong below 1e-7; the bound misses ``low`` by chance below 1e-9."""
     codewords = normal(4, 3, 5)
@@ -229,7 +234,7 @@ def test_the_code_is_short_and_depends_on_nothing():
     assert "https:" not in text
 
 
-@pytest.mark.slow
+@slow
 def test_export_writes_codes_spec_and_modules(tmp_path):
     spec = spec_of(normal(40, 6, 3), 4.0)
     index = filled_index(
@@ -258,7 +263,7 @@ def test_export_writes_codes_spec_and_modules(tmp_path):
     assert json.loads((site / "ids.json").read_text()) == index.ids.tolist()
 
 
-@pytest.mark.slow
+@slow
 def test_export_refuses_in_one_sentence(tmp_path):
     signs = filled_index(attribute_spec("dp-signoporp-rr", 6, epsilon=4.0), np.zeros((25, 6)))
     signs.save(tmp_path / "signs")
@@ -310,7 +315,7 @@ def chromium():
         browser.close()
 
 
-@pytest.mark.slow
+@slow
 @needs_chromium
 @pytest.mark.extra
 def test_chromium_agrees_on_the_committed_cases(chromium):
@@ -328,7 +333,7 @@ def test_chromium_agrees_on_the_committed_cases(chromium):
     assert found == []
 
 
-@pytest.mark.slow
+@slow
 @needs_chromium
 @pytest.mark.extra
 def test_the_page_of_the_documents_runs(chromium, tmp_path):
@@ -361,9 +366,9 @@ def page_folder(data_dir, tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@slow
 @needs_chromium
-@pytest.mark.parametrize("size", SIZES)
+@parametrize("size", SIZES)
 @pytest.mark.extra
 def test_the_page_answers_and_makes_no_request(chromium, page_folder, size):
     width, height = SIZES[size]

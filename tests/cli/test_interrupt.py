@@ -5,10 +5,9 @@ import signal
 import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
-from helpers.processes import finished, needs_posix, python
+from helpers.common import ROOT, finished, needs_posix, parametrize, python, slow
 
 pytestmark = needs_posix
 
@@ -33,12 +32,12 @@ def struck(name, handler="default_int_handler"):
     return finished(sys.executable, "-c", STRIKE.format(name=name, handler=handler))
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "name",
     [
         "dpindex.cli",
         "typer",
-        pytest.param("dpindex.mechanism.method_table", marks=pytest.mark.slow),
+        pytest.param("dpindex.mechanism.method_table", marks=slow),
     ],
 )
 def test_while_modules_are_imported(name):
@@ -62,7 +61,7 @@ def test_little_is_imported_before_it_can_be_answered():
     assert not {"typing", "re", "numpy", "typer"} & set(new)
 
 
-@pytest.mark.slow
+@slow
 def test_a_background_job_ignores_it():
     done = struck("dpindex.cli", "SIG_IGN")
     assert done.returncode == 0
@@ -71,7 +70,7 @@ def test_a_background_job_ignores_it():
 
 
 def test_the_command_begins_where_it_is_caught():
-    project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
     assert '\n[project.scripts]\ndpindex = "dpindex.__main__:main"\n' in project
 
 
@@ -113,7 +112,7 @@ __main__.main()
 """
 
 
-@pytest.mark.slow
+@slow
 @needs_posix
 def test_a_command_that_is_ended_leaves_no_temporary_folder(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}

@@ -11,12 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.commands import STAIRCASE, fails
-from helpers.made_datasets import uniform
-from helpers.processes import needs_posix, succeeds
-from helpers.refusals import refuses
-from helpers.releases import filled_index
-from helpers.specs import attribute_spec
+from helpers.common import (
+    ROOT,
+    STAIRCASE,
+    attribute_spec,
+    fails,
+    filled_index,
+    needs_posix,
+    parametrize,
+    refuses,
+    slow,
+    succeeds,
+    uniform,
+)
 
 import dpindex
 from dpindex import InputError, PrivateIndex, Privatizer
@@ -82,7 +89,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@parametrize("place", PLACES)
 def test_one_thing_taken_for_another(run, files, place):
     for thing in KINDS.keys() - PLACES[place].split():
         fails(
@@ -151,7 +158,7 @@ class TestFlags:
 
 
 class TestVectors:
-    @pytest.mark.parametrize(
+    @parametrize(
         "command",
         [
             f"build far.npy new {STAIRCASE}",
@@ -208,13 +215,13 @@ class TestIds:
         writer.join()
         assert PrivateIndex.open(files / "new").ids[3] == "i3"
 
-    @pytest.mark.slow
+    @slow
     def test_from_standard_input(self, files):
         command = (sys.executable, "-m", "dpindex", *f"build x.npy new {STAIRCASE} --ids -".split())
         succeeds(*command, cwd=files, given=(files / "ids.txt").read_text())
         assert PrivateIndex.open(files / "new").ids[3] == "i3"
 
-    @pytest.mark.parametrize("text", [b"", b"a\n\nb\n", b"\xff\n"])
+    @parametrize("text", [b"", b"a\n\nb\n", b"\xff\n"])
     def test_what_is_wrong_in_a_pipe(self, run, files, text):
         if os.name != "posix":
             pytest.skip("no named pipes")
@@ -225,7 +232,7 @@ class TestIds:
         writer.join()
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "name, meant",
     [
         ("staircase", "'dp-oporp-staircase'"),
@@ -240,7 +247,7 @@ def test_a_method_that_there_is_not(run, name, meant):
     assert meant in said[2].partition("?")[0]
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "command, words",
     [
         ("build x.npy", "missing argument"),
@@ -257,7 +264,7 @@ def test_a_wrong_command_line_is_one_sentence(run, command, words):
     fails(run(command), words, "; see dpindex ")
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "options, words",
     [
         ("--public x.npy --record --epsilon 8", "x.npy has 20 vectors, and a plan is for 500"),
@@ -271,7 +278,7 @@ def test_a_refusal_names_the_option_to_change(run, files, options, words):
     fails(run(f"build x.npy new {options}"), words)
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "name, text, words",
     [
         ("german.csv", "0,5;0,25\n0,1;0,2\n", "line 1 has commas within numbers"),
@@ -283,12 +290,12 @@ def test_a_file_that_is_not_what_it_seems_is_refused_for_that(run, files, name, 
     fails(run(f"build {name} new {STAIRCASE}"), f"{name}: {words}")
 
 
-@pytest.mark.parametrize("command", ["query ix x.npy", "info ix", "serve ix --open-to-all"])
+@parametrize("command", ["query ix x.npy", "info ix", "serve ix --open-to-all"])
 def test_a_folder_has_no_collections(run, files, command):
     fails(run(f"{command} --collection other"), "ix is one index, without collections")
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "command, words",
     [
         ("embed ids.txt", "no table has the suffix '.txt'; use one of .parquet, "),
@@ -334,7 +341,7 @@ class TestNotes:
 
 def test_extras_are_those_of_the_package():
     """Messages name packages, which pip finds; an extra is known to a checkout alone."""
-    project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
     for extra, packages in EXTRAS.items():
         line = re.search(rf"^{extra} = \[(.*)\]$", project, re.MULTILINE)
         assert line

@@ -1,8 +1,7 @@
 """Every command that reads an index answers for one without codes, and with one or few codes."""
 
 import numpy as np
-import pytest
-from helpers.specs import example
+from helpers.common import example, parametrize
 
 import dpindex as dpi
 from dpindex.mechanism.method_table import find_method
@@ -15,8 +14,8 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("count", [0, 1, 5])
+@parametrize("kind", KINDS)
+@parametrize("count", [0, 1, 5])
 def test_info_and_query(run, prints, tmp_path, kind, count):
     index = dpi.PrivateIndex(example(find_method(KINDS[kind])))
     vectors = np.random.default_rng(0).uniform(0, 1, (5, 24))

@@ -5,10 +5,7 @@ import signal
 
 import numpy as np
 import pytest
-from helpers.made_datasets import uniform
-from helpers.processes import python
-from helpers.releases import filled_index
-from helpers.specs import attribute_spec
+from helpers.common import attribute_spec, filled_index, parametrize, python, slow, uniform
 
 from dpindex import __main__ as start
 
@@ -44,8 +41,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
+@slow
+@parametrize(
     "command, loaded",
     [
         ("--help", ""),
@@ -59,7 +56,7 @@ def test_a_command_loads_what_it_needs(folder, command, loaded):
     assert said.splitlines()[-1] == loaded
 
 
-@pytest.mark.slow
+@slow
 def test_a_query_loads_no_noise_engine_and_no_tables(folder):
     said = python("-c", SCRIPT, "query", "index", "x.npy", "--json", cwd=folder)
     loaded = set(said.splitlines()[-1].split())
@@ -68,7 +65,7 @@ def test_a_query_loads_no_noise_engine_and_no_tables(folder):
     assert not loaded & {"scipy.linalg", "scipy.optimize", "scipy.sparse"}
 
 
-@pytest.mark.parametrize("stated, used", [(None, "20"), ("26", "26")])
+@parametrize("stated, used", [(None, "20"), ("26", "26")])
 def test_idle_threads_of_blas_sleep_soon(monkeypatch, stated, used):
     """What the user says holds."""
     seen = []

@@ -6,10 +6,18 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers.commands import fails
-from helpers.refusals import refuses
-from helpers.releases import filled_index, reopened
-from helpers.specs import folded, record_spec
+from helpers.common import (
+    fails,
+    few_queries,
+    filled_index,
+    folded,
+    known_noise,
+    parametrize,
+    record_spec,
+    refuses,
+    reopened,
+    slow,
+)
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -67,7 +75,7 @@ def test_a_file_in_the_order_of_the_columns_or_of_their_numbers(tmp_path):
     assert numbered.digest == TABLE.digest
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "text, words",
     [
         ("a,b\n", "first line must be column,low,high"),
@@ -138,8 +146,8 @@ def test_a_transformer_takes_ranges():
     assert_array_equal(codes, plain)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@slow
+@few_queries
 def test_commands_take_ranges(run, prints, tmp_path):
     """The lines that ``plan`` prints with ranges work, and queries are scaled alike."""
     rng = default_rng(1)
@@ -172,7 +180,7 @@ def test_commands_take_ranges(run, prints, tmp_path):
     assert run("query my-index queries.npy --ranges ranges.csv")[0] == 2
 
 
-@pytest.mark.slow
+@slow
 def test_sketches_take_ranges(prints, tmp_path):
     """Records and queries are scaled alike: a count is that of rows that were scaled before."""
     rng = default_rng(1)
@@ -190,7 +198,7 @@ def test_sketches_take_ranges(prints, tmp_path):
     assert "income 0 to 1e+06" in prints("race info s.race")
 
 
-@pytest.mark.slow
+@slow
 def test_evaluate_takes_ranges(prints, tmp_path):
     """A report of a table with ranges is that of the scaled table."""
     pytest.importorskip("matplotlib")
@@ -236,7 +244,7 @@ def table(rows, seed=1):
     return default_rng(seed).uniform((0, 0, -1), (120, 1e6, 1), (rows, 3))
 
 
-@pytest.mark.usefixtures("known_noise")
+@known_noise
 def test_finding_38_2_an_index_keeps_its_ranges(tmp_path):
     """Queries without them were answered by the column with the largest numbers: .005 for .95."""
     rows = table(300)
@@ -279,7 +287,7 @@ def test_finding_38_2_devices_keep_ranges(tmp_path):
         PrivateIndex(plain_spec()).add_codes(code)
 
 
-@pytest.mark.usefixtures("known_noise")
+@known_noise
 def test_finding_38_2_sketches_keep_ranges():
     rows = table(2000)
     terms = {"dim": 3, "rows": 50, "width": 100, "hash": PStable(0.5)}

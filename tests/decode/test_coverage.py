@@ -2,15 +2,22 @@
 
 import numpy as np
 import pytest
-from helpers.made_datasets import normal, true_cosines, unit
-from helpers.releases import codes_of
-from helpers.specs import record_spec
+from helpers.common import (
+    codes_of,
+    known_noise,
+    normal,
+    parametrize,
+    record_spec,
+    slow,
+    true_cosines,
+    unit,
+)
 from numpy.random import default_rng
 
 from dpindex import Codebook, PrivateIndex, Privatizer
 from dpindex.decode.symbols import crowding
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 DIM = 16
 CENTRES = normal(40, DIM)
@@ -31,7 +38,7 @@ def spec(epsilon, subset, words):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("epsilon, subset", [(6.0, 10), (9.0, 3), (14.0, 1)])
+@parametrize("epsilon, subset", [(6.0, 10), (9.0, 3), (14.0, 1)])
 def test_what_resembles_the_codebook_does_not_crowd(epsilon, subset):
     made = spec(epsilon, subset, topics(800, 1))
     privatizer = Privatizer(made)
@@ -51,7 +58,7 @@ def test_few_codewords_tell_own_topics_from_others():
         assert crowding(others, made.law) > 1.15
 
 
-@pytest.mark.slow
+@slow
 def test_the_noise_is_taken_out():
     """Codes with noise and codes without it crowd alike; the codes themselves do not."""
     words = topics(600, 1)
@@ -63,7 +70,7 @@ def test_the_noise_is_taken_out():
     assert loud.law.chance_inside < 0.5
 
 
-@pytest.mark.parametrize("kind", ["own", "foreign collection", "foreign queries"])
+@parametrize("kind", ["own", "foreign collection", "foreign queries"])
 def test_errors_hold_for_what_is_unlike_the_codebook(kind):
     """Few similarities lie outside of two of their errors."""
     own = {"last": 20}

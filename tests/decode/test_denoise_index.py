@@ -2,10 +2,18 @@
 
 import numpy as np
 import pytest
-from helpers.made_datasets import low_rank, photographs, unit
-from helpers.refusals import refuses
-from helpers.releases import filled_index, reopened
-from helpers.specs import attribute_spec
+from helpers.common import (
+    attribute_spec,
+    filled_index,
+    known_noise,
+    low_rank,
+    parametrize,
+    photographs,
+    refuses,
+    reopened,
+    slow,
+    unit,
+)
 
 from dpindex import PrivateIndex, Spec, attribute
 from dpindex.decode import fit as fitting
@@ -13,7 +21,7 @@ from dpindex.decode import fit as fitting
 DIM = 24
 
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 
 def spec_of(method="raw-staircase", epsilon=3.0, **more):
@@ -36,7 +44,7 @@ def precision(hits, base, queries):
     return float(np.mean([np.isin(found, near).mean() for found, near in pairs]))
 
 
-@pytest.mark.parametrize("metric", ["cosine", "l2", "ip"])
+@parametrize("metric", ["cosine", "l2", "ip"])
 def test_finds_more(metric):
     """More true neighbours at the same epsilon; nothing about the codes changes."""
     index, base = filled(metric=metric)
@@ -81,8 +89,8 @@ def test_few_columns_get_the_linear_filter():
     assert found() > plain - 0.04
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("index_type", ["f32", "f16"])
+@slow
+@parametrize("index_type", ["f32", "f16"])
 def test_ranks_by_what_is_uncertain_too(index_type, monkeypatch):
     """Where sizes are told apart: found and scored as by hand."""
     monkeypatch.setattr(

@@ -1,17 +1,22 @@
 """Cosines of denoised codes against known truths."""
 
 import numpy as np
-import pytest
-from helpers.made_datasets import true_cosines
-from helpers.releases import codes_of, projected
-from helpers.specs import attribute_spec
+from helpers.common import (
+    attribute_spec,
+    codes_of,
+    known_noise,
+    parametrize,
+    projected,
+    slow,
+    true_cosines,
+)
 from numpy.random import default_rng
 
 from dpindex import PrivateIndex
 from dpindex.decode.base import ExactQueries, PrivateQueries
 from dpindex.decode.denoised import DenoisedPosterior
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 DIM = 24
 
@@ -33,12 +38,12 @@ def _index(epsilon, rows, **facts):
     return index
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
+@slow
+@parametrize(
     "modes, query_epsilon, least",
     [(("exact", "private"), None, 0.9), (("private",), 2.0, 0.3)],
 )
-@pytest.mark.parametrize("epsilon", [3.0, 6.0])
+@parametrize("epsilon", [3.0, 6.0])
 def test_the_ten_best_are_stated_as_they_are(epsilon, modes, query_epsilon, least):
     index = _index(epsilon, 6000, query_epsilon=query_epsilon)
     base = _rows(6000, 1)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.releases import filled_index, reopened
+from helpers.common import filled_index, known_noise, parametrize, reopened
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
@@ -11,7 +11,7 @@ from dpindex import Spec, attribute
 from dpindex.decode.base import exact_similarities
 from dpindex.decode.designed import decoded, exact_coordinates
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 RNG = np.random.default_rng(2)
 DIM = 40
@@ -43,7 +43,7 @@ def index_of(method, epsilon, metric="cosine"):
     )
 
 
-@pytest.mark.parametrize("method", ["dp-designed-laplace", "dp-signdesigned-geometric"])
+@parametrize("method", ["dp-designed-laplace", "dp-signdesigned-geometric"])
 def test_estimates_are_as_near_as_the_decoder_says(method):
     """Mean squared error within B, against the energy that posterior means lack."""
     index = index_of(method, 3.0)
@@ -61,8 +61,8 @@ def test_estimates_are_as_near_as_the_decoder_says(method):
     assert_allclose((truth**2).sum(axis=1), (BASE**2).sum(axis=1), rtol=1e-5)
 
 
-@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
-@pytest.mark.parametrize("query", ["exact", "private"])
+@parametrize("metric", ["cosine", "ip", "l2"])
+@parametrize("query", ["exact", "private"])
 def test_stated_errors_hold(metric, query):
     index = index_of("dp-designed-laplace", 3.0, metric)
     hits = index.search(QUERIES, k=50, query=query)

@@ -12,9 +12,7 @@ standard deviation of 0.7 % and must lie within 68.3 ± 5 %.
 from dataclasses import replace
 
 import numpy as np
-import pytest
-from helpers.made_datasets import unit
-from helpers.specs import attribute_spec
+from helpers.common import attribute_spec, known_noise, parametrize, slow, unit
 from numpy.random import default_rng
 
 from dpindex.decode.number_moments import (
@@ -26,7 +24,7 @@ from dpindex.decode.number_moments import (
 from dpindex.mechanism.noise.moments import NoiseMoments
 from dpindex.mechanism.privatizer import Privatizer
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 PAIRS = 4000
 NORM = 8.0
@@ -97,8 +95,8 @@ CASES = [(*case, rho) for case in OPORP + RAW for rho in (0.0, 0.6)]
 CASES += [("raw-square-wave", e, 512, None, rho) for e in (3.0, 5.0) for rho in (0.0, 0.3)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=str)
+@slow
+@parametrize("case", CASES, ids=str)
 def test_estimates_are_unbiased_and_their_errors_cover(case):
     """Of all that is estimated from the same pairs, which take a second to make."""
     data = _sides(*case)
@@ -135,8 +133,8 @@ def _check_declared_norms(data, query):
     assert (value - truth).std() < 1.02 * (unbiased / NORM**2 - truth).std()
 
 
-@pytest.mark.parametrize("share", [0.002, 0.02])
-@pytest.mark.parametrize("k", [32, 256])
+@parametrize("share", [0.002, 0.02])
+@parametrize("k", [32, 256])
 def test_inverse_norm_against_integration(share, k):
     """``E[⟨x̃, x⟩·h]`` must be the norm: x̃ = x + n in the direction of x, and χ² elsewhere."""
     rng = default_rng(0)

@@ -3,9 +3,7 @@
 import math
 
 import numpy as np
-import pytest
-from helpers.made_datasets import normal
-from helpers.releases import filled_index
+from helpers.common import filled_index, known_noise, normal, parametrize
 from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
@@ -17,7 +15,7 @@ from dpindex.decode.designed import decoded, linear_estimate, public_vectors
 from dpindex.decode.signs import expected_signs
 from dpindex.study import ground_truth
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 DIM = 64
 TOPICS = normal(60, DIM)
@@ -106,7 +104,7 @@ def test_it_finds_what_signs_alone_do_not():
     assert found > precision(filled_index(oporp, base).search(queries, 10, query="exact").ids) + 0.1
 
 
-@pytest.mark.parametrize("epsilon, gain", [(1.5, 0.1), (10.0, 0.0)])
+@parametrize("epsilon, gain", [(1.5, 0.1), (10.0, 0.0)])
 def test_private_queries_find_what_the_better_reading_does(epsilon, gain):
     """With much noise public vectors say most of a query, with little its own signs do."""
     base = collection(4000, 3)
@@ -142,7 +140,7 @@ def test_few_public_vectors_will_do():
         assert np.isfinite(hits.scores).all()
 
 
-@pytest.mark.parametrize("query", ["exact", "private"])
+@parametrize("query", ["exact", "private"])
 def test_stated_errors_hold(query):
     """Vectors that tell what estimates are worth are not among those that estimates are made of."""
     base = collection(3000, 3)

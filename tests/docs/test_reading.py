@@ -3,7 +3,7 @@
 import importlib.util
 import statistics
 
-from helpers.documents import ROOT
+from helpers.common import ROOT
 
 _SPEC = importlib.util.spec_from_file_location("reading", ROOT / "bench" / "reading.py")
 reading = importlib.util.module_from_spec(_SPEC)

@@ -2,8 +2,8 @@
 
 import re
 
-import pytest
-from helpers.documents import ROOT, inline_code, paste
+from helpers.common import ROOT, few_queries, slow
+from helpers.documents import inline_code, paste
 
 import dpindex as dpi
 
@@ -14,8 +14,8 @@ def test_it_is_short():
     assert len(TEXT.splitlines()) <= 120
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@slow
+@few_queries
 def test_every_block_runs(call, tmp_path):
     """From top to bottom, in one folder."""
     printed = paste(TEXT, tmp_path, call)

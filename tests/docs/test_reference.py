@@ -9,13 +9,11 @@ import inspect
 import re
 import textwrap
 from importlib import import_module
-from pathlib import Path
 
-from helpers.specs import folded
+from helpers.common import ROOT, folded
 
 import dpindex as dpi
 
-ROOT = Path(__file__).resolve().parents[2]
 MODULES = re.findall(r"reference/([\w.]+)\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 CLOSE = ("self", "cls")
 TOO_LONG = {

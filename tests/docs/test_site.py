@@ -9,11 +9,10 @@ from urllib.parse import unquote
 
 import pytest
 from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
-from helpers.processes import python
+from helpers.common import ROOT, python, slow
 from test_reference import PUBLIC
 
-ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.slow
+pytestmark = slow
 
 
 class _Page(html.parser.HTMLParser):

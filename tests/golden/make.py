@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from helpers.made_datasets import unit
-from helpers.specs import attribute_spec
+from helpers.common import attribute_spec, unit
 
 from dpindex import Codebook, Dense, PrivateIndex, Privatizer, Spec, l2, record
 from dpindex.mechanism.codes import codes_from_bytes

@@ -7,15 +7,15 @@ that finds gets a test of its own beside the reader.
 import importlib.util
 import random
 import warnings
-from pathlib import Path
 
 import pytest
+from helpers.common import ROOT, parametrize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpindex.base.errors import InputError
 
-_PATH = Path(__file__).resolve().parents[2] / "bench" / "fuzz" / "targets.py"
+_PATH = ROOT / "bench" / "fuzz" / "targets.py"
 _found = importlib.util.spec_from_file_location("fuzz_targets", _PATH)
 assert _found is not None
 assert _found.loader is not None
@@ -44,7 +44,7 @@ NAMES = [
 _SEEDS = {}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@parametrize("name", NAMES)
 @given(number=st.integers(0, 2**32), changes=st.integers(0, 4), repaired=st.booleans())
 @settings(max_examples=40, database=None)
 def test_read_or_refused(name, number, changes, repaired):

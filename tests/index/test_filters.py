@@ -4,8 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from helpers.refusals import refuses
-from helpers.specs import folded
+from helpers.common import folded, refuses
 
 from dpindex.index.filters import kept_rows
 from dpindex.mechanism.codes import SignFormat

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.refusals import refuses
-from helpers.releases import filled_index
-from helpers.specs import attribute_spec, folded
+from helpers.common import attribute_spec, filled_index, folded, parametrize, refuses
 
 import dpindex as dpi
 from dpindex.base.files import writing
@@ -22,13 +20,13 @@ def test_an_index_is_made_of_a_spec(spec):
         dpi.PrivateIndex(spec)
 
 
-@pytest.mark.parametrize("index", ["my-index", Path("my-index"), None])
+@parametrize("index", ["my-index", Path("my-index"), None])
 def test_what_is_published_is_an_open_index(index, tmp_path):
     with refuses(r"dpindex\.publish\(dpindex\.open\(path\)"):
         dpi.publish(index, tmp_path / "x.lance")
 
 
-@pytest.mark.parametrize("address", ["books.xyz", "books", "redis://localhost"])
+@parametrize("address", ["books.xyz", "books", "redis://localhost"])
 def test_an_address_that_names_no_database_is_named_once(address):
     pytest.importorskip("pyarrow")
     index = filled_index(SPEC, np.eye(8))

@@ -5,9 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from helpers.made_datasets import uniform
-from helpers.releases import filled_index, reopened
-from helpers.specs import attribute_spec
+from helpers.common import attribute_spec, filled_index, parametrize, reopened, uniform
 from numpy.testing import assert_array_equal
 
 import dpindex as dpi
@@ -42,7 +40,7 @@ def test_hits_by_query(index):
         hits[3]
 
 
-@pytest.mark.parametrize("stored", [False, True])
+@parametrize("stored", [False, True])
 def test_similarities_are_those_of_the_search(index, tmp_path, stored):
     """However late they are asked for, and whatever was added, removed or learned meanwhile."""
     if stored:

@@ -6,8 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from helpers.processes import finished, needs_posix
-from helpers.refusals import refuses
+from helpers.common import finished, needs_posix, refuses
 
 from dpindex.base.files import holding_lock
 from dpindex.decode import Learned

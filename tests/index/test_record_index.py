@@ -1,11 +1,7 @@
 """Indexes of the record level: saved, opened, tampered with, and made on the command line."""
 
 import numpy as np
-import pytest
-from helpers.commands import fails
-from helpers.processes import python
-from helpers.refusals import refuses
-from helpers.specs import record_spec
+from helpers.common import fails, few_queries, parametrize, python, record_spec, refuses, slow
 
 from dpindex import Codebook, PrivateIndex, Privatizer
 from dpindex.mechanism.codes import SymbolFormat
@@ -28,11 +24,11 @@ def _spec(method, epsilon=16.0):
     return record_spec(method, DIM, epsilon=epsilon, codebook=book)
 
 
-METHODS = pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
+METHODS = parametrize("method", ["record-cap", "record-codebook"])
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@slow
+@few_queries
 def test_commands_know_a_codebook_by_its_vectors(run, prints, tmp_path):
     for name, rows in {"x": _rows(300, 2), "public": PUBLIC.stated, "other": _rows(80, 8)}.items():
         np.save(tmp_path / name, rows)

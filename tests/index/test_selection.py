@@ -2,10 +2,16 @@
 
 import numpy as np
 import pytest
-from helpers.made_datasets import unit
-from helpers.releases import filled_index
-from helpers.specs import attribute_spec, record_spec
-from helpers.streams import seed_noise
+from helpers.common import (
+    attribute_spec,
+    filled_index,
+    known_noise,
+    parametrize,
+    record_spec,
+    seed_noise,
+    slow,
+    unit,
+)
 
 import dpindex as dpi
 from dpindex.index import filters as selection
@@ -52,7 +58,7 @@ _SLOW = ("pq", "hnsw", "ivf", "l2", "ip", "lists of rabitq")
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(n, marks=[pytest.mark.slow] if n in _SLOW else []) for n in CASES],
+    params=[pytest.param(n, marks=[slow] if n in _SLOW else []) for n in CASES],
 )
 def index(request):
     with pytest.MonkeyPatch.context() as patch:
@@ -71,9 +77,9 @@ def made_of_two_parts(case):
     return made
 
 
-@pytest.mark.usefixtures("known_noise")
-@pytest.mark.parametrize("mode", ["exact", "private"])
-@pytest.mark.parametrize("share", [0.01, 0.5, 0.95])
+@known_noise
+@parametrize("mode", ["exact", "private"])
+@parametrize("share", [0.01, 0.5, 0.95])
 def test_as_left_out_of_a_full_ranking(index, mode, share):
     mask = np.random.default_rng(1).random(N) < share
     asked = Q if mode == "exact" else dpi.Privatizer(index.spec).privatize(Q)
@@ -110,7 +116,7 @@ def test_fewer_rows_than_wanted_and_none(index):
     assert len(none.payload or ()) == 0
 
 
-@pytest.mark.parametrize("index", ["flat"], indirect=True)
+@parametrize("index", ["flat"], indirect=True)
 def test_subsets_that_do_not_fit_into_memory(index, monkeypatch):
     """Only decoded vectors are searched in parts."""
     mask = np.arange(N) % 10 == 3
@@ -122,8 +128,8 @@ def test_subsets_that_do_not_fit_into_memory(index, monkeypatch):
     assert mask[index.search(Q, k=5, filter=mask).ids].all()
 
 
-@pytest.mark.usefixtures("known_noise")
-@pytest.mark.parametrize("metric", ["cosine", "l2"])
+@known_noise
+@parametrize("metric", ["cosine", "l2"])
 def test_range_search(metric):
     index = filled_index(
         NUMBERS,

@@ -1,9 +1,7 @@
 """A softmax codebook from the command line to hits: build, info, query, ledger, open."""
 
 import numpy as np
-import pytest
-from helpers.made_datasets import normal, unit
-from helpers.releases import filled_index
+from helpers.common import filled_index, known_noise, normal, parametrize, unit
 
 import dpindex as dpi
 from dpindex.decode.symbols import crowding
@@ -24,9 +22,9 @@ def spec(**terms):
     return dpi.Spec("codebook-softmax", DIM, **{**ordinary, **terms})
 
 
-@pytest.mark.usefixtures("known_noise")
-@pytest.mark.parametrize("query", ["exact", "private"])
-@pytest.mark.parametrize("record", [None, 9.0])
+@known_noise
+@parametrize("query", ["exact", "private"])
+@parametrize("record", [None, 9.0])
 def test_neighbours_are_found_and_similarities_are_true(query, record):
     base = kind(3000, 2)
     asked = kind(100, 3)
@@ -42,7 +40,7 @@ def test_neighbours_are_found_and_similarities_are_true(query, record):
     assert 0.5 < np.std((every.unbiased - true) / every.unbiased_stderr) < 1.5
 
 
-@pytest.mark.usefixtures("known_noise")
+@known_noise
 def test_a_collection_of_another_kind_is_noticed():
     made = spec(epsilon=8.0)
     like = dpi.Privatizer(made).privatize(kind(4000, 5))
@@ -51,7 +49,7 @@ def test_a_collection_of_another_kind_is_noticed():
     assert crowding(unlike, made.law) > 3
 
 
-@pytest.mark.usefixtures("known_noise")
+@known_noise
 def test_likelihoods_are_the_chances_of_symbols():
     from dpindex.decode import decoder_of
 

@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.refusals import refuses
-from helpers.releases import codes_of
-from helpers.specs import record_spec
+from helpers.common import codes_of, record_spec, refuses
 
 import dpindex as dpi
 from dpindex.integrations.collector import Accepted, Collector, Submission

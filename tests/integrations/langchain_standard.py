@@ -1,7 +1,7 @@
 """LangChain's own tests of vector stores, which ``test_langchain.py`` runs."""
 
 import pytest
-from helpers.specs import record_spec
+from helpers.common import record_spec
 from langchain_tests.integration_tests import VectorStoreIntegrationTests
 
 from dpindex.integrations.langchain import PrivateVectorStore

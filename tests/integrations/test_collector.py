@@ -6,9 +6,7 @@ import threading
 import numpy as np
 import pytest
 from collector_contract import CollectorContract
-from helpers.made_datasets import uniform
-from helpers.refusals import refuses
-from helpers.specs import attribute_spec
+from helpers.common import attribute_spec, known_noise, refuses, uniform
 
 import dpindex as dpi
 from dpindex.base.errors import StorageError
@@ -21,7 +19,7 @@ from dpindex.integrations.collector import (
 )
 
 SPEC = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=4.0)
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 
 def submission(*names, receipt=None, seed=0):

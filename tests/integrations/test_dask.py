@@ -8,11 +8,18 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.made_datasets import DIM, FolderView, vectors, watched, write_dataset
-from helpers.processes import python
-from helpers.refusals import refuses
-from helpers.releases import counted
-from helpers.specs import attribute_spec
+from helpers.common import (
+    DIM,
+    FolderView,
+    attribute_spec,
+    counted,
+    python,
+    refuses,
+    slow,
+    vectors,
+    watched,
+    write_dataset,
+)
 
 import dpindex as dpi
 from dpindex.integrations import dask as on_dask
@@ -54,7 +61,7 @@ def built(dataset, target, client, **options):
     ).drawn
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.extra
 def test_workers_are_killed(cluster, client, tmp_path):
     """One of two workers, at three random moments: every id once, and no other code was seen."""
@@ -98,7 +105,7 @@ def test_workers_are_killed(cluster, client, tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.extra
 def test_files_with_a_payload_and_a_denoiser(client, tmp_path):
     rows = 600  # enough for a denoiser
@@ -112,7 +119,7 @@ def test_files_with_a_payload_and_a_denoiser(client, tmp_path):
     assert index.denoiser.rows == rows
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.extra
 def test_there_is_no_scheduler():
     pytest.importorskip("distributed")
@@ -134,7 +141,7 @@ print(*counts)
 """
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's malloc")
 def test_freed_memory_is_kept():
     """Under what Dask sets for its workers every array of 1 MB is faulted in anew."""
@@ -143,7 +150,7 @@ def test_freed_memory_is_kept():
     assert after < before / 4
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.extra
 def test_f3_neither_messages_nor_logs_are_functions_of_the_vectors(client, tmp_path):
     """Dask logs the arguments of a task that raises: here none does."""

@@ -3,11 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
+from helpers.common import attribute_spec, filled_index, normal, record_spec, refuses, uniform
 from helpers.lite import LITE, PLACES, address
-from helpers.made_datasets import normal, uniform
-from helpers.refusals import refuses
-from helpers.releases import filled_index
-from helpers.specs import attribute_spec, record_spec
 from helpers.toy_database import MADE, Toy
 
 import dpindex as dpi

@@ -2,16 +2,21 @@
 
 import numpy as np
 import pytest
+from helpers.common import (
+    attribute_spec,
+    filled_index,
+    known_noise,
+    parametrize,
+    record_spec,
+    refuses,
+    unit,
+)
 from helpers.lite import LITE, PLACES, address
-from helpers.made_datasets import unit
-from helpers.refusals import refuses
-from helpers.releases import filled_index
-from helpers.specs import attribute_spec, record_spec
 
 import dpindex as dpi
 
 pytest.importorskip("pyarrow")
-pytestmark = [*LITE, pytest.mark.usefixtures("known_noise")]
+pytestmark = [*LITE, known_noise]
 SIZES = (1e-10, 3e13, 1.7e18, 1e-30, 1e30)
 RNG = np.random.default_rng(0)
 
@@ -42,7 +47,7 @@ def published(index, place, name):
     return dpi.open(place, name)
 
 
-@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@parametrize("metric", ["cosine", "ip", "l2"])
 def test_neighbours_do_not_depend_on_the_size_of_numbers(place, metric):
     shape = np.concatenate([RNG.normal(size=(60, 8)), np.repeat(RNG.normal(size=(2, 8)), 9, 0)])
     shape /= np.abs(shape).max()
@@ -58,7 +63,7 @@ def test_neighbours_do_not_depend_on_the_size_of_numbers(place, metric):
         there.close()
 
 
-@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@parametrize("metric", ["cosine", "ip", "l2"])
 def test_of_equal_vectors_the_first_rows_are_found(place, metric):
     index = plain(np.ones((12, 4)), metric)
     there = published(index, place, f"equal_{metric}")
@@ -87,7 +92,7 @@ def test_ties_of_bits_and_symbols_are_those_of_the_index(place):
         there.close()
 
 
-@pytest.mark.parametrize("ids", [None, [f"it's {i}" for i in range(30)]])
+@parametrize("ids", [None, [f"it's {i}" for i in range(30)]])
 def test_what_is_removed_is_found_by_nobody(place, ids):
     index = plain(
         RNG.normal(size=(30, 4)),

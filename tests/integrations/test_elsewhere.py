@@ -4,13 +4,14 @@ import re
 
 import numpy as np
 import pytest
+from helpers.common import known_noise, slow
 from helpers.documents import section
 
 PAGE = section("databases.md", "## Any other store")
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("known_noise")
+@slow
+@known_noise
 @pytest.mark.extra
 def test_the_page_runs_as_it_is_typed():
     pytest.importorskip("qdrant_client", reason="needs pip install qdrant-client")

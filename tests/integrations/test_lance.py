@@ -2,11 +2,8 @@
 
 import numpy as np
 import pytest
+from helpers.common import attribute_spec, filled_index, parametrize, refuses, uniform
 from helpers.lite import LITE
-from helpers.made_datasets import uniform
-from helpers.refusals import refuses
-from helpers.releases import filled_index
-from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.base.files import pack, unpack
@@ -37,7 +34,7 @@ def test_small_files_are_joined(database):
     assert other.count() == database.count() == 102
 
 
-@pytest.mark.parametrize("name", ["", "a.b", "a`b", "code", "_distance", "_rowid"])
+@parametrize("name", ["", "a.b", "a`b", "code", "_distance", "_rowid"])
 def test_columns_that_lance_cannot_have(database, name):
     with refuses(r"rename it|reserved name"):
         database.create(Layout(False, 2, 3, "ip", pa.schema({name: pa.int64()})))
@@ -141,7 +138,7 @@ def test_h2_a_published_schema_with_names_that_forge_is_refused(place, documents
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "table",
     [
         {"id": ["publication"]},

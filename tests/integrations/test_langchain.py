@@ -6,10 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.processes import python
-from helpers.refusals import refuses
-from helpers.releases import all_bytes, counted
-from helpers.specs import folded, record_spec
+from helpers.common import all_bytes, counted, folded, python, record_spec, refuses, slow
 
 import dpindex as dpi
 
@@ -43,7 +40,7 @@ def contents(documents):
     return [document.page_content for document in documents]
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.extra
 def test_langchains_own_tests(monkeypatch):
     """In a process of their own, as they bring plugins of pytest that the others do without."""

@@ -5,8 +5,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from helpers.refusals import refuses
-from helpers.specs import record_spec
+from helpers.common import record_spec, refuses, slow
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -181,7 +180,7 @@ class Machine(RuleBasedStateMachine):
         self.temporary.cleanup()
 
 
-@pytest.mark.slow
+@slow
 def test_stores_that_fail_and_restarts():
     plan = settings(max_examples=25, stateful_step_count=12, deadline=None)
     run_state_machine_as_test(Machine, settings=plan)

@@ -4,18 +4,23 @@ import sys
 
 import numpy as np
 import pytest
+from helpers.common import (
+    attribute_spec,
+    filled_index,
+    known_noise,
+    parametrize,
+    record_spec,
+    refuses,
+)
 from helpers.lite import LITE, PLACES, address
 from helpers.postgres_server import new_database, programs
-from helpers.refusals import refuses
-from helpers.releases import filled_index
-from helpers.specs import attribute_spec, record_spec
 
 import dpindex as dpi
 from dpindex.index.filters import Lookup
 from dpindex.integrations import published
 
 pa = pytest.importorskip("pyarrow")
-pytestmark = [*LITE, pytest.mark.usefixtures("known_noise")]
+pytestmark = [*LITE, known_noise]
 
 RNG = np.random.default_rng(0)
 TOPICS = RNG.normal(size=(20, 12))
@@ -122,7 +127,7 @@ def test_postgresql_finds_the_candidates_of_the_index(index):
         )
 
 
-@pytest.mark.parametrize("place", PLACES)
+@parametrize("place", PLACES)
 def test_published_candidates_are_those_of_the_index(index, place, tmp_path, monkeypatch):
     monkeypatch.setattr(published, "STREAMED_ROWS", 100)
     uri = address(tmp_path, place)

@@ -4,8 +4,7 @@ import asyncio
 import json
 
 import pytest
-from helpers.made_datasets import uniform
-from helpers.releases import filled_index
+from helpers.common import filled_index, uniform
 
 import dpindex as dpi
 

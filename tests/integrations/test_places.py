@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from helpers.refusals import refuses
-from helpers.specs import folded
+from helpers.common import folded, refuses
 
 from dpindex.integrations.database import adapter_of, open_database
 

@@ -5,13 +5,10 @@ import threading
 
 import numpy as np
 import pytest
+from helpers.common import attribute_spec, filled_index, parametrize, refuses, uniform
 from helpers.documents import section
 from helpers.lite import LITE
-from helpers.made_datasets import uniform
 from helpers.postgres_server import new_database, programs
-from helpers.refusals import refuses
-from helpers.releases import filled_index
-from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex import InputError
@@ -114,7 +111,7 @@ def test_f7_submitted_ids_are_no_commands_where_backslashes_escape(uri):
     database.close()
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "field, sentence",
     [
         (("code", "int64"), "are taken"),
@@ -175,15 +172,13 @@ def test_a_lost_connection_is_named_and_loses_nothing(uri, database):
     again.close()
 
 
-@pytest.mark.parametrize(
-    "address", ["postgresql://me:secret@host/x", "postgres://host/x?password=y"]
-)
+@parametrize("address", ["postgresql://me:secret@host/x", "postgres://host/x?password=y"])
 def test_an_address_holds_no_password(address):
     with refuses("holds no password"):
         open_database(address, "books")
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "address",
     ["postgresql://postgres:@/postgres?host=/nowhere", "postgres://me@host.invalid/x?password="],
 )

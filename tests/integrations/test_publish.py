@@ -2,11 +2,8 @@
 
 import numpy as np
 import pytest
+from helpers.common import attribute_spec, filled_index, parametrize, refuses, uniform
 from helpers.lite import LITE, PLACES, address
-from helpers.made_datasets import uniform
-from helpers.refusals import refuses
-from helpers.releases import filled_index
-from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.base.files import unpack
@@ -52,7 +49,7 @@ def _fail_at(monkeypatch, name, call):
         monkeypatch.setattr(database, name, lost)
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "name, call",
     [(name, 0) for name in STEPS] + [(name, 1) for name in STEPS] + [("insert", 4), ("insert", 7)],
 )

@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+from helpers.common import filled_index, parametrize
 from helpers.lite import LITE, PLACES, address
-from helpers.releases import filled_index
 
 import dpindex as dpi
 from dpindex.integrations.publication import publish
@@ -46,7 +46,7 @@ BEYOND_MILVUS = [
 """What compares order in decimals, or with the lowest whole number of 64 bits."""
 
 
-@pytest.mark.parametrize("place", PLACES)
+@parametrize("place", PLACES)
 def test_a_filter_means_the_same_where_it_is_published(place, tmp_path):
     spec = dpi.Spec(
         "dp-oporp-staircase",

@@ -5,20 +5,25 @@ from itertools import count
 import numpy as np
 import pytest
 from collector_contract import CollectorContract
+from helpers.common import (
+    Seeded,
+    attribute_spec,
+    codes_of,
+    known_noise,
+    parametrize,
+    record_spec,
+    refuses,
+    typed,
+    unit,
+)
 from helpers.documents import section
 from helpers.lite import LITE, PLACES, address
-from helpers.made_datasets import unit
-from helpers.processes import typed
-from helpers.refusals import refuses
-from helpers.releases import codes_of
-from helpers.specs import attribute_spec, record_spec
-from helpers.streams import Seeded
 from numpy.testing import assert_allclose
 
 import dpindex as dpi
 
 pytest.importorskip("pyarrow")
-pytestmark = [*LITE, pytest.mark.usefixtures("known_noise")]
+pytestmark = [*LITE, known_noise]
 
 N = 900
 NQ = 70
@@ -103,7 +108,7 @@ def _same(here, there, ties):
     assert there.payload.take(rows).equals(here.payload.take(rows))
 
 
-@pytest.mark.parametrize("name", CASES)
+@parametrize("name", CASES)
 def test_hits_are_those_of_the_index(name, made):
     index, served = made(name)
     codes = codes_of(index.query_spec, Q)
@@ -127,7 +132,7 @@ def test_hits_are_those_of_the_index(name, made):
     assert served.search(Q[:2], 2 * N, query="exact").ids.shape == (2, N)
 
 
-@pytest.mark.parametrize("name", ["signs", "symbols"])
+@parametrize("name", ["signs", "symbols"])
 def test_similarities_of_ties_are_those_of_their_codes(name, made):
     index, served = made(name)
     for asked in (Q, codes_of(index.query_spec, Q)):
@@ -145,7 +150,7 @@ def test_similarities_of_ties_are_those_of_their_codes(name, made):
                 )
 
 
-@pytest.mark.parametrize("name", ["signs", "denoised_l2"])
+@parametrize("name", ["signs", "denoised_l2"])
 def test_originals_order_its_candidates(name, made):
     index, served = made(name)
     names = index.ids
@@ -214,7 +219,7 @@ def test_it_is_a_dictionary_too(made):
             served["nobody"]
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "filter_, said",
     [("year >", "cannot be read"), ("pages > 3", "names 'pages'"), ({"year": 2000}, "list of ids"),
      ([True] * N, "list of ids"), (lambda row: True, "list of ids"), (["x"], "whole numbers")],
@@ -244,7 +249,7 @@ def test_k_and_codes_are_checked(made):
             served.add_codes(own, ids)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@parametrize("place", PLACES)
 class TestCollectors(CollectorContract):
     @pytest.fixture
     def opened(self, place, filled, tmp_path):
@@ -262,7 +267,7 @@ class TestCollectors(CollectorContract):
         served[-1].close()
 
 
-@pytest.mark.parametrize("place", PLACES[:1])
+@parametrize("place", PLACES[:1])
 def test_the_page_runs_as_it_is_typed(place, tmp_path):
     said = "".join(typed(section("databases.md", "## Publish and search"), tmp_path))
     assert "books.db, collection books: 20000 codes" in said

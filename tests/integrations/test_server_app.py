@@ -5,9 +5,7 @@ import logging
 
 import numpy as np
 import pytest
-from helpers.made_datasets import uniform
-from helpers.releases import filled_index
-from helpers.specs import attribute_spec
+from helpers.common import attribute_spec, filled_index, known_noise, parametrize, uniform
 
 import dpindex as dpi
 from dpindex.integrations.collector import Collector
@@ -17,7 +15,7 @@ from dpindex.integrations.server import Service
 pytest.importorskip("starlette")
 anyio = pytest.importorskip("anyio")
 testclient = pytest.importorskip("starlette.testclient")
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 ESTIMATES = ("similarity", "stderr", "unbiased", "unbiased_stderr")
 SPEC = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=4.0)
@@ -138,7 +136,7 @@ WRONG_TOKENS = [
 ]
 
 
-@pytest.mark.parametrize("path, token, status", WRONG_TOKENS)
+@parametrize("path, token, status", WRONG_TOKENS)
 def test_wrong_tokens(make, path, token, status):
     headers = {**CODES, "dpindex-ids": '["a"]', **token}
     answer = make().post(path, content=codes(), headers=headers)
@@ -152,7 +150,7 @@ WRONG_IDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("ids", WRONG_IDS)
+@parametrize("ids", WRONG_IDS)
 def test_wrong_ids(make, index, ids):
     headers = {**CODES, **bearer(SUBMIT)}
     if ids is not None:
@@ -253,7 +251,7 @@ def test_exact_queries_are_off_unless_allowed(make):
         assert "xyzzy" not in answer.text
 
 
-@pytest.mark.parametrize("path", ["/codes", "/search", "/health", "/spec"])
+@parametrize("path", ["/codes", "/search", "/health", "/spec"])
 def test_a_long_head_is_refused(make, path):
     client = make()
     headers = {**as_submitter(["a"]), "x-long": 70_000 * "x"}
@@ -265,7 +263,7 @@ def test_a_long_head_is_refused(make, path):
     assert client.request(method, path, headers=many).status_code == 400
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "one, status",
     [("[]", 413), ("{}", 422), ('""', 422), ("0", 422), ("[[", 413), ('{"a":', 422), ("null", 422)],
 )

@@ -9,13 +9,17 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from helpers.commands import fails
+from helpers.common import (
+    attribute_spec,
+    fails,
+    filled_index,
+    needs_posix,
+    parametrize,
+    refuses,
+    slow,
+    uniform,
+)
 from helpers.documents import section
-from helpers.made_datasets import uniform
-from helpers.processes import needs_posix
-from helpers.refusals import refuses
-from helpers.releases import filled_index
-from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.integrations.client import Client
@@ -84,7 +88,7 @@ main()
 """A collector for which the disk is full while a file exists."""
 
 
-@pytest.mark.slow
+@slow
 def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_disk(index):
     """A device sends its code under its key until it is told that it is stored."""
     devices = 200
@@ -151,7 +155,7 @@ def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_d
         assert np.array_equal(saved[f"device {row}"].stored, all_codes.stored[row : row + 1])
 
 
-@pytest.mark.slow
+@slow
 def test_the_example_of_the_page(index, capsys):
     spec = attribute_spec("dp-oporp-staircase", 8, k=4, epsilon=2.0)
     place = index.parent / "other"
@@ -167,7 +171,7 @@ def test_the_example_of_the_page(index, capsys):
     assert "berta" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_the_first_connection_ends_it_in_order(index, number):
     before = signal.getsignal(number)
     serve(
@@ -179,7 +183,7 @@ def test_a_signal_before_the_first_connection_ends_it_in_order(index, number):
     assert signal.getsignal(number) is before
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "options, said",
     [
         ("", "give --tokens FILE, or --open-to-all"),

@@ -7,9 +7,7 @@ from inspect import signature
 
 import numpy as np
 import pytest
-from helpers.made_datasets import normal, uniform
-from helpers.refusals import refuses
-from helpers.specs import needed
+from helpers.common import needed, normal, parametrize, refuses, uniform
 from numpy.random import default_rng
 from scipy import sparse
 from sklearn.base import clone
@@ -27,7 +25,7 @@ ONE = dpi.attribute(1.0)
 FRESH_NOISE = PrivateProjection.expected_failed_checks
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "estimator, failing",
     [
         (PrivateProjection(adjacency=ONE), FRESH_NOISE),
@@ -52,7 +50,7 @@ def test_check_estimator(estimator, failing):
     assert len(results) > 30
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in dpi.methods()])
+@parametrize("row", [pytest.param(row, id=row.name) for row in dpi.methods()])
 def test_every_method_transforms(row):
     arguments = needed(row, 12) | {"clip": row.calibration.rounded}
     if row.calibration.rounded:

@@ -2,9 +2,7 @@
 
 import hmac
 
-import pytest
-from helpers.processes import needs_posix
-from helpers.refusals import refuses
+from helpers.common import needs_posix, parametrize, refuses
 
 from dpindex.integrations.requests import Tokens
 
@@ -25,7 +23,7 @@ def test_roles(tmp_path):
         assert not tokens.roles(wrong)
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "text",
     ["", "# none\n", f"admin {A}", "submit short", f"submit {A} {B}", f"submit {'é' * 32}", A],
 )
@@ -36,7 +34,7 @@ def test_other_lines_are_refused_and_not_repeated(tmp_path, text):
 
 
 @needs_posix
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
+@parametrize("mode", [0o640, 0o604, 0o644])
 def test_a_file_that_others_read_is_refused(tmp_path, mode):
     with refuses("chmod 600"):
         Tokens.read(written(tmp_path / "tokens", f"submit {A}", mode))

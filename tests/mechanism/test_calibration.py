@@ -6,13 +6,11 @@ and with 5 % less noise it would not.
 """
 
 import math
-from pathlib import Path
 
 import mpmath
 import numpy as np
 import pytest
-from helpers.made_datasets import unit
-from helpers.specs import folded, needed
+from helpers.common import ROOT, folded, needed, parametrize, slow, unit
 from independent.rigorous import gaussian_delta
 from numpy.random import default_rng
 
@@ -79,7 +77,7 @@ def _delta(mu, epsilon):
         return float(gaussian_delta(1 / mpmath.mpf(mu), epsilon))
 
 
-@pytest.mark.parametrize("row, variant", SHAPES)
+@parametrize("row, variant", SHAPES)
 def test_attribute_noise_covers_the_worst_change(row, variant):
     spec = _spec(row, variant=variant)
     cells = _moves(spec, _unit_changes(spec))
@@ -104,7 +102,7 @@ def test_attribute_noise_covers_the_worst_change(row, variant):
         assert 1 / mu >= wanted * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("row", BALL, ids=lambda row: row.name)
+@parametrize("row", BALL, ids=lambda row: row.name)
 def test_ball_noise_covers_the_worst_direction(row):
     """Vectors moved by the radius, rounded: random directions, and the one that W stretches most.
 
@@ -158,7 +156,7 @@ def test_the_ball_reaches_every_pair_on_the_grid():
         assert 0.98 * promised <= worst <= promised
 
 
-@pytest.mark.slow
+@slow
 def test_finding_7_the_top_direction_of_a_published_map():
     """The figures in guarantees.md: a delta over the projection fails there, the realised norm
     holds; both by Balle & Wang 2018, Thm 8, from the matrix and the deviation of the noise.
@@ -179,7 +177,7 @@ def test_finding_7_the_top_direction_of_a_published_map():
         found[method] = _delta(2.0 * top / deviation, 1.0)
     assert found["row-rp-g-direct"] == pytest.approx(0.0039, abs=5e-5)
     assert 0.8e-6 < found["row-rp-g-opt"] <= 1e-6  # the grid's own roundings take the rest
-    text = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text()
+    text = (ROOT / "docs" / "guarantees.md").read_text()
     assert "δ = 0.0039 at ε = 1" in text
 
 

@@ -6,10 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from helpers.made_datasets import normal
-from helpers.refusals import refuses
-from helpers.releases import codes_of
-from helpers.specs import folded, record_spec
+from helpers.common import codes_of, folded, normal, record_spec, refuses
 from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 

@@ -4,9 +4,18 @@ import math
 
 import numpy as np
 import pytest
-from helpers.made_datasets import normal
-from helpers.refusals import refuses
-from helpers.specs import FAMILIES, attribute_spec, codebook, designed, folded, with_variant
+from helpers.common import (
+    FAMILIES,
+    attribute_spec,
+    codebook,
+    designed,
+    folded,
+    normal,
+    parametrize,
+    refuses,
+    slow,
+    with_variant,
+)
 from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 from scipy import sparse
@@ -163,8 +172,8 @@ def test_operator_norms_bound_every_direction(family, changes):
     assert projection.operator_norm <= max(1.0, true) * (1 + 1e-7)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
+@slow
+@parametrize(
     "name, changes, kurtosis",
     [
         ("OPORP", {"k": 4}, 1.0),

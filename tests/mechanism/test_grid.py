@@ -4,8 +4,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from helpers.refusals import refuses
-from helpers.specs import attribute_spec, folded
+from helpers.common import attribute_spec, folded, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,8 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.specs import example, folded
-from helpers.streams import Seeded
+from helpers.common import Seeded, example, folded, parametrize, slow
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -69,7 +68,6 @@ def cases(names):
     """Every law once in the fast tier, and at all budgets in the full one."""
     methods = {name: SPECS[name].method if name in SPECS else name for name in names}
     quick = set({method: name for name, method in reversed(methods.items())}.values())
-    slow = pytest.mark.slow
     return [pytest.param(name, marks=() if name in quick else slow) for name in names]
 
 
@@ -208,8 +206,8 @@ def test_moments_are_those_of_the_likelihood(name, share):
     assert chances @ off**2 == pytest.approx(size, rel=0.04, abs=cell2 / 4)
 
 
-@pytest.mark.parametrize("name", cases(NOISY))
-@pytest.mark.parametrize("share", PLACES)
+@parametrize("name", cases(NOISY))
+@parametrize("share", PLACES)
 def test_the_likelihood_is_that_of_the_draws(name, share):
     """Chi-square of 2^18 draws in up to 200 groups of codes against the likelihood.
 
@@ -281,8 +279,8 @@ def test_units_of_moments_and_likelihood_agree(name):
 # Sign laws
 
 
-@pytest.mark.parametrize("name", cases(SIGNS))
-@pytest.mark.parametrize("rms", [0.4, 3.0])
+@parametrize("name", cases(SIGNS))
+@parametrize("rms", [0.4, 3.0])
 def test_flips_have_the_stated_chance_at_every_size(name, rms):
     """2^18 normal coordinates of that deviation in betas: flips by size in fifteen groups.
 

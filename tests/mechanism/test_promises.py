@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from helpers.made_datasets import directions
+from helpers.common import directions, known_noise, parametrize
 
 import dpindex as dpi
 from dpindex.mechanism.promises import exposure_line, max_bits, max_linkage_rate
 from dpindex.study.trial import Trial, measure_linkage
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 DIM = 16
 WHOLE = {"adjacency": dpi.record()}
@@ -19,8 +19,8 @@ WHOLE = {"adjacency": dpi.record()}
 BOOK = dpi.Codebook(directions(64, DIM, 3))
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 3.0])
-@pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
+@parametrize("epsilon", [0.5, 1.0, 2.0, 3.0])
+@parametrize("method", ["record-cap", "record-codebook"])
 def test_no_linkage_of_whole_records_beats_the_bound(method, epsilon):
     """Random vectors, and the worst ones: a vector among copies of its opposite.
 

@@ -10,9 +10,17 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers.refusals import refuses
-from helpers.releases import codes_of, projected
-from helpers.specs import attribute_spec, example, folded, needed, small, with_variant
+from helpers.common import (
+    attribute_spec,
+    codes_of,
+    example,
+    folded,
+    needed,
+    projected,
+    refuses,
+    small,
+    with_variant,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

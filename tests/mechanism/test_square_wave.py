@@ -3,8 +3,7 @@
 from fractions import Fraction
 
 import numpy as np
-from helpers.specs import folded
-from helpers.streams import Scripted
+from helpers.common import Scripted, folded
 from independent.rigorous import exp_between
 
 from dpindex.mechanism.noise.response import square_wave

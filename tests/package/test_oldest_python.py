@@ -3,16 +3,15 @@
 import ast
 import re
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
-from helpers.processes import finished
+from helpers.common import ROOT, finished, parametrize, slow
 from test_layers import modules
 
 from dpindex.version import __version__
 
-PROJECT = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+PROJECT = (ROOT / "pyproject.toml").read_text("utf-8")
 (OLDEST,) = re.findall(r'^requires-python = ">=(3\.\d+)"$', PROJECT, re.MULTILINE)
 
 
@@ -22,7 +21,7 @@ def test_the_syntax_is_that_of_the_oldest_python():
         ast.parse(path.read_text("utf-8"), feature_version=(major, minor))
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.extra
 def test_names_of_the_standard_library_are_in_the_oldest_python(tmp_path):
     """``typing.Self`` once kept all commands from Python 3.10."""
@@ -44,13 +43,12 @@ def test_names_of_the_standard_library_are_in_the_oldest_python(tmp_path):
 # Workflows and forms parse, and call only what exists
 
 
-ROOT = Path(__file__).parents[2]
 FILES = sorted(
     [*ROOT.glob(".github/**/*.yml"), ROOT / ".pre-commit-config.yaml", ROOT / "CITATION.cff"]
 )
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+@parametrize("file", FILES, ids=lambda file: file.name)
 def test_a_file_parses_and_names_what_exists(file):
     text = file.read_text("utf-8")
     assert isinstance(yaml.safe_load(text), dict)

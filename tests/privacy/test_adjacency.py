@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers.refusals import refuses
-from helpers.specs import folded
+from helpers.common import folded, refuses
 
 from dpindex.base.display import LowerBound
 from dpindex.mechanism.spec import Spec

@@ -8,8 +8,7 @@ from fractions import Fraction
 from itertools import permutations
 
 import numpy as np
-from helpers.refusals import refuses
-from helpers.specs import attribute_spec, folded
+from helpers.common import attribute_spec, folded, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,10 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.commands import fails
-from helpers.made_datasets import normal
-from helpers.specs import attribute_spec
-from helpers.streams import Seeded
+from helpers.common import Seeded, attribute_spec, fails, normal, parametrize, slow
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.race import PStable, RaceSketch, kernel_sum
@@ -90,7 +87,7 @@ def test_info_and_build_say_when_noise_drowns(says):
     assert "near an average record; an answer has noise of ± 5.05" in shown
 
 
-@pytest.mark.slow
+@slow
 def test_info_and_build_name_a_delta_above_one_over_n(says):
     """Half of the records could be published as they are."""
     for line in (f"{BUILD} --delta 0.5 {HASH}", "race info s.race"):
@@ -100,7 +97,7 @@ def test_info_and_build_name_a_delta_above_one_over_n(says):
     assert "more than one over" not in tight
 
 
-@pytest.mark.slow
+@slow
 def test_json_and_other_inputs(prints):
     line = "race build x.npz s.race --epsilon 2 --delta 1e-6 --bits 4 --neighbouring replace --json"
     facts = json.loads(prints(line))
@@ -111,7 +108,7 @@ def test_json_and_other_inputs(prints):
     assert RaceSketch.open("t.race").spec.rows == 283
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "line, message",
     [
         (BUILD, "give --bandwidth for distances"),

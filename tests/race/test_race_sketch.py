@@ -12,10 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.made_datasets import normal
-from helpers.refusals import refuses
-from helpers.specs import folded
-from helpers.streams import Seeded
+from helpers.common import Seeded, folded, known_noise, normal, parametrize, refuses, slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from independent.oracle import secret_counts
@@ -72,9 +69,7 @@ def exact(sketch):
 # Sensitivity: what the epsilon is calibrated to.
 
 
-@pytest.mark.parametrize(
-    "hash", [SRP(5), SRP(9), PairedSRP(4), PStable(0.8), PStable(2.0, 3)], ids=str
-)
+@parametrize("hash", [SRP(5), SRP(9), PairedSRP(4), PStable(0.8), PStable(2.0, 3)], ids=str)
 @given(seed=st.integers(0, 2**20), place=st.integers(0, 300), huge=st.booleans())
 @settings(max_examples=15)
 def test_one_record_moves_one_count_a_row(hash, seed, place, huge):
@@ -194,9 +189,9 @@ def test_failed_fit_adds_nothing():
 # Answers.
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("known_noise")
-@pytest.mark.parametrize(
+@slow
+@known_noise
+@parametrize(
     "hash, width, options",
     [
         (PStable(2.0, 2), 400, {}),
@@ -228,8 +223,8 @@ def test_unbiased(hash, width, options):
     assert (np.abs(found.mean(axis=0) - kernel_sum(hash, x, q)) < 3 * error).all()
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("known_noise")
+@slow
+@known_noise
 def test_mean_density():
     """Over 12 partitions of 100 rows, each off by 6 %: 10 % is more than 5 deviations."""
     x = data(5000)
@@ -380,7 +375,7 @@ def same(a, b):
     return a.spec == b.spec and bool((a.counts == b.counts).all()) and a.guarantee == b.guarantee
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "options",
     [
         {},
@@ -608,7 +603,7 @@ def test_known_answers():
     assert (first * 65536).tolist() == DIRECTION_ANSWER
 
 
-@pytest.mark.parametrize("hash", HASHES, ids=str)
+@parametrize("hash", HASHES, ids=str)
 def test_a_record_is_hashed_alike_in_any_company(hash):
     """The sensitivity rests on it: no batch, order, or storage may move a record's columns."""
     rng = default_rng(1)
@@ -649,8 +644,8 @@ def test_signs_do_not_depend_on_length(scale):
     assert (columns(hasher, np.zeros((1, 6))) == 63).all()
 
 
-@pytest.mark.parametrize("hash", HASHES, ids=str)
-@pytest.mark.parametrize("width", [8, 4096])
+@parametrize("hash", HASHES, ids=str)
+@parametrize("width", [8, 4096])
 def test_collision_probability(hash, width):
     """Frequency of collisions over 20 000 functions against the kernel, rehashing included.
 
@@ -680,7 +675,7 @@ def test_stable_kernel_against_its_integral(ratio):
     assert found == pytest.approx(value, abs=1e-7)
 
 
-@pytest.mark.slow
+@slow
 def test_kernel_sum_in_parts():
     rng = default_rng(2)
     x = rng.normal(size=(3000, 3))
@@ -759,7 +754,7 @@ def load(name):
 
 
 @real_data
-@pytest.mark.slow
+@slow
 def test_density_of_skin():
     """ε = 1, R = W = 1000: ≤ 3 % in the upper half of density, ≤ 7 % over all, ≤ 4 MB.
 
@@ -783,8 +778,8 @@ def test_density_of_skin():
 
 
 @real_data
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", ["map", "ml"])
+@slow
+@parametrize("rule", ["map", "ml"])
 def test_classes_of_occupancy(rule):
     """Accuracy at ε = 1 at least 0.95 of the noiseless classifier's, in the median of 7 releases.
 

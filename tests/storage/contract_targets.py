@@ -4,9 +4,8 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers.refusals import refuses
+from helpers.common import dataset_of, filled_index, parametrize, refuses
 from helpers.release_faults import ReleaseFaults
-from helpers.releases import dataset_of, filled_index
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -269,9 +268,7 @@ KILLED_AT = 19
 """A change of a name after the record of a release was created, and before it is drawn."""
 
 
-@pytest.mark.parametrize(
-    "kind", [BuiltFolder, WrittenCodes, Sketch], ids=lambda kind: kind.__name__
-)
+@parametrize("kind", [BuiltFolder, WrittenCodes, Sketch], ids=lambda kind: kind.__name__)
 class TestUnfinished:
     """A release that was killed while it was drawn."""
 
@@ -315,7 +312,7 @@ class TestUnfinished:
         check_whole(case)
 
 
-@pytest.mark.parametrize("kind", [BuiltFolder, UncountedFolder])
+@parametrize("kind", [BuiltFolder, UncountedFolder])
 def test_f2_what_is_drawn_and_gone_is_not_drawn_again(tmp_path, kind):
     """Killed after it was published, and moved away: a second release is one more, and counted."""
     case = kind(tmp_path)

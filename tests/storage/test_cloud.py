@@ -5,12 +5,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from helpers.commands import fails
+from helpers.common import DIM, attribute_spec, counted, fails, refuses, slow, tables, vectors
 from helpers.faulty_s3 import FAULTS, KEYS, moto_server, objects, proxied
-from helpers.made_datasets import DIM, tables, vectors
-from helpers.refusals import refuses
-from helpers.releases import counted
-from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.data import open_dataset, stores
@@ -22,7 +18,7 @@ from dpindex.storage.release import Terms
 from dpindex.storage.shards import CodeCheck
 from dpindex.storage.targets import IndexOptions, build_index
 
-pytestmark = [pytest.mark.slow, pytest.mark.extra]
+pytestmark = [slow, pytest.mark.extra]
 SPEC = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=3.0)
 ROWS = 240
 

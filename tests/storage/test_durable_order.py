@@ -8,11 +8,16 @@ import os
 import sqlite3
 
 import pytest
-from helpers.made_datasets import uniform
-from helpers.processes import needs_posix
-from helpers.refusals import interrupted_at
-from helpers.releases import build, filled_index, write_codes
-from helpers.specs import attribute_spec
+from helpers.common import (
+    attribute_spec,
+    build,
+    filled_index,
+    interrupted_at,
+    needs_posix,
+    parametrize,
+    uniform,
+    write_codes,
+)
 
 import dpindex as dpi
 from dpindex.storage.history import History
@@ -100,14 +105,14 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@parametrize("way", WAYS)
 def test_a_file_is_on_the_disk_before_it_has_its_name(way, calls, tmp_path):
     WAYS[way](tmp_path)
     assert [event for event in calls.events if event[0] == "name"]
     assert calls.unsynced_files() == []
 
 
-@pytest.mark.parametrize("way", ["build", "build with a ledger", "codes"])
+@parametrize("way", ["build", "build with a ledger", "codes"])
 def test_the_end_of_a_release_is_on_the_disk_before_anything_else_goes(way, calls, tmp_path):
     """A mark that came back after what was drawn is gone would let all be drawn anew."""
     WAYS[way](tmp_path)

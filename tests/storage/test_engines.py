@@ -12,10 +12,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.made_datasets import DIM, FolderView, bucket_at, vectors, watched, write_dataset
-from helpers.refusals import refuses
-from helpers.releases import all_bytes, codes_of, counted
-from helpers.specs import attribute_spec, example
+from helpers.common import (
+    DIM,
+    FolderView,
+    all_bytes,
+    attribute_spec,
+    bucket_at,
+    codes_of,
+    counted,
+    example,
+    parametrize,
+    refuses,
+    slow,
+    vectors,
+    watched,
+    write_dataset,
+)
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -181,7 +193,7 @@ def test_what_cannot_be_a_payload(data, tmp_path):
         open_dataset(tmp_path / "x.npy", payload_columns=["row"])
 
 
-@pytest.mark.parametrize("row", methods(), ids=lambda row: row.name)
+@parametrize("row", methods(), ids=lambda row: row.name)
 def test_shards_travel_light(row, tmp_path):
     """With their tags; and the functions of an engine without what they cache."""
     np.save(tmp_path / "x.npy", np.zeros((9, 24)))
@@ -360,7 +372,7 @@ def test_places_of_another_use(data, tmp_path):
         build(data, target)
 
 
-@pytest.mark.parametrize("in_process", [False, True])
+@parametrize("in_process", [False, True])
 def test_a_fault_in_the_last_vector_leaves_nothing(tmp_path, in_process):
     x = vectors(ROWS)
     x[-1, 3] = np.nan
@@ -377,9 +389,7 @@ def test_a_fault_in_the_last_vector_leaves_nothing(tmp_path, in_process):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
 
 
-@pytest.mark.parametrize(
-    "ids, rows", [([5, 1, 2, 3, 5, 4], (0, 4)), (["a", "b", "c", "d", "e", "b"], (1, 5))]
-)
+@parametrize("ids, rows", [([5, 1, 2, 3, 5, 4], (0, 4)), (["a", "b", "c", "d", "e", "b"], (1, 5))])
 def test_ids_must_be_unique_in_all_files(tmp_path, ids, rows):
     np.save(tmp_path / "x.npy", vectors(6))
     dataset = open_dataset(tmp_path / "x.npy", rows_per_part=2).with_labels(np.array(ids))
@@ -402,7 +412,7 @@ def changed_in_place(path, old, new):
     assert facts == (after.st_size, after.st_mtime_ns, after.st_ino)
 
 
-@pytest.mark.parametrize("in_process", [False, True])
+@parametrize("in_process", [False, True])
 def test_h7_vectors_that_change_in_place_are_noticed(tmp_path, in_process):
     """By their content: neither size nor time of the file tells."""
     x = vectors(ROWS)
@@ -459,7 +469,7 @@ def test_h7_ids_and_payload_that_change_are_noticed(tmp_path):
         assert build_index(dataset(), target, SPEC).drawn == ROWS - attempt.shards[0].part.rows
 
 
-@pytest.mark.parametrize("change_after", range(1, 4))
+@parametrize("change_after", range(1, 4))
 def test_the_ids_that_are_booked_are_those_that_are_published(data, tmp_path, change_after):
     """A file of ids that another process writes meanwhile, whenever it is read again."""
     readings = {}
@@ -540,7 +550,7 @@ def test_what_lies_under_the_name_of_a_segment_is_checked(data, tmp_path):
     assert not target.exists()
 
 
-@pytest.mark.slow
+@slow
 def test_a_worker_needs_the_memory_of_a_segment(tmp_path):
     """Not that of the shard, which is one large row group here."""
     column = pa.FixedSizeListArray.from_arrays(np.zeros(60_000 * 128, np.float32), 128)
@@ -610,7 +620,7 @@ def test_columns_that_nobody_named_are_not_published(data, tmp_path):
     assert list(dpi.open(tmp_path / "index").payload_columns) == ["row"]
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.extra
 def test_h1_a_bucket_confirms_no_guess_of_the_vectors(data, tmp_path, monkeypatch):
     """A mark alone, until all is drawn; another private folder is refused in a sentence."""
@@ -635,7 +645,7 @@ def test_h1_a_bucket_confirms_no_guess_of_the_vectors(data, tmp_path, monkeypatc
     assert "is a finished index" in said.pop()
 
 
-@pytest.mark.parametrize("place", ["index.unpublished", "private"])
+@parametrize("place", ["index.unpublished", "private"])
 def test_files_of_the_user_are_no_private_folder(data, tmp_path, place):
     """What is not of the release is never removed with it."""
     options = IndexOptions()
@@ -697,7 +707,7 @@ def test_too_many_segments(tmp_path, monkeypatch):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
 
 
-@pytest.mark.slow
+@slow
 def test_a_manifest_holds_the_segments_that_a_build_may_have():
     large = FileMark(1 << 33, "0" * 64)
     numbers = [f"{number:06d}" for number in range(MAX_NEW_SEGMENTS)]
@@ -761,7 +771,7 @@ def test_an_index_in_a_store(tmp_path, monkeypatch):
         dpi.PrivateIndex.open(url)
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "arguments, address",
     [
         ("data index", None),

@@ -7,12 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy
-from helpers.commands import fails
-from helpers.made_datasets import normal, uniform
-from helpers.processes import needs_posix
-from helpers.refusals import refuses
-from helpers.releases import all_bytes, build, counted, filled_index, reopened
-from helpers.specs import attribute_spec
+from helpers.common import (
+    all_bytes,
+    attribute_spec,
+    build,
+    counted,
+    fails,
+    filled_index,
+    needs_posix,
+    normal,
+    parametrize,
+    refuses,
+    reopened,
+    uniform,
+)
 
 import dpindex as dpi
 from dpindex.data import open_dataset
@@ -86,7 +94,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@parametrize("form", FORMS)
 def test_the_same_vectors_are_known_in_any_form(index, form):
     with refuses(AGAIN):
         added(index, FORMS[form](VECTORS))
@@ -162,7 +170,7 @@ CHANCE = {
 }
 
 
-@pytest.mark.parametrize("kind", CHANCE)
+@parametrize("kind", CHANCE)
 def test_what_is_equal_by_chance_is_added(kind):
     """Other people have the same answers: ten times four batches of 9 to 3000 of them."""
     random = np.random.default_rng(11)
@@ -278,7 +286,7 @@ def test_a_place_that_was_cleared_begins_anew(index):
     assert added(index, VECTORS) == 1200
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@parametrize("when", ["before", "after"])
 def test_what_ctrl_c_leaves_in_an_index_is_known_again(index, monkeypatch, when):
     grown = CodeStore.grown
 

@@ -1,12 +1,17 @@
 """Codebooks that are made of private vectors are refused, whatever the rows look like."""
 
 import numpy as np
-import pytest
-from helpers.commands import fails
-from helpers.made_datasets import normal, unit
-from helpers.refusals import refuses
-from helpers.releases import filled_index, write_codes
-from helpers.specs import attribute_spec, record_spec
+from helpers.common import (
+    attribute_spec,
+    fails,
+    filled_index,
+    normal,
+    parametrize,
+    record_spec,
+    refuses,
+    unit,
+    write_codes,
+)
 from numpy.random import default_rng
 from scipy import sparse
 
@@ -59,7 +64,7 @@ def test_one_vector_is_added_whatever_it_is():
     assert len(index) == 1
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "changed",
     [
         lambda x: x.astype(np.float64),
@@ -157,7 +162,7 @@ def made(kind, count, dim):
     return rng.normal(size=(count, dim))
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "kind, count, dim, size",
     [
         ("all", 24, 8, 2),
@@ -222,7 +227,7 @@ def _designed(public, **terms):
     )
 
 
-@pytest.mark.parametrize("private", [LIKE, LIKE[:300], LIKE[::-1].astype(np.float64)])
+@parametrize("private", [LIKE, LIKE[:300], LIKE[::-1].astype(np.float64)])
 def test_a_design_of_the_vectors_that_are_built_is_refused(private):
     """It keeps 512 of them, in coordinates in which others do not coincide."""
     index = PrivateIndex(_designed(LIKE))

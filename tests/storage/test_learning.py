@@ -9,10 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.made_datasets import bucket_at, uniform
-from helpers.refusals import interrupted_at
-from helpers.releases import dataset_of, filled_index, reopened
-from helpers.specs import attribute_spec
+from helpers.common import (
+    attribute_spec,
+    bucket_at,
+    dataset_of,
+    filled_index,
+    interrupted_at,
+    known_noise,
+    parametrize,
+    reopened,
+    uniform,
+)
 from numpy.testing import assert_array_equal
 
 import dpindex as dpi
@@ -21,7 +28,7 @@ from dpindex.integrations.collector import Collector, Submission
 from dpindex.storage.release import Terms
 from dpindex.storage.targets import IndexOptions, build_index
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 DIM = 24
 SPEC = attribute_spec("dp-oporp-staircase", DIM, epsilon=6.0, bounds=(-1, 1))
@@ -80,7 +87,7 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize("place", PLACES)
+@parametrize("place", PLACES)
 def test_hits_of_every_index_have_errors_without_a_word(place, tmp_path, monkeypatch):
     """`add` in Python, collected and stored indexes stated 1.000 ± NaN, where truth was .05."""
     index = place(tmp_path, monkeypatch)

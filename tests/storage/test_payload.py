@@ -2,10 +2,15 @@
 
 import numpy as np
 import pytest
-from helpers.made_datasets import uniform
-from helpers.refusals import refuses
-from helpers.releases import filled_index, reopened, write_codes
-from helpers.specs import attribute_spec, folded
+from helpers.common import (
+    attribute_spec,
+    filled_index,
+    folded,
+    refuses,
+    reopened,
+    uniform,
+    write_codes,
+)
 
 from dpindex import PrivateIndex
 from dpindex.base.errors import InputError

@@ -11,9 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from helpers.common import parametrize, slow
 
 pytestmark = [
-    pytest.mark.slow,
+    slow,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
 ]
 
@@ -41,7 +42,7 @@ def contract(folder, chosen):
 LARGE = ["TestGrown", "TestReplaced or TestBuiltFolder"]
 
 
-@pytest.mark.parametrize("targets", LARGE)
+@parametrize("targets", LARGE)
 def test_faults(targets, tmp_path):
     """Kills, interruptions, errors and full disks at steps that touch a disk, and lost power (F2).
 
@@ -57,7 +58,7 @@ def test_all_else(tmp_path):
 
 @pytest.mark.extra
 @pytest.mark.skipif(find_spec("obstore") is None, reason="no obstore")
-@pytest.mark.parametrize("chosen", [FAULTS, f"not ({FAULTS})"], ids=["faults", "the rest"])
+@parametrize("chosen", [FAULTS, f"not ({FAULTS})"], ids=["faults", "the rest"])
 def test_a_store(chosen, tmp_path):
     """Apart: in the rest its library starts threads, after which no child can use it."""
     contract(tmp_path, f"TestStored and ({chosen})")

@@ -5,12 +5,16 @@ import shutil
 import subprocess
 
 import pytest
-from helpers.made_datasets import uniform
-from helpers.processes import needs_posix
-from helpers.refusals import refuses
+from helpers.common import (
+    attribute_spec,
+    build,
+    counted,
+    needs_posix,
+    parametrize,
+    refuses,
+    uniform,
+)
 from helpers.release_faults import name_folder
-from helpers.releases import build, counted
-from helpers.specs import attribute_spec
 
 import dpindex as dpi
 from dpindex.base.files import pack, unpack
@@ -68,7 +72,7 @@ def give_the_same_inode(mark):
 
 
 @needs_posix
-@pytest.mark.parametrize("copy", [by_cp, by_tar, by_hand], ids=lambda copy: copy.__name__)
+@parametrize("copy", [by_cp, by_tar, by_hand], ids=lambda copy: copy.__name__)
 def test_a_copy_that_is_put_back_is_refused_whatever_its_inode(tmp_path, copy):
     """The original is gone, so its inodes are free: they alone told an original from a copy."""
     private = half_built(tmp_path)
@@ -84,7 +88,7 @@ def test_a_copy_that_is_put_back_is_refused_whatever_its_inode(tmp_path, copy):
     assert len(dpi.open(served)) == ROWS
 
 
-@pytest.mark.parametrize("lost", ["all that was drawn", "what came last"])
+@parametrize("lost", ["all that was drawn", "what came last"])
 def test_a_ledger_knows_a_release_whose_journal_went_back_in_time(tmp_path, lost):
     """A snapshot of the disk keeps what tells a copy, and so does whoever edits the journal."""
     ledger = dpi.Ledger(tmp_path / "ledger")

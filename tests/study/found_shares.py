@@ -1,6 +1,6 @@
 """What an index finds of the truth, to be compared with what a plan promises of it."""
 
-from helpers.releases import filled_index
+from helpers.common import filled_index
 
 from dpindex.study import ground_truth
 

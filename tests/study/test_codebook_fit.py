@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.made_datasets import normal
-from helpers.refusals import refuses
+from helpers.common import normal, refuses
 from scipy import sparse
 
 from dpindex import Codebook, fit_codebook

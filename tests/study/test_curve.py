@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.made_datasets import low_rank, uniform, unit
-from helpers.refusals import refuses
-from helpers.specs import attribute_spec
+from helpers.common import (
+    attribute_spec,
+    known_noise,
+    low_rank,
+    parametrize,
+    refuses,
+    slow,
+    uniform,
+    unit,
+)
 from numpy.random import default_rng
 
 from dpindex import Blocks, Codebook, Dense, Repeated, Spec, attribute, record
@@ -124,7 +131,7 @@ def test_seeds_budgets_and_settings_reach_the_index(fake):
     assert curve.epsilons == (2.0,)
 
 
-@pytest.mark.usefixtures("known_noise")
+@known_noise
 def test_mean_and_spread_are_those_of_the_runs():
     spec = attribute_spec("dp-oporp-staircase", DIM, k=6, epsilon=8.0)
     curve = curve_of(BASE, QUERIES, [spec], runs=4, query_modes=["private"])
@@ -176,7 +183,7 @@ def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypat
     assert shares(scipy.sparse.csr_matrix(BASE), scipy.sparse.csc_matrix(QUERIES)) == expected
 
 
-@pytest.mark.usefixtures("known_noise")
+@known_noise
 def test_more_epsilon_finds_more_and_bits_are_small():
     base = default_rng(3).random((400, 30))
     grid = spec_grid(
@@ -192,7 +199,7 @@ def test_more_epsilon_finds_more_and_bits_are_small():
     assert sizes["dp-oporp-staircase"] in (32, 64)
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "change, message",
     [
         ({"specs": []}, "nothing to evaluate"),
@@ -298,7 +305,7 @@ class TestSpecGrid:
             spec_grid(64, ["dp-magic"], [1], adjacency=attribute(1.0))
 
 
-@pytest.mark.slow
+@slow
 def test_csv_files_say_what_was_measured(tmp_path):
     grid = spec_grid(
         DIM, ["dp-oporp", "idp-signrp-rr", "none-oporp"], [2], [8], adjacency=attribute(1.0)
@@ -336,8 +343,8 @@ def test_csv_files_say_what_was_measured(tmp_path):
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("known_noise")
+@slow
+@known_noise
 def test_denoised_curves_find_more_and_say_what_is_exposed():
     """At the same budget; the gain of 0.09 is eight deviations of chance over 300 queries."""
     base = 2 * np.clip(low_rank(2000) - 0.25, 0, 0.5)
@@ -380,8 +387,8 @@ def test_a_codebook_goes_to_the_methods_that_take_one():
     assert [spec.subset for spec in grid.specs] == [None, 3]
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("known_noise")
+@slow
+@known_noise
 def test_linkage_is_never_below_what_the_index_itself_finds(fake):
     """The index finds each own code first; noise hides it from the attack on the codes."""
     places = np.arange(100)
@@ -419,7 +426,7 @@ def test_a_curve_prints_as_a_table_and_is_a_frame():
     assert set(frame["query"]) == {"private", "exact"}
 
 
-@pytest.mark.slow
+@slow
 def test_a_report_shows_the_examples_that_were_measured(tmp_path):
     specs = spec_grid(DIM, ["dp-oporp-staircase"], [2, 8], adjacency=attribute(1.0)).specs
     for count, shown in ((3, True), (0, False)):

@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.special
-from helpers.made_datasets import normal, uniform
-from helpers.specs import attribute_spec, record_spec
+from helpers.common import (
+    attribute_spec,
+    known_noise,
+    normal,
+    parametrize,
+    record_spec,
+    slow,
+    uniform,
+)
 from numpy.random import default_rng
 
 from dpindex import Codebook, Privatizer
@@ -13,7 +20,7 @@ from dpindex.base.arrays import unit
 from dpindex.decode import decoder_of
 from dpindex.study.trial import measure_linkage
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 DIM = 16
 X = uniform(400, DIM)
@@ -33,7 +40,7 @@ def linked(privatizer, known, codes):
     return measure_linkage(privatizer, known, own, codes).share
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.method)
+@parametrize("spec", SPECS, ids=lambda spec: spec.method)
 def test_blocks_of_any_size_and_vectors_of_any_kind_count_the_same(spec, monkeypatch):
     privatizer = Privatizer(spec, allow_unprotected=True)
     codes = privatizer.privatize(X)
@@ -60,8 +67,8 @@ def test_noise_hides_and_its_absence_tells():
         assert low <= linked(privatizer, X, codes) <= high
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
+@slow
+@parametrize(
     "spec",
     [
         attribute_spec("raw-staircase", 2, epsilon=3.0, bounds=(-1.0, 1.0)),
@@ -91,7 +98,7 @@ def test_chances_are_frequencies(spec):
         assert is_first[group].sum() == pytest.approx(expected.sum(), abs=error)
 
 
-@pytest.mark.parametrize("method, k", [("raw-square-wave", 256), ("dp-signoporp-rr", 256)])
+@parametrize("method, k", [("raw-square-wave", 256), ("dp-signoporp-rr", 256)])
 def test_the_crowd_is_part_of_the_odds(method, k):
     """Vectors of a few directions: cosines find the codes that fit everyone, odds do not."""
     rng = default_rng(3)

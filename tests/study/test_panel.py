@@ -3,14 +3,21 @@
 import csv
 import math
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.made_datasets import directions
-from helpers.refusals import refuses
-from helpers.releases import codes_of, projected
-from helpers.specs import attribute_spec, record_spec
+from helpers.common import (
+    ROOT,
+    attribute_spec,
+    codes_of,
+    directions,
+    known_noise,
+    parametrize,
+    projected,
+    record_spec,
+    refuses,
+    slow,
+)
 from numpy.random import default_rng
 
 from dpindex import Codebook, Privatizer
@@ -27,7 +34,7 @@ from dpindex.study.matching import (
     true_positive_rate,
 )
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 DIM = 16
 
@@ -242,7 +249,6 @@ def test_what_cannot_be_attacked_is_refused():
         attack_panel(base, spec, public, Labels(np.zeros(50), np.zeros(3)))
 
 
-ROOT = Path(__file__).resolve().parents[2]
 ROWS = {
     "candidate ranking: top 1 of 10": ("candidate ranking", "top 1 of 10"),
     "candidate ranking: top 1 of 1000": ("candidate ranking", "top 1 of 1000"),
@@ -260,7 +266,7 @@ ROWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "name, method, epsilons",
     [
         ("clinc150", "record-codebook", (4, 6, 8, 10, 12)),
@@ -289,7 +295,7 @@ def test_the_page_says_what_was_measured(name, method, epsilons):
                 assert bound[0] == pytest.approx(float(chosen[epsilon]["bound"]), abs=0.0051), row
 
 
-@pytest.mark.slow
+@slow
 def test_the_command_writes_a_table_and_a_section(prints, tmp_path, monkeypatch):
     monkeypatch.setattr(panel, "ATTACKED_ROWS", 50)
     for name, x in (

@@ -1,16 +1,15 @@
 """Plans for neighbours by Euclidean distance, where lengths count."""
 
 import numpy as np
-import pytest
 from found_shares import found_shares
-from helpers.refusals import refuses
+from helpers.common import few_queries, known_noise, parametrize, refuses, slow
 from scipy import sparse
 
 from dpindex import Spec, attribute, plan, record
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 TERMS = {"bounds": (0, 1), "adjacency": attribute(0.1)}
 
@@ -23,7 +22,7 @@ def table(rows, seed=0):
     return np.hstack([free, follow]).astype(np.float32)
 
 
-@pytest.mark.slow
+@slow
 def test_promises_by_distance_are_found():
     """Within 0.08: a promise varies by 0.04 and 200 queries by 0.02."""
     rows = table(8200)
@@ -47,8 +46,8 @@ def test_promises_by_distance_are_found():
         assert abs(row.found(mode).precision - precision) < 0.08, mode
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@slow
+@few_queries
 def test_a_plan_says_that_cosines_rank_unless_distances_do():
     options = {"n": 3000, "epsilon": 6.0, "public": table(700)}
     by_cosine = plan(methods=["raw-staircase"], **options, **TERMS)
@@ -63,15 +62,15 @@ def test_a_plan_says_that_cosines_rank_unless_distances_do():
     assert by_distance.best.exact != by_cosine.best.exact
 
 
-@pytest.mark.usefixtures("few_queries")
+@few_queries
 def test_a_plan_names_a_delta_above_one_over_n():
     options = {"n": 3000, "epsilon": 6.0, "public": table(700)}
     outcome = plan(methods=["raw-gaussian"], delta=0.01, **options, **TERMS)
     assert any("delta = 0.01 is more than one over" in line for line in outcome.remarks)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@slow
+@few_queries
 def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range():
     """Bytes without a scale: one grey level is hidden, and only the build said so."""
     options = {"n": 3000, "epsilon": 6.0, "methods": ["raw-staircase"]}
@@ -88,7 +87,7 @@ def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range():
     assert not any(line.startswith("beta") for line in whole.remarks)
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "changes, words",
     [
         ({"metric": "ip"}, "metric must be 'cosine' or 'l2'"),

@@ -2,10 +2,16 @@
 
 import numpy as np
 import pytest
-from helpers.made_datasets import directions, normal
-from helpers.refusals import refuses
-from helpers.releases import codes_of
-from helpers.specs import attribute_spec, record_spec
+from helpers.common import (
+    attribute_spec,
+    codes_of,
+    directions,
+    known_noise,
+    normal,
+    parametrize,
+    record_spec,
+    refuses,
+)
 from numpy.random import default_rng
 
 from dpindex import Codebook, Privatizer, Repeated, Spec, l2
@@ -13,7 +19,7 @@ from dpindex.mechanism.codebooks import on_sphere_grid
 from dpindex.study import invert
 from dpindex.study.reconstruction import Reconstructor, cosines, highest_cosine
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 DIM = 12
 LOW = -0.25
@@ -45,7 +51,7 @@ SPECS = [
 ]
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.method)
+@parametrize("spec", SPECS, ids=lambda spec: spec.method)
 def test_no_other_scaling_of_the_estimate_is_nearer(spec):
     """Under the prior, regressing the truth on the estimate has slope 1.
 
@@ -87,8 +93,8 @@ def test_what_cannot_be_inverted_is_refused():
         invert(codes_of(wide, np.zeros((1, 1 << 20))), wide)
 
 
-@pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
-@pytest.mark.parametrize("epsilon", [2.0, 6.0, 12.0])
+@parametrize("method", ["record-cap", "record-codebook"])
+@parametrize("epsilon", [2.0, 6.0, 12.0])
 def test_record_level_codes_are_rebuilt_as_large_as_is_best(method, epsilon):
     """The slope of the truth on the estimate is 1, up to what is approximate in either."""
     book = Codebook(directions(400, DIM, 1)) if method == "record-codebook" else None
@@ -145,7 +151,7 @@ def test_public_vectors_make_the_attack_as_strong_as_bayes():
     assert Reconstructor(spec).exposure(truth, codes)["reconstruction_error"] == 1.0
 
 
-@pytest.mark.parametrize("spec", SPECS[2:], ids=lambda spec: spec.method)
+@parametrize("spec", SPECS[2:], ids=lambda spec: spec.method)
 def test_the_guess_is_the_public_mean_and_codes_add_to_it(spec):
     """One baseline for every method; no method falls below what is known without a code."""
     truth = correlated(2000, 1)
@@ -190,7 +196,7 @@ def test_a_symbol_stands_for_the_public_vectors_that_may_give_it(
         assert estimate == pytest.approx(np.average(kept, axis=0, weights=chances), abs=1e-5)
 
 
-@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+@parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_who_knows_the_whole_population_stays_below_the_highest_cosine(epsilon):
     """Topics with near duplicates: 600 vectors tell little of them, and 10 000 all that 30 000 do.
 

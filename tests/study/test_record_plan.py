@@ -3,12 +3,20 @@
 import json
 
 import numpy as np
-import pytest
 from found_shares import found_shares
-from helpers.commands import fails
-from helpers.made_datasets import normal, topics, unit
-from helpers.refusals import refuses
-from helpers.specs import record_spec
+from helpers.common import (
+    fails,
+    few_queries,
+    known_noise,
+    normal,
+    parametrize,
+    record_spec,
+    refuses,
+    slow,
+    some_queries,
+    topics,
+    unit,
+)
 from numpy.random import default_rng
 
 import dpindex as dpi
@@ -18,7 +26,7 @@ from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
 from dpindex.study.sample import Sample
 
-pytestmark = pytest.mark.usefixtures("known_noise", "some_queries")
+pytestmark = [known_noise, some_queries]
 
 DIM = 24
 N = 6000
@@ -34,7 +42,7 @@ def plan(**changes):
     return dpi.plan(**{"n": N, "adjacency": record(), **terms, **changes})
 
 
-@pytest.mark.slow
+@slow
 def test_methods_are_compared_and_the_best_is_recommended(monkeypatch):
     # As many as users' plans have: with 200 what the best one is promised differs from what 300
     # queries said of others by luck.
@@ -97,9 +105,9 @@ def test_sets_are_near_the_size_at_which_reports_are_half_true():
     assert promising_subsets(1000, 20.0, reranked=False) == (1,)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
-@pytest.mark.parametrize(
+@slow
+@few_queries
+@parametrize(
     "changes, words",
     [
         (
@@ -135,7 +143,7 @@ def test_codebook_files(run, prints, tmp_path):
     fails(run("codebook public.npy b.txt --size 10"), ".npy")
 
 
-@pytest.mark.slow
+@slow
 def test_predictions_for_sentence_embeddings(data_dir):
     """CLINC150, of whose sentences a random part is public; bench/promises.py tries more."""
     with np.load(data_dir / "clinc150_minilm.npz") as data:
@@ -154,7 +162,7 @@ def test_predictions_for_sentence_embeddings(data_dir):
         assert abs(outcome.best.found(query).precision - precision) < 0.07
 
 
-@pytest.mark.slow
+@slow
 def test_a_codebook_of_vectors_without_clusters_is_promised_no_more_than_it_finds():
     """Vectors are encoded by few codewords that their neighbours are: .19 was promised for .09."""
     rng = default_rng(0)
@@ -175,7 +183,7 @@ def variants(vectors, seed):
     return x.astype(np.float32), np.tile(np.arange(len(vectors)), 5)
 
 
-@pytest.mark.slow
+@slow
 def test_promises_hold_for_groups_that_are_told_or_found():
     """Queries without siblings find less than vectors of the sample would."""
     base, _ = variants(collection(1200, 2), 3)
@@ -197,7 +205,7 @@ def test_promises_hold_for_groups_that_are_told_or_found():
         assert abs(outcome.best.exact.recall_within(60) - recall) < 0.1
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "changes, words",
     [
         ({"groups": np.arange(7)}, "800 vectors, and there are 7 groups"),
@@ -210,8 +218,8 @@ def test_what_is_told_must_fit(changes, words):
         plan(**changes)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
+@slow
+@few_queries
 def test_a_plan_asks_for_groups_until_it_is_told_of_queries():
     """How near the nearest are says nothing about groups."""
     rows = 500

@@ -3,17 +3,14 @@
 import csv
 
 import numpy as np
-import pytest
-from helpers.commands import fails
-from helpers.made_datasets import normal, unit
-from helpers.refusals import refuses
+from helpers.common import fails, known_noise, normal, refuses, slow, unit
 from numpy.random import default_rng
 
 from dpindex import Codebook, Spec, l2, record
 from dpindex.study import evaluate, spec_grid, text_attack
 from dpindex.study.examples import read_texts
 
-pytestmark = pytest.mark.usefixtures("known_noise")
+pytestmark = known_noise
 
 DIM = 24
 RNG = default_rng(0)
@@ -37,7 +34,7 @@ def specs(*epsilons):
     return spec_grid(DIM, names, epsilons, **terms).specs
 
 
-@pytest.mark.slow
+@slow
 def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast():
     found = {spec.method: spec for spec in specs(8.0)}
     assert found["raw-gaussian"].adjacency == l2(2)
@@ -67,7 +64,7 @@ def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast():
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@slow
 def test_topics_come_back_with_epsilon():
     attack = text_attack(
         BASE,
@@ -104,7 +101,7 @@ def test_texts_are_lines(tmp_path):
         read_texts(tmp_path / "t")
 
 
-@pytest.mark.slow
+@slow
 def test_command_line(run, prints, tmp_path):
     for name, x in (("x", BASE), ("q", rows(5, 3)), ("public", PUBLIC)):
         np.save(tmp_path / f"{name}.npy", x)
