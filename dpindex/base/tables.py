@@ -316,7 +316,23 @@ def index_columns(table: Table) -> list[str]:
     if stated is None:
         return []
     levels = json.loads(stated)["index_columns"]
-    return [name for name in levels if isinstance(name, str) and name in table.column_names]
+    return [name for name in levels if isinstance(name, str) and name in table.schema.names]
+
+
+def column_names(value: Any) -> tuple[str, ...]:
+    """Return the names of the columns of a frame or table but its index; none of anything else.
+
+    >>> import pyarrow as pa
+    >>> column_names(pa.table({"a": [1], "b": [2]})), column_names(np.eye(2))
+    (('a', 'b'), ())
+    """
+    if not speaks_arrow(value):
+        return ()
+    pa = arrow()
+    if not isinstance(value, pa.Table | pa.RecordBatch):
+        return tuple(map(str, getattr(value, "columns", ())))
+    index = index_columns(value)
+    return tuple(name for name in value.schema.names if name not in index)
 
 
 def index_of(value: Any, *, named: bool = True) -> Any:

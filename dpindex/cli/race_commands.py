@@ -140,9 +140,12 @@ def query(
     from dpindex.race import RaceSketch
 
     opened = RaceSketch.open(sketch)
-    with open_vectors(queries) as source, naming(queries):
-        chunks = (chunk for _, chunk in source.chunks())
-        answers = opened.summary(chunks, None if estimator == "mean" else _FAILURE)
+    with open_vectors(queries) as source:
+        if opened.spec.ranges is not None:
+            opened.spec.ranges.check_order(source.attributes, source.name)
+        with naming(queries):
+            chunks = (chunk for _, chunk in source.chunks())
+            answers = opened.summary(chunks, None if estimator == "mean" else _FAILURE)
     if as_json:
         facts = {"guarantee": opened.guarantee.to_dict(), **json_columns(answers)}
         o.print_json(facts, indent=None)

@@ -17,6 +17,7 @@ from dpindex.base.arrays import AnyArray, Doubles, Floats, Vectors
 from dpindex.base.errors import MAX_TEXT, InputError, checked_fields, naming
 from dpindex.base.files import AnyPath, parse_file
 from dpindex.base.ids import id_array
+from dpindex.base.tables import column_names
 from dpindex.data.source import VectorSource, as_source
 
 _HEADER = ["column", "low", "high"]
@@ -202,8 +203,11 @@ class Ranges:
     def check_order(self, attributes: Sequence[str], name: str) -> None:
         """Raise InputError, which begins with a name, if of the attributes one has another's range.
 
-        Those that have numbers for names, or other names than the ranges, are taken in order.
+        Those that have numbers for names, or other names than the ranges, are taken in order. One
+        column of lists has no names of attributes.
         """
+        if len(attributes) != len(self.columns):
+            return
         places = {own: place for place, own in enumerate(self.columns) if not own.isdecimal()}
         for place, own in enumerate(attributes):
             if places.get(own, place) != place:
@@ -211,6 +215,10 @@ class Ranges:
                     f"{name}: {own!r} is column {place + 1} of the vectors and {places[own] + 1} "
                     f"of the ranges; bring both into one order."
                 )
+
+    def check_frame(self, vectors: Any, name: str) -> None:
+        """Raise InputError as :meth:`check_order` if vectors are a frame with such columns."""
+        self.check_order(column_names(vectors), name)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values."""

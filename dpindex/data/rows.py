@@ -50,6 +50,8 @@ class RowTable:
     name : str
         What messages call it.
     rows, columns : int
+    attributes : tuple of str
+        Names of the columns, if they have any.
     ids : array, optional
         The id of each row, where the table has ids.
     stretches : callable
@@ -60,6 +62,7 @@ class RowTable:
     name: str
     rows: int
     columns: int
+    attributes: tuple[str, ...]
     ids: AnyArray | None
     stretches: Callable[[Rows], Iterator[Stretch]]
 
@@ -78,14 +81,15 @@ def open_rows(vectors: Any) -> RowTable:
             vectors = np.load(name, mmap_mode="r", allow_pickle=False)
     if isinstance(vectors, Dataset):
         stretches = partial(_of_dataset, vectors)
-        return RowTable(vectors.name, vectors.rows, vectors.columns, vectors.ids(), stretches)
-    as_source(vectors, name)  # refuses what is no matrix of numbers
+        shape = (vectors.rows, vectors.columns)
+        return RowTable(vectors.name, *shape, vectors.attributes, vectors.ids(), stretches)
+    attributes = as_source(vectors, name).attributes  # refuses what is no matrix of numbers
     array: Any = canonical_csr(vectors) if issparse(vectors) else as_table(vectors)
     read: Callable[[Any, Rows], Iterator[Stretch]] = _of_array
     if _is_shared_map(vectors) and array.nbytes > LARGE_MAP_BYTES:
         read = _of_map
     rows, columns = array.shape
-    return RowTable(name, rows, columns, None, partial(read, array))
+    return RowTable(name, rows, columns, attributes, None, partial(read, array))
 
 
 def _of_array(array: Any, _: Rows) -> Iterator[Stretch]:

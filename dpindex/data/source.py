@@ -30,7 +30,7 @@ from dpindex.base.errors import (
     refuse_unprintable,
 )
 from dpindex.base.files import AnyPath
-from dpindex.base.tables import as_matrix, as_table, check_values
+from dpindex.base.tables import as_matrix, as_table, check_values, column_names
 from dpindex.data.stores import is_url
 
 MAX_RATIO = 1032
@@ -273,7 +273,9 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         self._closed = False
 
     @classmethod
-    def in_memory(cls, location: Location, array: Chunk) -> VectorSource:
+    def in_memory(
+        cls, location: Location, array: Chunk, attributes: Sequence[str] = ()
+    ) -> VectorSource:
         """A source of ``array``, an ndarray or a canonical CSR matrix; ``location`` is its name."""
         return cls(
             location,
@@ -281,6 +283,7 @@ class VectorSource(AbstractContextManager["VectorSource"]):
             array.dtype,
             stream=by_rows(lambda start, stop: array[start:stop]),
             is_sparse=issparse(array),
+            attributes=attributes,
         )
 
     def mapped(self, function: Callable[[Chunk], Chunk], dtype: np.dtype[Any]) -> VectorSource:
@@ -474,4 +477,4 @@ def as_source(X: Any, name: str = "array") -> VectorSource:
         raise location.error(str(error)) from None
     except (ValueError, TypeError) as error:
         raise location.error(f"this is not a matrix of real numbers ({error}).") from error
-    return VectorSource.in_memory(location, array)
+    return VectorSource.in_memory(location, array, column_names(X))

@@ -196,6 +196,8 @@ class Originals(Holder):
                 f"{self._table.name}: there are {columns} columns where the index has {dim}.",
                 field="rerank",
             )
+        if self.ranges is not None:
+            self.ranges.check_order(self._table.attributes, self._table.name)
 
     def similarities(
         self,

@@ -357,6 +357,8 @@ class PrivateIndex(Searchable):
                 if not isinstance(X, np.ndarray):  # which has no index
                     check_index(X, ids)
                 vectors = real_matrix(X, self.spec.dim)
+                if self.spec.ranges is not None:
+                    self.spec.ranges.check_frame(X, "vectors")
                 count = vectors.shape[0]
             checked_ids = self._store.ids.check(ids, count, replace=upsert)
             columns = self._store.payload.checked(payload, count, checked_ids)

@@ -166,6 +166,8 @@ class Client:
         spec = self.spec()
         metric = self.guarantee()["metric"]
         clear = real_matrix(queries, spec.dim, "the queries in the clear")
+        if spec.ranges is not None:
+            spec.ranges.check_frame(queries, "the queries in the clear")
         reranking = new_reranking(rerank, candidates, k, clear, metric, spec)
         hits = self._search(codes, reranking.candidates)
         if len(hits) != clear.shape[0]:

@@ -125,6 +125,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if self.variant is None:  # scikit-learn wants defaults of plain types
             del parameters["variant"]
         self.spec_ = Spec(dim=rows.shape[1], **parameters)
+        if self.ranges is not None:
+            self.ranges.check_frame(X, "X")
         for sentence in quality_warnings(self.spec_, rows.shape[0]):
             warnings.warn(f"{sentence}.", QualityWarning, stacklevel=2)
         return self

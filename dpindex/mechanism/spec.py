@@ -350,6 +350,8 @@ class Projector:
     def rows(self, x: Vectors) -> Any:
         """Vectors as an ndarray or CSR matrix of shape (n, dim); values are not looked at yet."""
         rows = real_matrix(x, self.spec.dim)
+        if self.spec.ranges is not None:
+            self.spec.ranges.check_frame(x, "vectors")
         low, high = self.spec.bounds
         if (low > 0 or high < 0) and issparse(rows):
             raise InputError("sparse vectors hold zeros, which lie outside the public bounds.")

@@ -151,6 +151,7 @@ class SketchSpec:
         rows = real_matrix(x, self.dim, name, min_rows=0)
         if self.ranges is None or not rows.shape[0]:
             return rows
+        self.ranges.check_frame(x, name)
         return self.ranges.scale(rows)
 
     def to_dict(self) -> dict[str, Any]:

@@ -96,13 +96,15 @@ def release_in_memory(
     progress : callable, optional
         Called with the rows that are done, all rows, and "privatizing".
     """
+    spec = privatizer.spec
     if not isinstance(dataset, Dataset):
         chunks: Iterable[tuple[str, int, Chunk]] = [("", 0, dataset)]
         rows = dataset.shape[0]
     else:
         chunks = _chunks(dataset)
         rows = dataset.rows
-    spec = privatizer.spec
+        if spec.ranges is not None:
+            spec.ranges.check_order(dataset.attributes, dataset.name)
     leak_check = None
     if spec.public is not None and not skip_leak_check:
         leak_check = LeakCheck.of(spec, rows)

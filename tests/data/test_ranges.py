@@ -5,6 +5,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from helpers.common import (
     fails,
@@ -116,11 +119,43 @@ def test_a_column_does_not_take_the_range_of_another(tmp_path, run):
         build(dataset, tmp_path / "index", spec=plain_spec(ranges=TABLE))
     filled_index(plain_spec(ranges=TABLE), ROWS).save(tmp_path / "index")
     fails(run("query", tmp_path / "index", path), f"{path}: 'income' is column 1 of the vectors")
+    filled_index(plain_spec(ranges=TABLE), ROWS).save(tmp_path / "again")
+    fails(run("add", tmp_path / "again", path), f"{path}: 'income' is column 1 of the vectors")
+    options = ["--epsilon", 1, "--bandwidth", 1, "--ranges"]
+    in_order = written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
+    numbers = tmp_path / "x.npy"
+    np.save(numbers, ROWS)
+    run("race", "build", numbers, tmp_path / "sketch", *options, in_order)
+    fails(run("race", "query", tmp_path / "sketch", path), f"{path}: 'income' is column 1 of the")
     path.write_text("years,income,part\n30,5e4,0\n")
     numbered = Ranges(("0", "1", "2"), TABLE.lows, TABLE.highs)
     for ranges in (TABLE, numbered):
         with open_vectors(path) as source:
             assert_allclose(ranges.source(source).read(), SCALED[:1])
+
+
+def test_a_column_of_a_frame_does_not_take_the_range_of_another():
+    named = pd.DataFrame(ROWS, columns=list(TABLE.columns))
+    frame = named[["income", "age", "rate"]]
+    spec = plain_spec(ranges=TABLE)
+    index = filled_index(spec, ROWS)
+    sketch = SketchSpec(3, 2, None, PStable(1.0), 1.0, ranges=TABLE)
+    uses = [
+        TABLE.scale,
+        Privatizer(spec).privatize,
+        index.add,
+        index.search,
+        lambda frame: index.search(ROWS, 1, rerank=frame, candidates=2),
+        RaceSketch(sketch).fit,
+        PrivateProjection("raw-staircase", adjacency=attribute(1.0), ranges=TABLE).fit,
+    ]
+    for others in (frame, pa.Table.from_pandas(frame), pl.from_pandas(frame)):
+        for use in uses:
+            with refuses("'income' is column 1 of the vectors and 2 of the ranges"):
+                use(others)
+    assert len(index) == len(ROWS)
+    assert_allclose(TABLE.scale(named), SCALED)
+    assert_allclose(TABLE.scale(named.set_axis(["x", "y", "z"], axis=1)), SCALED)
 
 
 def test_columns_that_decide_are_named():
