@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.common import parametrize, python, slow
+from helpers.common import python
 
 import dpindex
 from dpindex.decode.base import Decoder, ExactQueries, PrivateQueries
@@ -316,7 +316,7 @@ def test_the_secret_stream_has_two_users():
     assert users == {*drawing, "dpindex.audit.outcomes"}
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "module",
     ["dpindex.mechanism.spec", "dpindex.mechanism.codes", "dpindex.decode.base", "dpindex"],
 )
@@ -338,7 +338,7 @@ print(sorted(m for m in sys.modules if m in secret))
 """
 
 
-@slow
+@pytest.mark.slow
 def test_a_searcher_never_loads_the_secret_stream(tmp_path):
     """Opening an index and asking it with exact queries: search has no noise engine in memory."""
     index = dpindex.PrivateIndex(

@@ -11,16 +11,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from helpers.common import (
-    attribute_spec,
-    codes_of,
-    folded,
-    normal,
-    parametrize,
-    record_spec,
-    refuses,
-    slow,
-)
+from helpers.common import attribute_spec, codes_of, folded, normal, record_spec, refuses
 from numpy.random import default_rng
 from scipy import stats
 
@@ -58,8 +49,8 @@ RECORD = {
 }
 
 
-@slow
-@parametrize("name", ["staircase", "response"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["staircase", "response"])
 def test_h6_a_declared_norm_does_not_stop_the_attack(name):
     """It was refused: "row 0 does not have the declared norm 1"."""
     spec = replace(HONEST[name], norm=1.0)
@@ -68,8 +59,8 @@ def test_h6_a_declared_norm_does_not_stop_the_attack(name):
     assert not report.violated
 
 
-@slow
-@parametrize("name", RECORD)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECORD)
 def test_records_are_told_apart_by_nearly_one(name):
     # Repeated runs are expected 5 standard deviations or more above 0.95. That five percent more
     # are seen is held by test_mutations.py.
@@ -88,8 +79,8 @@ def test_a_record_and_its_opposite_have_nothing_in_common():
         assert first < 0 < second
 
 
-@slow
-@parametrize("name", HONEST)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HONEST)
 def test_claimed_one_is_seen_as_nearly_one(name):
     # Repeated runs lie 7.9 standard deviations or more above 0.95. The normal test rests on means,
     # which need more trials than chances do.
@@ -119,7 +110,7 @@ def test_repetitions_are_read_together():
     assert 0.7 <= report.lower_bound <= 1.0, str(report)
 
 
-@parametrize("entries", ["gaussian", "rademacher", "uniform", "very-sparse"])
+@pytest.mark.parametrize("entries", ["gaussian", "rademacher", "uniform", "very-sparse"])
 def test_every_kind_of_map_can_be_attacked(entries):
     spec = attribute_spec(
         "dp-rp-l",
@@ -173,7 +164,7 @@ def test_seconds_are_kept(monkeypatch):
     assert 0.3 <= report.seconds < 20
 
 
-@parametrize("name", HONEST)
+@pytest.mark.parametrize("name", HONEST)
 def test_pairs_are_neighbours_attribute_by_attribute(name):
     spec = HONEST[name]
     for pair in worst_pairs(spec):
@@ -235,7 +226,7 @@ def test_baselines_have_no_claim():
         attack(attribute_spec("none-oporp", 4))
 
 
-@slow
+@pytest.mark.slow
 def test_command_line(prints, tmp_path):
     (tmp_path / "spec.json").write_text(STAIRCASE.to_json())
     line = f"audit spec.json --confidence {SURE} --trials"

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import designed, example, parametrize
+from helpers.common import designed, example
 
 import dpindex as dpi
 from dpindex.audit import verify
@@ -46,7 +46,7 @@ def test_what_ships_is_proved(spec):
     assert "design: columns of the matrix, and the centre on the grid" in str(report)
 
 
-@parametrize("narrower", [0.95, 1 / 256])
+@pytest.mark.parametrize("narrower", [0.95, 1 / 256])
 def test_levels_of_signs_in_bins_are_as_wide_as_an_attribute_moves_them(narrower):
     """Narrower ones flip less far from 0 than they may."""
     spec = bins()
@@ -88,7 +88,7 @@ def test_another_matrix_than_the_one_that_is_named(spec):
     del vars(spec)["projection"]
 
 
-@parametrize("change", [0.05, np.nan, 1e9], ids=["between steps", "none", "far out"])
+@pytest.mark.parametrize("change", [0.05, np.nan, 1e9], ids=["between steps", "none", "far out"])
 def test_a_centre_that_is_not_on_the_grid(spec, change):
     vars(spec)["offset"] = spec.offset + change
     assert "design: columns of the matrix, and the centre on the grid" in verify(spec).failed

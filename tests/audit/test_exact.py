@@ -9,7 +9,7 @@ from itertools import pairwise, product
 import mpmath
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, example, normal, parametrize, record_spec, refuses, slow
+from helpers.common import attribute_spec, example, normal, record_spec, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
@@ -64,7 +64,7 @@ def test_exp_below_is_below_and_tight(x):
         assert (true - found) / true < mpmath.ldexp(1, -370)
 
 
-@parametrize("width, inner", [(1, 1), (4, 2), (5, 5), (7, 1)])
+@pytest.mark.parametrize("width, inner", [(1, 1), (4, 2), (5, 5), (7, 1)])
 def test_the_lemma_on_unbounded_tables_agrees_with_all_pairs(width, inner):
     table = geometric_table(mpmath.mpf("0.7"), width, inner, 0)
     shift = 2 * width + 1
@@ -92,8 +92,8 @@ def test_hockey_stick_agrees_with_randomized_response():
     assert found == max(Fraction(3, 4), Fraction(1, 4))
 
 
-@slow
-@parametrize("name", PRIVATE)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRIVATE)
 def test_every_shipped_law_passes(name):
     specs = [spec for spec in SPECS if spec.method == name]
     every = name in FIRST_OF_LAW
@@ -111,7 +111,7 @@ def test_every_shipped_law_passes(name):
     assert [e for e, spec in replayed.items() if replay_fails(spec)] == []
 
 
-@slow
+@pytest.mark.slow
 def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises():
     used = set()
     for spec in [*{(s.method, s.adjacency.kind): s for s in SPECS}.values(), DENSE_LAPLACE]:
@@ -122,8 +122,8 @@ def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises():
     assert set(READERS) == set(VERIFIERS)
 
 
-@slow
-@parametrize("size, subset", [(2, 1), (3, 2), (700, 350), (65536, 3)])
+@pytest.mark.slow
+@pytest.mark.parametrize("size, subset", [(2, 1), (3, 2), (700, 350), (65536, 3)])
 def test_codebooks_of_any_size_are_verified(size, subset):
     book = Codebook(normal(size, 3))
     spec = record_spec("record-codebook", 3, epsilon=2.0, codebook=book,
@@ -131,7 +131,7 @@ def test_codebooks_of_any_size_are_verified(size, subset):
     assert refuted(spec) == ()
 
 
-@parametrize("size", [2, 37, 300, pytest.param(3000, marks=slow)])
+@pytest.mark.parametrize("size", [2, 37, 300, pytest.param(3000, marks=pytest.mark.slow)])
 def test_softmax_draws_of_any_number_of_codewords_are_verified(size):
     """A draw rounds each of K chances: with more codewords less would be held back by luck."""
     book = Codebook(normal(size, 6))
@@ -153,7 +153,7 @@ def test_caps_are_counted_as_by_hand():
             assert cap_size(weights, threshold) == sum(t >= threshold for t in totals)
 
 
-@slow
+@pytest.mark.slow
 def test_long_caps_are_verified():
     """Counts are whole numbers of any length: twice as many coordinates would prove no more."""
     assert refuted(record_spec("record-cap", 24, k=512, epsilon=12.0)) == ()
@@ -176,7 +176,7 @@ def test_what_is_not_covered_is_listed_with_its_reason():
         verify(spec)
 
 
-@parametrize("dim, ratio", [(1, 0.3), (48, 0.02), (784, 0.1), (5000, 0.4)])
+@pytest.mark.parametrize("dim, ratio", [(1, 0.3), (48, 0.02), (784, 0.1), (5000, 0.4)])
 def test_the_chance_of_a_change_is_bounded_closely(dim, ratio):
     """Against the integral that the law is calibrated by, which conditions on the other normal."""
     found = change_chance(dim, ratio)
@@ -192,8 +192,8 @@ def test_binomial_tails_are_exact():
     assert binomial_tail(5, Fraction(1, 3), -1) == 1
 
 
-@slow
-@parametrize("norm", [1.5, 40.0])
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", [1.5, 40.0])
 def test_signs_that_can_change_are_counted(norm):
     spec = attribute_spec(
         "dp-signrp-rr",
@@ -246,8 +246,8 @@ def test_the_gaussian_reduction_agrees_with_the_hockey_stick_of_the_table():
     assert 0.97 * bound <= float(exact) <= bound <= 1e-6
 
 
-@slow
-@parametrize("sigma", [0.2, 0.55, 3.0, 4.5, 700.0])
+@pytest.mark.slow
+@pytest.mark.parametrize("sigma", [0.2, 0.55, 3.0, 4.5, 700.0])
 def test_the_normal_law_next_to_a_table_is_found(sigma):
     """By the mass at 0 where the table is narrow, by the variance where it is wide."""
     table = gaussian_table(sigma, 1.0, 1e-6, 1, 0)
@@ -289,8 +289,8 @@ def test_operator_norms_are_decided_exactly(seed, size):
     assert not norm_at_most(diagonal, Fraction(int(diagonal.max())) - Fraction(1, 1 << 60))
 
 
-@slow
-@parametrize(
+@pytest.mark.slow
+@pytest.mark.parametrize(
     "changes",
     [
         {"adjacency": attribute(0.3), "scale": 255.0},
@@ -317,8 +317,8 @@ def test_other_specs_pass(changes):
     assert verify(Spec(**{**plain, **changes})).failed == ()
 
 
-@parametrize("times", [2, 3, 5, 7])
-@parametrize("epsilon", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("times", [2, 3, 5, 7])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
 def test_shares_of_repetitions_add_up_to_no_more(epsilon, times):
     spec = attribute_spec(
         "dp-signoporp-rr",
@@ -337,7 +337,7 @@ NARROW = [
 ]
 
 
-@parametrize("row", NARROW, ids=[row.name for row in NARROW])
+@pytest.mark.parametrize("row", NARROW, ids=[row.name for row in NARROW])
 def test_a_change_is_no_wider_than_the_bounds(row, monkeypatch):
     """A change of 1 within bounds of width 0.2 costs what one of 0.2 costs, and no less."""
     known = {"bounds": (-0.1, 0.1)}
@@ -355,7 +355,7 @@ def test_a_change_is_no_wider_than_the_bounds(row, monkeypatch):
     assert not all(check.passed for check in grid_checks(weak, read_map(weak))[0])
 
 
-@parametrize("low", [10.929, 18.83, -8.271])
+@pytest.mark.parametrize("low", [10.929, 18.83, -8.271])
 def test_square_wave_with_bounds_next_to_a_tie(low):
     """float32 rounds these bounds one grid step outside the interval."""
     width = attribute(1.0000001)

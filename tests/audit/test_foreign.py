@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.common import parametrize, refuses, slow
+from helpers.common import refuses
 
 import dpindex
 from dpindex import attribute, l2
@@ -47,26 +47,26 @@ def bound(mechanism, trials=20_000):
     return attack_function(mechanism, trials=trials, confidence=SURE).lower_bound
 
 
-@slow
+@pytest.mark.slow
 def test_sensitivity_from_the_own_norm_is_refuted():
     """A short vector is known by its release: every trial says so."""
     mechanism = Mechanism(own_norm, 8, 1.0, 1e-5)
     assert bound(mechanism, 4000) > 4.0
 
 
-@slow
+@pytest.mark.slow
 def test_half_the_distance_is_refuted():
     """The realised epsilon is 2; found 1.78 ± 0.02."""
     assert 1.5 < bound(Mechanism(half_distance, 2, 1.0, norm=1.0)) <= 2.0
 
 
-@slow
+@pytest.mark.slow
 def test_sound_noise_is_not_refuted():
     assert bound(Mechanism(sound, 2, 1.0, norm=1.0)) <= 1.0
 
 
-@slow
-@parametrize(
+@pytest.mark.slow
+@pytest.mark.parametrize(
     "mechanism",
     [
         Mechanism(laplace(2.0), 1, 1.0),
@@ -82,20 +82,20 @@ def test_right_claims_are_seen_as_nearly_one(mechanism):
     assert 0.7 < bound(mechanism) <= 1.0
 
 
-@slow
+@pytest.mark.slow
 def test_noise_of_another_spread_is_seen():
     """The mean says nothing; the deviation is 1 under one neighbour and 3 under the other."""
     mechanism = Mechanism(lambda x: RNG.normal(0, 3 if x[0] > 0 else 1, 4), 1, 0.5)
     assert bound(mechanism) > 1.5
 
 
-@slow
-@parametrize("release", [lambda x: x, lambda x: x.tobytes()], ids=["array", "bytes"])
+@pytest.mark.slow
+@pytest.mark.parametrize("release", [lambda x: x, lambda x: x.tobytes()], ids=["array", "bytes"])
 def test_no_noise_is_refuted(release):
     assert bound(Mechanism(release, 3, 4.0), 2000) > 4.0
 
 
-@parametrize("claimed", [attribute(0.5), l2(0.5)], ids=str)
+@pytest.mark.parametrize("claimed", [attribute(0.5), l2(0.5)], ids=str)
 def test_neighbours_are_those_of_the_claim(claimed):
     for one, other in Mechanism(laplace(1.0), 5, 1.0, adjacency=claimed).neighbours().values():
         assert np.linalg.norm(one - other) == pytest.approx(0.5)
@@ -106,7 +106,7 @@ def test_neighbours_are_those_of_the_claim(claimed):
         assert np.linalg.norm([one, other], axis=1) == pytest.approx([1.0, 1.0])
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "changes, message",
     [
         ({"dim": 0}, "dim must be"),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from helpers.common import fails, normal, parametrize, refuses, slow
+from helpers.common import fails, normal, refuses
 from self_test.second_reading import refuted
 
 from dpindex.audit import attack, default_specs, read_claim, verify
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("one_stream_check")
 PURE = SketchSpec(3, 20, 16, PStable(1.0, 2), 1.0)
 
 
-@slow
+@pytest.mark.slow
 def test_every_default_sketch_passes():
     specs = [spec for spec in default_specs() if isinstance(spec, SketchSpec)]
     assert {(s.neighbouring, s.delta) for s in specs} == {
@@ -23,19 +23,19 @@ def test_every_default_sketch_passes():
     assert [(spec, refuted(spec)) for spec in some] == [(spec, ()) for spec in some]
 
 
-@parametrize("hash", [SRP(4), SRP(9), PairedSRP(3), PStable(0.5)], ids=str)
+@pytest.mark.parametrize("hash", [SRP(4), SRP(9), PairedSRP(3), PStable(0.5)], ids=str)
 def test_every_hash_passes(hash):
     assert verify(replace(PURE, hash=hash, dim=50)).failed == ()
 
 
-@slow
+@pytest.mark.slow
 def test_one_row_and_a_wide_law_pass():
     assert verify(replace(PURE, rows=1)).failed == ()
     assert verify(replace(PURE, rows=1, delta=1e-6)).failed == ()
     assert verify(replace(PURE, rows=300, epsilon=0.01, delta=1e-6)).failed == ()
 
 
-@slow
+@pytest.mark.slow
 def test_many_rows_leave_each_count_little():
     """20 000 rows at ε = 1: an earlier table, its tail too heavy, lost 2.3e-4 here for 5e-5."""
     spec = SketchSpec(2, 1000, 2, SRP(1), 0.05)

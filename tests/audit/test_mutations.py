@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from helpers.common import ROOT, python, slow
+from helpers.common import ROOT, python
 
 BENCH = ROOT / "bench"
 if not (BENCH / "mutants.csv").is_file():
@@ -51,7 +51,7 @@ def campaign():
         yield import_module("mutants")
 
 
-@slow
+@pytest.mark.slow
 def test_every_check_refutes_a_weakness_and_the_attack_finds_some():
     """All in one process, which imports for longer than it proves."""
     audited = dict.fromkeys(OF_CHECK.values())

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.common import Seeded, attribute_spec, codebook, folded, parametrize, record_spec, slow
+from helpers.common import Seeded, attribute_spec, codebook, folded, record_spec
 from self_test.probes import exact_integers, probe_rows
 from self_test.recording import cipher_fault, entropy_fault, words_fault
 from self_test.report import check_paths
@@ -74,20 +74,20 @@ def test_every_law_is_here():
     assert {law_verifier_class(spec) for spec in ONE_OF_EACH} == set(VERIFIERS.values())
 
 
-@slow
-@parametrize("spec", ONE_OF_EACH, ids=name)
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", ONE_OF_EACH, ids=name)
 def test_what_ships_passes(spec):
     assert check_paths(spec, large=False) == {}
 
 
-@slow
-@parametrize("option", OPTIONS)
+@pytest.mark.slow
+@pytest.mark.parametrize("option", OPTIONS)
 def test_what_a_spec_may_state_besides_passes(option):
     assert check_paths(OPTIONS[option], large=False) == {}
 
 
-@slow
-@parametrize("spec", [STAIRCASE, CAP, *BOOKS, SKETCH], ids=name)
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", [STAIRCASE, CAP, *BOOKS, SKETCH], ids=name)
 def test_several_tasks_chunks_and_files_pass(spec):
     assert check_paths(spec) == {}
 
@@ -195,7 +195,7 @@ def test_low_levels_by_a_reciprocal(monkeypatch):
     assert REPLAY in refuted(spec)
 
 
-@parametrize("clip", [False, True])
+@pytest.mark.parametrize("clip", [False, True])
 def test_low_min_norm_is_that_after_clipping(clip, monkeypatch):
     spec = attribute_spec(
         "dp-signrp-rr",

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import record_spec, slow
+from helpers.common import record_spec
 
 from dpindex.base.errors import BusyError
 from dpindex.data import one_per_person
@@ -29,7 +29,7 @@ def test_ranges_of_numbered_columns_keep_their_order(tmp_path):
     assert ranges.scale(2.0 ** np.arange(count)[None, :]).tolist() == [[1.0] * count]
 
 
-@slow
+@pytest.mark.slow
 def test_a_private_store_asks_privately(monkeypatch):
     """Each question of a private store of texts is privatized; of an exact one, none is."""
     langchain = pytest.importorskip("dpindex.integrations.langchain")

@@ -3,7 +3,8 @@
 import json
 
 import numpy as np
-from helpers.common import Seeded, codes_of, filled_index, parametrize, slow
+import pytest
+from helpers.common import Seeded, codes_of, filled_index
 from typer.testing import CliRunner
 
 from dpindex import PrivateIndex, Spec, attribute, l2
@@ -24,7 +25,7 @@ SPECS = [
     Spec("dp-signoporp-geometric", k=48, **{**PLAIN, "epsilon": 0.1}),
     Spec("raw-square-wave", bounds=(0.0, 1.0), **PLAIN),
 ]
-by_method = parametrize("spec", SPECS, ids=lambda spec: spec.method)
+by_method = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.method)
 
 
 def clusters(spec, rows=2000):
@@ -51,7 +52,7 @@ def test_codes_without_noise_are_refuted(spec):
     assert not examine(bare(spec, clusters(spec)), spec).passed
 
 
-@slow
+@pytest.mark.slow
 @by_method
 def test_codes_with_the_claimed_noise_are_not(spec, known_noise):
     x = clusters(spec)
@@ -60,7 +61,7 @@ def test_codes_with_the_claimed_noise_are_not(spec, known_noise):
         assert report.passed, str(report)
 
 
-@slow
+@pytest.mark.slow
 def test_too_little_noise_on_equal_vectors_is_refuted(known_noise):
     """Equal vectors show the noise itself."""
     weaker = codes_of(STAIRCASE.with_epsilon(2.0), np.zeros((20_000, 48)))
@@ -69,7 +70,7 @@ def test_too_little_noise_on_equal_vectors_is_refuted(known_noise):
     assert not examine(STAIRCASE.format.codes(stored), STAIRCASE).passed
 
 
-@parametrize("spec", SPECS[:4], ids=lambda spec: spec.method)
+@pytest.mark.parametrize("spec", SPECS[:4], ids=lambda spec: spec.method)
 def test_the_characteristic_function_is_that_of_the_draws(spec):
     """Of a million draws: a mean of n unit numbers is within 6/√n of its expectation."""
     verifier = law_verifier(spec, code_checks(spec)[1])
@@ -89,7 +90,7 @@ def test_what_cannot_be_tested_is_said():
     assert "cannot be shown" in str(report)
 
 
-@slow
+@pytest.mark.slow
 def test_an_index_of_noiseless_codes_does_not_pass_in_silence(tmp_path):
     x = clusters(STAIRCASE)
     index = PrivateIndex(STAIRCASE)

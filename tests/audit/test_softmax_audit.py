@@ -5,7 +5,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import known_noise, normal, parametrize
+from helpers.common import known_noise, normal
 
 import dpindex as dpi
 from dpindex import Codebook, Guarantee, Spec, attribute, l2
@@ -42,7 +42,7 @@ RECORDS = (None, 0.5, 8.0)
 
 
 # Every epsilon with every adjacency, and each of the two with every second promise.
-@parametrize(
+@pytest.mark.parametrize(
     "epsilon, adjacency, record",
     [
         (epsilon, adjacency, RECORDS[(place + turn) % 3])
@@ -79,7 +79,7 @@ def vast_offsets(made):
     made.law.offsets = made.law.offsets + np.float32(2**23)
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "weaken, check",
     [
         (rising, "law: 4096 steps"),
@@ -105,7 +105,7 @@ def test_a_ball_is_proved_by_the_distance_of_the_weights_that_are_used():
     assert any("steps of the table" in name for name in verify(made).failed)
 
 
-@parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_a_table_for_one_step_less_is_refused(monkeypatch, adjacency):
     """Two quotients are rounded up, and what is held back for draws is far below one step."""
     monkeypatch.setattr(

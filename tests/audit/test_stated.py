@@ -31,10 +31,8 @@ from helpers.common import (
     filled_index,
     known_noise,
     normal,
-    parametrize,
     record_spec,
     refuses,
-    slow,
     true_cosines,
     unit,
 )
@@ -178,12 +176,12 @@ def counts(rows, seed):
 RECIPES = (uniform, clustered, counts)
 METHODS = [row for row in TABLE.values() if row.private]
 LAWS = {row.calibration: row for row in reversed(METHODS)}.values()
-OF_METHODS = parametrize(
+OF_METHODS = pytest.mark.parametrize(
     "row, recipe",
     [
         *(pytest.param(row, counts, id=f"{row.name}-counts") for row in METHODS),
         *(
-            pytest.param(row, recipe, id=f"{row.name}-{recipe.__name__}", marks=slow)
+            pytest.param(row, recipe, id=f"{row.name}-{recipe.__name__}", marks=pytest.mark.slow)
             for row, recipe in zip(LAWS, cycle(RECIPES[:2]), strict=False)
         ),
     ],
@@ -236,7 +234,7 @@ def right_guesses(spec, pair, rows):
     return float(((lead > 0) + 0.5 * (lead == 0)).mean())
 
 
-@parametrize("row", METHODS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", METHODS, ids=lambda row: row.name)
 def test_no_guess_between_neighbours_is_as_often_right_as_stated(row):
     """By the likelihoods of 6000 codes; five deviations of a share of them are 0.033."""
     spec = spec_of(row, uniform)
@@ -263,7 +261,7 @@ def test_no_guess_between_groups_is_as_often_right_as_stated():
             assert right <= float(stated[1]) / 100 + 0.04, row.name
 
 
-@parametrize("method", ["idp-signrp-rr", "idp-signoporp-rr"])
+@pytest.mark.parametrize("method", ["idp-signrp-rr", "idp-signoporp-rr"])
 def test_two_attributes_can_cost_an_infinite_loss_under_idp(method):
     """A sign that no neighbour can change is bare; two steps away it is not."""
     spec = attribute_spec(method, DIM, 8, 1.0, bounds=(-4.0, 4.0))
@@ -292,7 +290,7 @@ E1 = [
 ]
 
 
-@parametrize("method, dim, k, epsilon, n", E1)
+@pytest.mark.parametrize("method, dim, k, epsilon, n", E1)
 def test_e1_no_share_is_stated_where_attributes_are_hidden(method, dim, k, epsilon, n):
     """`info` said 3 to 49 % where a known vector was found in 24 to 75 %, and .65 of .44."""
     spec = attribute_spec(method, dim, k, epsilon, bounds=(0.0, 1.0))
@@ -340,8 +338,8 @@ def test_figures_of_attacks_hold_for_vectors_that_were_kept_back(row, recipe):
     assert stated.reconstruction_error <= 1.07 * np.square(estimate - truth).mean() / base + 0.02
 
 
-@parametrize("recipe", RECIPES)
-@parametrize("hash", [PStable(1.0), SRP(4), PairedSRP(4)], ids=str)
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("hash", [PStable(1.0), SRP(4), PairedSRP(4)], ids=str)
 def test_errors_of_counts_of_a_sketch_hold(hash, recipe):
     """Against kernel sums of the records themselves, over 20 sketches."""
     records = recipe(800, 1)
@@ -427,9 +425,9 @@ def test_e2_errors_of_hits_hold_or_are_not_stated(row, recipe):
             assert within.mean() >= 0.8, mode
 
 
-@parametrize("recipe", RECIPES)
-@parametrize("seed", range(4))
-@parametrize(
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
     "method, k",
     [("dp-signoporp-rr", 8), ("dp-signoporp-rr", 24), ("dp-signrp-rr", 8), ("dp-signrp-rr", 64)],
 )

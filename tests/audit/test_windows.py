@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import designed, example, known_noise, parametrize, projected, refuses
+from helpers.common import designed, example, known_noise, projected, refuses
 from scipy import sparse
 
 import dpindex as dpi
@@ -56,8 +56,8 @@ def place(spec, **changes):
     vars(spec.grid)["placed"] = placed
 
 
-@parametrize("method", METHODS)
-@parametrize("beta", [1.0, WIDE])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("beta", [1.0, WIDE])
 def test_what_ships_is_proved(method, beta):
     """With windows narrower than a beta, and wider ones."""
     report = verify(spec_of(method, beta))
@@ -65,7 +65,7 @@ def test_what_ships_is_proved(method, beta):
     assert STEPS in str(report)
 
 
-@parametrize("method", METHODS[:3])
+@pytest.mark.parametrize("method", METHODS[:3])
 def test_windows_of_the_design_that_no_vector_is_clipped_to(method):
     spec = spec_of(method)
     spec.projection.windows = None
@@ -78,7 +78,7 @@ def test_windows_that_the_spec_does_not_state():
     assert STEPS in verify(spec).failed
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "low, width",
     [
         (0, 0),
@@ -106,8 +106,8 @@ def test_windows_for_another_beta_are_refused():
         example(find_method("dp-designed-laplace"), design=design)
 
 
-@parametrize("method", METHODS)
-@parametrize("beta", [1.0, WIDE])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("beta", [1.0, WIDE])
 def test_no_change_of_an_attribute_moves_integers_by_more_than_the_law_was_told(method, beta):
     """Every attribute of several vectors set to every end, in whole numbers, by both routes."""
     spec = spec_of(method, beta)
@@ -135,7 +135,7 @@ def test_no_change_of_an_attribute_moves_integers_by_more_than_the_law_was_told(
 
 
 @known_noise
-@parametrize("method", ["dp-designed-laplace", "codebook-softmax"])
+@pytest.mark.parametrize("method", ["dp-designed-laplace", "codebook-softmax"])
 def test_an_attack_finds_nearly_epsilon_and_no_more(method):
     report = attack(spec_of(method), trials=20_000)
     assert not report.violated

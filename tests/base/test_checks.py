@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, folded, refuses, slow, uniform
+from helpers.common import attribute_spec, folded, refuses, uniform
 from scipy import sparse
 
 from dpindex import Ledger, PrivateIndex, Privatizer
@@ -144,7 +144,7 @@ def test_no_denoiser():
         fit_denoiser(codes, bare)
 
 
-@slow
+@pytest.mark.slow
 def test_no_guarantee():
     with pytest.raises(errors.NoGuaranteeError, match="more noise than a code can hold"):
         _ = attribute_spec("dp-rp-l", 6, k=2**20, epsilon=1e-3).law

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.common import needs_posix, parametrize, python, refuses, slow
+from helpers.common import needs_posix, python, refuses
 
 from dpindex.base.files import create_file, map_file, pack, parse_file, release_pages, unpack
 
@@ -20,7 +20,7 @@ def test_round_trip():
     assert all((arrays[name] == array).all() for name, array in DATA.items())
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "kind, not_one, damaged",
     [
         ("codes", "these bytes hold no dpindex codes", "the bytes of the codes are damaged"),
@@ -41,7 +41,7 @@ def test_words_for_one_and_for_several(kind, not_one, damaged):
         unpack(pack("ids", {}, {}), kind)
 
 
-@parametrize("kind", ["a\nb", "", "x" * 10**6])
+@pytest.mark.parametrize("kind", ["a\nb", "", "x" * 10**6])
 def test_a_foreign_kind_does_not_flood_the_message(kind):
     with refuses() as caught:
         unpack(pack(kind, {}, {}), "codes")
@@ -78,7 +78,7 @@ def test_a_fault_in_a_file_names_it(tmp_path):
         parse_file(tmp_path / "a", 5, lambda data: unpack(data, "codes"))
 
 
-@slow
+@pytest.mark.slow
 def test_a_mapped_file_stays_as_it_was_when_it_is_replaced_or_deleted(tmp_path):
     path = tmp_path / "a"
     other = tmp_path / "b"
@@ -101,7 +101,7 @@ def test_other_arrays_keep_their_pages():
         assert (array == before).all()
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at this process's files")
 def test_a_mapped_file_and_its_descriptor_are_given_back(tmp_path):
     (tmp_path / "a").write_bytes(b"x" * 10_000)

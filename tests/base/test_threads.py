@@ -6,7 +6,8 @@ from threading import Event
 
 import faiss
 import numpy as np
-from helpers.common import attribute_spec, filled_index, parametrize
+import pytest
+from helpers.common import attribute_spec, filled_index
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpindex.base import threads
@@ -18,7 +19,9 @@ def sizes():
     return [pool["num_threads"] for pool in threadpool_info()]
 
 
-@parametrize("processors, load, idle", [(8, 0.2, 8), (8, 5.6, 2), (8, 30.0, 1), (1, 0.0, 1)])
+@pytest.mark.parametrize(
+    "processors, load, idle", [(8, 0.2, 8), (8, 5.6, 2), (8, 30.0, 1), (1, 0.0, 1)]
+)
 def test_idle_processors_are_those_that_others_leave(processors, load, idle, monkeypatch):
     monkeypatch.setattr(threads, "cores", lambda: processors)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0), raising=False)
@@ -48,8 +51,8 @@ def test_pools_are_limited_and_given_back(monkeypatch):
             assert set(sizes()) == {1}
 
 
-@parametrize("first", [0, 1])
-@parametrize("limits, kept", [((1, 1), (1, 1)), ((1, 2), (2, 1)), ((2, 1), (1, 2))])
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("limits, kept", [((1, 1), (1, 1)), ((1, 2), (2, 1)), ((2, 1), (1, 2))])
 def test_limits_may_overlap_in_threads(first, limits, kept):
     """While one of two is left its limit holds, and afterwards there is none."""
     np.ones((4, 4)) @ np.ones((4, 4))

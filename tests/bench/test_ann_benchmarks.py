@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from helpers.common import ROOT, known_noise, parametrize, record_spec, slow
+from helpers.common import ROOT, known_noise, record_spec
 from numpy.random import default_rng
 
 FOLDER = ROOT / "bench" / "ann_benchmarks"
@@ -70,8 +70,8 @@ def data(n=300, dim=24):
     return x, x[:20] + rng.normal(0, 2, (20, dim)).astype(np.float32)
 
 
-@slow
-@parametrize("metric", ["angular", "euclidean"])
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["angular", "euclidean"])
 def test_every_definition_can_be_built(module, metric):
     """Epsilon is a parameter of each, and in its name; the method exists and takes its options."""
     assert groups(metric)
@@ -88,7 +88,7 @@ def test_every_definition_can_be_built(module, metric):
                 assert f"query={mode}" in str(algorithm)
 
 
-@parametrize("metric", ["angular", "euclidean"])
+@pytest.mark.parametrize("metric", ["angular", "euclidean"])
 def test_one_run_of_the_harness(module, metric):
     x, q = data()
     options = {} if metric == "angular" else {"scale": 255.0, "bounds": [0, 1], "clip": True}
@@ -113,7 +113,7 @@ def test_one_run_of_the_harness(module, metric):
     algorithm.done()
 
 
-@slow
+@pytest.mark.slow
 def test_denoised(module):
     rng = default_rng(0)
     x = np.tanh(rng.normal(size=(3000, 3)) @ rng.normal(size=(3, 24)))

@@ -3,7 +3,8 @@
 import importlib.util
 import sys
 
-from helpers.common import ROOT, parametrize
+import pytest
+from helpers.common import ROOT
 
 FOLDER = ROOT / "bench" / "paper"
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))
@@ -20,6 +21,6 @@ def loaded(name, monkeypatch):
     return module
 
 
-@parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_every_script_finds_what_it_imports(name, monkeypatch):
     assert loaded(name, monkeypatch).__doc__

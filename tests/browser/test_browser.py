@@ -26,10 +26,8 @@ from helpers.common import (
     filled_index,
     finished,
     normal,
-    parametrize,
     python,
     refuses,
-    slow,
     succeeds,
 )
 from helpers.documents import blocks, section
@@ -116,13 +114,13 @@ def test_python_refuses_the_committed_specs_too():
             assert not _encoder(case), case["why"]
 
 
-@slow
+@pytest.mark.slow
 @needs_node
 def test_node_agrees_on_the_committed_cases():
     succeeds(str(NODE), "--test", CASES)
 
 
-@slow
+@pytest.mark.slow
 @needs_node
 def test_ten_thousand_encodings_agree(tmp_path):
     rng = default_rng(10_000)
@@ -161,7 +159,7 @@ def _response(size, subset):
 
 
 @needs_node
-@parametrize("size, subset", [(2, 1), (7, 3), (50, 33), (300, 2)])
+@pytest.mark.parametrize("size, subset", [(2, 1), (7, 3), (50, 33), (300, 2)])
 def test_the_exact_verifier_accepts_the_draws(bridge, size, subset):
     """Both ends of the words of every outcome lead to it, so that its chance is their count."""
     law = _response(size, subset)
@@ -196,9 +194,9 @@ class JavaScriptPrivatizer(Privatizer):
         return codes_from_bytes(base64.b64decode(answer))
 
 
-@slow
+@pytest.mark.slow
 @needs_node
-@parametrize("drawn, low, high", [(1.0, 0.95, 1.0), (1.05, 1.0, 1.05)])
+@pytest.mark.parametrize("drawn, low, high", [(1.0, 0.95, 1.0), (1.05, 1.0, 1.05)])
 def test_an_attack_sees_epsilon_and_a_weakened_sampler(bridge, drawn, low, high):
     """Wrong below 1e-7; the bound misses ``low`` by chance below 1e-9."""
     codewords = normal(4, 3, 5)
@@ -234,7 +232,7 @@ def test_the_code_is_short_and_depends_on_nothing():
     assert "https:" not in text
 
 
-@slow
+@pytest.mark.slow
 def test_export_writes_codes_spec_and_modules(tmp_path):
     spec = spec_of(normal(40, 6, 3), 4.0)
     index = filled_index(
@@ -263,7 +261,7 @@ def test_export_writes_codes_spec_and_modules(tmp_path):
     assert json.loads((site / "ids.json").read_text()) == index.ids.tolist()
 
 
-@slow
+@pytest.mark.slow
 def test_export_refuses_in_one_sentence(tmp_path):
     signs = filled_index(attribute_spec("dp-signoporp-rr", 6, epsilon=4.0), np.zeros((25, 6)))
     signs.save(tmp_path / "signs")
@@ -315,7 +313,7 @@ def chromium():
         browser.close()
 
 
-@slow
+@pytest.mark.slow
 @needs_chromium
 @pytest.mark.extra
 def test_chromium_agrees_on_the_committed_cases(chromium):
@@ -333,7 +331,7 @@ def test_chromium_agrees_on_the_committed_cases(chromium):
     assert found == []
 
 
-@slow
+@pytest.mark.slow
 @needs_chromium
 @pytest.mark.extra
 def test_the_page_of_the_documents_runs(chromium, tmp_path):
@@ -366,9 +364,9 @@ def page_folder(data_dir, tmp_path_factory):
     return folder
 
 
-@slow
+@pytest.mark.slow
 @needs_chromium
-@parametrize("size", SIZES)
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.extra
 def test_the_page_answers_and_makes_no_request(chromium, page_folder, size):
     width, height = SIZES[size]

@@ -19,8 +19,6 @@ from helpers.common import (
     low_rank,
     needed,
     normal,
-    parametrize,
-    slow,
     uniform,
     unit,
     write_dataset,
@@ -100,7 +98,7 @@ def test_query_formats(run, prints, files):
     assert "290 more queries" in out
 
 
-@slow
+@pytest.mark.slow
 def test_query_reranks(run, prints, files):
     run(f"build x.npy ix {STAIRCASE} --ids ids.txt")
     asked = "query ix q.npy -k 3 --json --candidates 300"
@@ -131,7 +129,7 @@ def test_query_reranks(run, prints, files):
     fails(run(f"{asked} --rerank none.npy"), "none.npy: No such file")
 
 
-@slow
+@pytest.mark.slow
 def test_the_three_people(run, prints, files):
     """Holder makes a spec, devices privatize, holder adds, searcher asks with codes."""
     spec = prints(f"spec --dim 24 --code-length 24 {STAIRCASE}")
@@ -156,7 +154,7 @@ def test_the_three_people(run, prints, files):
     fails(run("add ix bad.codes"), "bad.codes", "checksum")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "files_and_options, parts",
     [
         ("nan.npy", "row 299, column 3, NaN"),
@@ -270,7 +268,7 @@ def test_info_and_methods_for_programs(run, prints, files):
     assert "Li & Li 2023 Alg. 8" not in few
 
 
-@slow
+@pytest.mark.slow
 def test_evaluate_writes_a_report(run, prints, files):
     out = prints(
         "evaluate x.npy q.npy --report report --beta 1 --epsilons 2,20 --methods "
@@ -299,7 +297,7 @@ def test_evaluate_writes_a_report(run, prints, files):
         fails(run(f"evaluate x.npy q.npy --report r {options}"), *parts)
 
 
-@slow
+@pytest.mark.slow
 def test_denoised_and_compact_indexes(run, prints, files):
     """Build with a denoiser, add under it, fit again; info says what there is and how good."""
     base = low_rank(1200)
@@ -387,10 +385,10 @@ def test_a_denoiser_that_cannot_be_learned_is_no_failure(run, prints, files):
     assert run(f"build x.npy other {STAIRCASE} --denoise best")[0] == 2
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "row",
     [
-        pytest.param(row, id=row.name, marks=() if row.name in QUICK else slow)
+        pytest.param(row, id=row.name, marks=() if row.name in QUICK else pytest.mark.slow)
         for row in dpi.methods()
     ],
 )
@@ -432,7 +430,7 @@ def test_every_method_builds_and_answers(run, prints, files, row):
     assert json.loads(prints("info ix --json"))["count"] == 40
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "options, sentence",
     [
         ("dp-signrp-rr --beta 1 --delta 1e-6", "every vector (--variant)."),
@@ -500,7 +498,7 @@ def test_help_is_short_for_h(run):
         assert run(f"{command} -h") == run(f"{command} --help")
 
 
-@parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_has_a_help_text(prints, command):
     output = prints(f"{command} --help")
     assert "--no-" not in output
@@ -553,7 +551,7 @@ def test_codes_that_are_added_again_are_noticed(run, prints, files):
     assert f"{count} of the {count} codes of q.codes are in the index already" in second[2]
 
 
-@slow
+@pytest.mark.slow
 def test_add_replaces_ids(run, prints, files):
     """Of vectors a second release, which must be allowed; of codes what their makers paid for."""
     (files / "few.txt").write_text("doc-1\ndoc-2\nnew\n")
@@ -576,7 +574,7 @@ def test_add_replaces_ids(run, prints, files):
     assert "3 added (3 replaced), 301 in all" in out
 
 
-@slow
+@pytest.mark.slow
 def test_payload_filter_and_show(run, prints, files):
     """Columns published beside the codes filter a search and stand beside its hits."""
     rows = "".join(f"{1900 + i},{'de' if i % 2 else 'en'}\n" for i in range(300))

@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 
 import pytest
-from helpers.common import ROOT, finished, needs_posix, parametrize, python, slow
+from helpers.common import ROOT, finished, needs_posix, python
 
 pytestmark = needs_posix
 
@@ -32,12 +32,12 @@ def struck(name, handler="default_int_handler"):
     return finished(sys.executable, "-c", STRIKE.format(name=name, handler=handler))
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "name",
     [
         "dpindex.cli",
         "typer",
-        pytest.param("dpindex.mechanism.method_table", marks=slow),
+        pytest.param("dpindex.mechanism.method_table", marks=pytest.mark.slow),
     ],
 )
 def test_while_modules_are_imported(name):
@@ -61,7 +61,7 @@ def test_little_is_imported_before_it_can_be_answered():
     assert not {"typing", "re", "numpy", "typer"} & set(new)
 
 
-@slow
+@pytest.mark.slow
 def test_a_background_job_ignores_it():
     done = struck("dpindex.cli", "SIG_IGN")
     assert done.returncode == 0
@@ -112,7 +112,7 @@ __main__.main()
 """
 
 
-@slow
+@pytest.mark.slow
 @needs_posix
 def test_a_command_that_is_ended_leaves_no_temporary_folder(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}

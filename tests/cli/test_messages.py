@@ -18,9 +18,7 @@ from helpers.common import (
     fails,
     filled_index,
     needs_posix,
-    parametrize,
     refuses,
-    slow,
     succeeds,
     uniform,
 )
@@ -89,7 +87,7 @@ PLACES = {
 }
 
 
-@parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES)
 def test_one_thing_taken_for_another(run, files, place):
     for thing in KINDS.keys() - PLACES[place].split():
         fails(
@@ -158,7 +156,7 @@ class TestFlags:
 
 
 class TestVectors:
-    @parametrize(
+    @pytest.mark.parametrize(
         "command",
         [
             f"build far.npy new {STAIRCASE}",
@@ -215,13 +213,13 @@ class TestIds:
         writer.join()
         assert PrivateIndex.open(files / "new").ids[3] == "i3"
 
-    @slow
+    @pytest.mark.slow
     def test_from_standard_input(self, files):
         command = (sys.executable, "-m", "dpindex", *f"build x.npy new {STAIRCASE} --ids -".split())
         succeeds(*command, cwd=files, given=(files / "ids.txt").read_text())
         assert PrivateIndex.open(files / "new").ids[3] == "i3"
 
-    @parametrize("text", [b"", b"a\n\nb\n", b"\xff\n"])
+    @pytest.mark.parametrize("text", [b"", b"a\n\nb\n", b"\xff\n"])
     def test_what_is_wrong_in_a_pipe(self, run, files, text):
         if os.name != "posix":
             pytest.skip("no named pipes")
@@ -232,7 +230,7 @@ class TestIds:
         writer.join()
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "name, meant",
     [
         ("staircase", "'dp-oporp-staircase'"),
@@ -247,7 +245,7 @@ def test_a_method_that_there_is_not(run, name, meant):
     assert meant in said[2].partition("?")[0]
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "command, words",
     [
         ("build x.npy", "missing argument"),
@@ -264,7 +262,7 @@ def test_a_wrong_command_line_is_one_sentence(run, command, words):
     fails(run(command), words, "; see dpindex ")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "options, words",
     [
         ("--public x.npy --record --epsilon 8", "x.npy has 20 vectors, and a plan is for 500"),
@@ -278,7 +276,7 @@ def test_a_refusal_names_the_option_to_change(run, files, options, words):
     fails(run(f"build x.npy new {options}"), words)
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "name, text, words",
     [
         ("german.csv", "0,5;0,25\n0,1;0,2\n", "line 1 has commas within numbers"),
@@ -290,12 +288,12 @@ def test_a_file_that_is_not_what_it_seems_is_refused_for_that(run, files, name, 
     fails(run(f"build {name} new {STAIRCASE}"), f"{name}: {words}")
 
 
-@parametrize("command", ["query ix x.npy", "info ix", "serve ix --open-to-all"])
+@pytest.mark.parametrize("command", ["query ix x.npy", "info ix", "serve ix --open-to-all"])
 def test_a_folder_has_no_collections(run, files, command):
     fails(run(f"{command} --collection other"), "ix is one index, without collections")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "command, words",
     [
         ("embed ids.txt", "no table has the suffix '.txt'; use one of .parquet, "),

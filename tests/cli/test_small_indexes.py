@@ -1,7 +1,8 @@
 """Every command that reads an index answers for one without codes, and with one or few codes."""
 
 import numpy as np
-from helpers.common import example, parametrize
+import pytest
+from helpers.common import example
 
 import dpindex as dpi
 from dpindex.mechanism.method_table import find_method
@@ -14,8 +15,8 @@ KINDS = {
 }
 
 
-@parametrize("kind", KINDS)
-@parametrize("count", [0, 1, 5])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [0, 1, 5])
 def test_info_and_query(run, prints, tmp_path, kind, count):
     index = dpi.PrivateIndex(example(find_method(KINDS[kind])))
     vectors = np.random.default_rng(0).uniform(0, 1, (5, 24))

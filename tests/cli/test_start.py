@@ -5,7 +5,7 @@ import signal
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, parametrize, python, slow, uniform
+from helpers.common import attribute_spec, filled_index, python, uniform
 
 from dpindex import __main__ as start
 
@@ -41,8 +41,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-@slow
-@parametrize(
+@pytest.mark.slow
+@pytest.mark.parametrize(
     "command, loaded",
     [
         ("--help", ""),
@@ -56,7 +56,7 @@ def test_a_command_loads_what_it_needs(folder, command, loaded):
     assert said.splitlines()[-1] == loaded
 
 
-@slow
+@pytest.mark.slow
 def test_a_query_loads_no_noise_engine_and_no_tables(folder):
     said = python("-c", SCRIPT, "query", "index", "x.npy", "--json", cwd=folder)
     loaded = set(said.splitlines()[-1].split())
@@ -65,7 +65,7 @@ def test_a_query_loads_no_noise_engine_and_no_tables(folder):
     assert not loaded & {"scipy.linalg", "scipy.optimize", "scipy.sparse"}
 
 
-@parametrize("stated, used", [(None, "20"), ("26", "26")])
+@pytest.mark.parametrize("stated, used", [(None, "20"), ("26", "26")])
 def test_idle_threads_of_blas_sleep_soon(monkeypatch, stated, used):
     """What the user says holds."""
     seen = []

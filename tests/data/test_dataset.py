@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.common import parametrize, refuses, vectors, write_dataset
+from helpers.common import refuses, vectors, write_dataset
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
@@ -33,8 +33,8 @@ def _in_order(rows, files):
     return np.concatenate([*parts[0::2], *parts[1::2]]).tolist()
 
 
-@parametrize("remote", [False, pytest.param(True, marks=pytest.mark.extra)])
-@parametrize("most", [20, 50, 1000])
+@pytest.mark.parametrize("remote", [False, pytest.param(True, marks=pytest.mark.extra)])
+@pytest.mark.parametrize("most", [20, 50, 1000])
 def test_a_partitioned_dataset(tmp_path, monkeypatch, most, remote):
     folder = write_dataset(tmp_path / "data", rows=240, files=4, group=25)
     (folder / "_metadata.parquet").write_bytes(b"is left out")
@@ -81,8 +81,8 @@ def test_files_of_a_folder_have_one_column_of_vectors(tmp_path):
         _read(open_dataset(tmp_path))
 
 
-@parametrize("in_process", [False, True])
-@parametrize("kind", ["npy", "csr"])
+@pytest.mark.parametrize("in_process", [False, True])
+@pytest.mark.parametrize("kind", ["npy", "csr"])
 def test_ranges_of_an_array_file(tmp_path, kind, in_process):
     """Parts of this process read the file once, and begin anew for earlier rows."""
     x = vectors(50)

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from helpers.common import parametrize, refuses, uniform
+from helpers.common import refuses, uniform
 
 from dpindex.data import open_vectors, read_payload
 
 X = uniform(7, 4)
 
 
-@parametrize("head", ["", "a,b,c,d\n", "\ufeff"])
+@pytest.mark.parametrize("head", ["", "a,b,c,d\n", "\ufeff"])
 def test_text(tmp_path, head):
     lines = "\n".join(",".join(map(repr, row)) for row in X.tolist())
     (tmp_path / "x.csv").write_text(f"{head}{lines}\n\n", encoding="utf-8")
@@ -21,7 +21,7 @@ def test_text(tmp_path, head):
         assert np.array_equal(next(source.chunks(2, start=5))[1], X[5:])
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "text, match",
     [
         ("1.5,2\n3\n", "line 2 has 1 values where line 1 has 2"),
@@ -39,7 +39,7 @@ def test_text_that_is_no_matrix(tmp_path, text, match):
         source.read()
 
 
-@parametrize("ending", ["npz", "hdf5", "parquet", "csv"])
+@pytest.mark.parametrize("ending", ["npz", "hdf5", "parquet", "csv"])
 def test_h2_files_with_names_that_forge_messages_are_refused(tmp_path, ending):
     name = "x\n\x1b[2Jepsilon = 0.1"
     path = tmp_path / f"x.{ending}"

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, parametrize
+from helpers.common import attribute_spec
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -69,7 +69,7 @@ TEXTS = {
 }
 
 
-@parametrize("suffix", sorted({*VECTOR_SUFFIXES, *TABLE_SUFFIXES, ".txt"}))
+@pytest.mark.parametrize("suffix", sorted({*VECTOR_SUFFIXES, *TABLE_SUFFIXES, ".txt"}))
 def test_low_bytes_that_are_no_such_file(suffix, tmp_path):
     for kind, text in TEXTS.items():
         path = tmp_path / f"{kind}{suffix}"
@@ -78,7 +78,7 @@ def test_low_bytes_that_are_no_such_file(suffix, tmp_path):
             _says_nothing(read)
 
 
-@parametrize("values", [[MARK, MARK], [[MARK], [MARK]], [None, MARK]])
+@pytest.mark.parametrize("values", [[MARK, MARK], [[MARK], [MARK]], [None, MARK]])
 def test_files_that_hold_text_where_numbers_are_wanted(values, tmp_path):
     table = pa.table({"x": pa.array(values), "y": [MARK, MARK]})
     pq.write_table(table, tmp_path / "x.parquet")

@@ -15,11 +15,9 @@ from helpers.common import (
     filled_index,
     folded,
     known_noise,
-    parametrize,
     record_spec,
     refuses,
     reopened,
-    slow,
 )
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
@@ -78,7 +76,7 @@ def test_a_file_in_the_order_of_the_columns_or_of_their_numbers(tmp_path):
     assert numbered.digest == TABLE.digest
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "text, words",
     [
         ("a,b\n", "first line must be column,low,high"),
@@ -181,7 +179,7 @@ def test_a_transformer_takes_ranges():
     assert_array_equal(codes, plain)
 
 
-@slow
+@pytest.mark.slow
 @few_queries
 def test_commands_take_ranges(run, prints, tmp_path):
     """The lines that ``plan`` prints with ranges work, and queries are scaled alike."""
@@ -215,7 +213,7 @@ def test_commands_take_ranges(run, prints, tmp_path):
     assert run("query my-index queries.npy --ranges ranges.csv")[0] == 2
 
 
-@slow
+@pytest.mark.slow
 def test_sketches_take_ranges(prints, tmp_path):
     """Records and queries are scaled alike: a count is that of rows that were scaled before."""
     rng = default_rng(1)
@@ -233,7 +231,7 @@ def test_sketches_take_ranges(prints, tmp_path):
     assert "income 0 to 1e+06" in prints("race info s.race")
 
 
-@slow
+@pytest.mark.slow
 def test_evaluate_takes_ranges(prints, tmp_path):
     """A report of a table with ranges is that of the scaled table."""
     pytest.importorskip("matplotlib")

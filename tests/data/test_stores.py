@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from helpers.common import needs_posix, parametrize, refuses
+from helpers.common import needs_posix, refuses
 
 from dpindex.base.errors import BusyError
 from dpindex.data import stores
@@ -86,7 +86,7 @@ def test_a_release_is_drawn_once(journal):
     assert not journal.folder.path.exists()
 
 
-@parametrize("open_at", [open_store, pytest.param(bucket_at, marks=pytest.mark.extra)])
+@pytest.mark.parametrize("open_at", [open_store, pytest.param(bucket_at, marks=pytest.mark.extra)])
 def test_a_file_is_read_by_ranges(tmp_path, open_at):
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "a").write_bytes(bytes(range(200)))
@@ -163,7 +163,7 @@ def test_a_folder_is_published_by_one_rename(tmp_path):
 
 
 @needs_posix
-@parametrize("umask", [0, 0o077, 0o277])
+@pytest.mark.parametrize("umask", [0, 0o077, 0o277])
 def test_a_file_that_is_not_whole_is_private(tmp_path, monkeypatch, umask):
     """It lies in the private folder, under any umask, and not in what is published."""
     before = os.umask(umask)
@@ -191,7 +191,7 @@ def bucket(tmp_path, monkeypatch):
     return bucket_at(tmp_path)
 
 
-@parametrize("done", [True, False])
+@pytest.mark.parametrize("done", [True, False])
 @pytest.mark.extra
 def test_an_answer_that_was_lost(bucket, monkeypatch, done):
     """A PUT that failed may have been done: what lies there decides."""

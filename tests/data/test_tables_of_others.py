@@ -4,7 +4,7 @@ import uuid
 
 import numpy as np
 import pytest
-from helpers.common import STAIRCASE, fails, filled_index, folded, parametrize, refuses, uniform
+from helpers.common import STAIRCASE, fails, filled_index, folded, refuses, uniform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,7 +56,7 @@ def _write(table, folder):
     return [folder / name for name in ("x.parquet", "file.arrow", "stream.arrow", "x.feather")]
 
 
-@parametrize("column", [*COLUMNS, TENSORS], ids=lambda column: str(column.type))
+@pytest.mark.parametrize("column", [*COLUMNS, TENSORS], ids=lambda column: str(column.type))
 def test_lists_of_any_form_are_vectors(column, tmp_path):
     chunked = pa.chunked_array([column[:3], column[3:3], column[3:]])
     for form in (column, chunked, column[2:], pa.table({"v": chunked})):
@@ -67,7 +67,7 @@ def test_lists_of_any_form_are_vectors(column, tmp_path):
             assert np.array_equal(next(source.chunks(2, start=4))[1], V[4:6])
 
 
-@parametrize("kind", ["int8", "uint16", "int64", "float16", "float32", "bool"])
+@pytest.mark.parametrize("kind", ["int8", "uint16", "int64", "float16", "float32", "bool"])
 def test_numbers_keep_their_type(kind, tmp_path):
     numbers = (V * 3).astype(kind)
     flat = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), 4)
@@ -217,7 +217,7 @@ IDS = {
 }
 
 
-@parametrize("kind", IDS)
+@pytest.mark.parametrize("kind", IDS)
 def test_ids_are_taken_from_anything_that_holds_text(kind, tmp_path):
     ids = IDS[kind]()
     index = filled_index(SPEC, V, ids, payload={"n": range(7)})
@@ -372,7 +372,9 @@ def test_one_sparse_row_is_one_query():
     assert index.search(row, k=3).ids.tolist() == index.search(V[2], k=3).ids.tolist()
 
 
-@parametrize("suffix, kind", [("fbin", "<f4"), ("u8bin", "u1"), ("i8bin", "i1"), ("ibin", "<i4")])
+@pytest.mark.parametrize(
+    "suffix, kind", [("fbin", "<f4"), ("u8bin", "u1"), ("i8bin", "i1"), ("ibin", "<i4")]
+)
 def test_files_of_big_ann_benchmarks(suffix, kind, tmp_path):
     vectors = (V * 100).astype(kind) if suffix != "u8bin" else (V * 100 % 200).astype("u1")
     header = np.array(vectors.shape, "<u4").tobytes()
@@ -497,7 +499,7 @@ def _handed_over(form):
     return as_source(_picked(form, "v")).read(), ids, payload
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "way", [*list(WAYS)[:7], *(pytest.param(w, marks=pytest.mark.extra) for w in list(WAYS)[7:])]
 )
 @given(data=st.data())

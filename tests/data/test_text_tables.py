@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import STAIRCASE, fails, folded, parametrize, refuses
+from helpers.common import STAIRCASE, fails, folded, refuses
 
 from dpindex.data import open_vectors, read_ids, read_payload, read_tables
 
@@ -88,7 +88,7 @@ def test_header_says_what_an_unclear_first_line_is(run, prints, tmp_path):
     fails(run(f"build x.npy iz {STAIRCASE} --header no"), "--header is for .csv and .tsv files")
 
 
-@parametrize("head", ["index,d0,d1\n", ""])
+@pytest.mark.parametrize("head", ["index,d0,d1\n", ""])
 def test_a_column_that_counts_the_rows_is_no_coordinate(head, tmp_path):
     lines = [f"{row},{line}" for row, line in enumerate(ROWS.splitlines())]
     (tmp_path / "x.csv").write_text(head + "\n".join(lines) + "\n")
@@ -96,7 +96,7 @@ def test_a_column_that_counts_the_rows_is_no_coordinate(head, tmp_path):
         open_vectors(tmp_path / "x.csv")
 
 
-@parametrize("head", ["id,d0,d1", "d0,ID,d1"])
+@pytest.mark.parametrize("head", ["id,d0,d1", "d0,ID,d1"])
 def test_a_column_of_ids_is_no_coordinate(head, tmp_path):
     (tmp_path / "x.csv").write_text(f"{head}\n1,.5,0\n0,.25,1\n")
     for key in ("", ":header=yes"):
@@ -133,7 +133,7 @@ CELLS = {
 }
 
 
-@parametrize("suffix", ["csv", "tsv"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
 def test_cells_of_a_payload_keep_what_they_say(suffix, tmp_path):
     pytest.importorskip("pyarrow")
     delimiter = {"csv": ",", "tsv": "\t"}[suffix]
@@ -145,7 +145,7 @@ def test_cells_of_a_payload_keep_what_they_say(suffix, tmp_path):
     assert kept["year"].to_pylist() == ["1999", "-3"]
 
 
-@parametrize("ids", [["001", "010"], ["1", "020"], ["3e2", "300"], ["a", "a "]])
+@pytest.mark.parametrize("ids", [["001", "010"], ["1", "020"], ["3e2", "300"], ["a", "a "]])
 def test_ids_of_text_are_these_texts(ids, tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "x.txt").write_text("\n".join(ids) + "\n")

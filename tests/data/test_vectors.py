@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
-from helpers.common import parametrize, refuses, slow
+from helpers.common import refuses
 from numpy.testing import assert_array_equal
 
 from dpindex.data import as_source, open_vectors, read_ids
@@ -123,7 +123,7 @@ def _check_source(source, expected):
 # ---- what was written is what is read
 
 
-@parametrize("kind", DENSE)
+@pytest.mark.parametrize("kind", DENSE)
 def test_dense_round_trip(kind, tmp_path):
     dtype, suffix, write = DENSE[kind]
     path = tmp_path / f"x{suffix}"
@@ -136,7 +136,7 @@ def test_dense_round_trip(kind, tmp_path):
         _check_source(source, _matrix(dtype))
 
 
-@parametrize("kind", SPARSE)
+@pytest.mark.parametrize("kind", SPARSE)
 def test_sparse_round_trip(kind, tmp_path):
     path = tmp_path / "x.npz"
     SPARSE[kind](path, _sparse())
@@ -146,7 +146,7 @@ def test_sparse_round_trip(kind, tmp_path):
         _check_source(source, _sparse().toarray())
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "matrix",
     [
         _matrix(),
@@ -180,7 +180,7 @@ def test_sparse_duplicates_are_summed(tmp_path):
     assert chunk.data.tolist() == [1.0, 2.0]
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "suffix, write",
     [
         (".npz", lambda p, a, b: np.savez(p, a=a, b=b)),
@@ -203,8 +203,8 @@ def test_keys(suffix, write, tmp_path):
         open_vectors(f"{path}:c")
 
 
-@parametrize("kind", IDS)
-@parametrize("ids", [STRINGS, INTEGERS], ids=["strings", "integers"])
+@pytest.mark.parametrize("kind", IDS)
+@pytest.mark.parametrize("ids", [STRINGS, INTEGERS], ids=["strings", "integers"])
 def test_ids_round_trip(kind, ids, tmp_path):
     suffix, key, write = IDS[kind]
     path = tmp_path / f"ids{suffix}"
@@ -226,8 +226,8 @@ def test_ids_text_lines(tmp_path):
 # ---- memory is bounded by the chunk
 
 
-@slow
-@parametrize("kind", ["npy", "npy-fortran", "fvecs", "parquet"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["npy", "npy-fortran", "fvecs", "parquet"])
 def test_memory_is_bounded_by_the_chunk(kind, tmp_path):
     """Counts numpy's and Python's own memory; Arrow's is counted by Arrow."""
     dtype, suffix, write = DENSE[kind]
@@ -290,7 +290,7 @@ def test_an_array_of_one_dimension_is_one_vector(tmp_path):
         assert source.read().tolist() == [[0.0, 1.0, 2.0]]
 
 
-@parametrize("suffix", [".npy", ".npz", ".fvecs", ".h5", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".fvecs", ".h5", ".parquet"])
 def test_empty_and_foreign_files(suffix, tmp_path):
     path = tmp_path / f"x{suffix}"
     path.touch()
@@ -301,7 +301,7 @@ def test_empty_and_foreign_files(suffix, tmp_path):
     _refused(path, ".")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "array, match",
     [
         (np.array(3.0), "0 dimension"),
@@ -325,7 +325,7 @@ def test_wrong_arrays(array, match, tmp_path):
         as_source(array, "mine")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "matrix",
     [
         [[1.0], [1.0, 2.0]],
@@ -367,7 +367,7 @@ def _npy_header(shape):
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
 
 
-@parametrize("shape", ["(1000000000000, 1000)", "(-2, -2)", "(3, 2)"])
+@pytest.mark.parametrize("shape", ["(1000000000000, 1000)", "(-2, -2)", "(3, 2)"])
 def test_declared_shapes_are_not_believed(shape, tmp_path):
     data = _npy_header(shape) + bytes(16)
     (tmp_path / "x.npy").write_bytes(data)
@@ -443,7 +443,7 @@ def test_vecs_name_the_row(tmp_path):
     _refused(path, "row 0 declares 2147483647")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "rows, kind, match",
     [
         ([[1, 2], [3]], pa.list_(pa.int32()), "row 1 has 1 values and row 0 2"),
@@ -488,7 +488,7 @@ def test_parquet_row_numbers_count_from_the_start_of_the_file(tmp_path):
             list(source.chunks(6_500, 8))
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "change, match",
     [
         ({"indptr": np.array([0, 2, 1, 3])}, "non-decreasing"),
@@ -522,7 +522,7 @@ def test_other_sparse_formats_are_refused(tmp_path):
     _refused(tmp_path / "x.npz", "'coo'; save it as CSR")
 
 
-@parametrize("module", ["h5py", "pyarrow.parquet"])
+@pytest.mark.parametrize("module", ["h5py", "pyarrow.parquet"])
 def test_missing_extras(module, tmp_path, monkeypatch):
     path = tmp_path / {"h5py": "x.h5", "pyarrow.parquet": "x.parquet"}[module]
     path.write_bytes(b"any")
@@ -530,7 +530,7 @@ def test_missing_extras(module, tmp_path, monkeypatch):
     _refused(path, r"pip install h5py pyarrow")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "text, match",
     [
         (b"1\n\n2\n", "line 2 is empty"),
@@ -548,7 +548,7 @@ def test_wrong_id_lines(text, match, tmp_path):
         read_ids(tmp_path / "ids.txt")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "ids, match",
     [
         (np.zeros((2, 2), int), "2 dimension"),
@@ -598,7 +598,7 @@ def test_hdf5_strings_behind_a_user_block_and_in_chunks(tmp_path):
         read_ids(f"{path}:empty")
 
 
-@slow
+@pytest.mark.slow
 def test_low_a_compressed_array_takes_bounded_memory(tmp_path):
     """300 MB of zeros, in a file of 300 kB."""
     path = tmp_path / "x.npz"

@@ -2,16 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import (
-    codes_of,
-    known_noise,
-    normal,
-    parametrize,
-    record_spec,
-    slow,
-    true_cosines,
-    unit,
-)
+from helpers.common import codes_of, known_noise, normal, record_spec, true_cosines, unit
 from numpy.random import default_rng
 
 from dpindex import Codebook, PrivateIndex, Privatizer
@@ -38,7 +29,7 @@ def spec(epsilon, subset, words):
     )  # fmt: skip
 
 
-@parametrize("epsilon, subset", [(6.0, 10), (9.0, 3), (14.0, 1)])
+@pytest.mark.parametrize("epsilon, subset", [(6.0, 10), (9.0, 3), (14.0, 1)])
 def test_what_resembles_the_codebook_does_not_crowd(epsilon, subset):
     made = spec(epsilon, subset, topics(800, 1))
     privatizer = Privatizer(made)
@@ -58,7 +49,7 @@ def test_few_codewords_tell_own_topics_from_others():
         assert crowding(others, made.law) > 1.15
 
 
-@slow
+@pytest.mark.slow
 def test_the_noise_is_taken_out():
     """Codes with noise and codes without it crowd alike; the codes themselves do not."""
     words = topics(600, 1)
@@ -70,7 +61,7 @@ def test_the_noise_is_taken_out():
     assert loud.law.chance_inside < 0.5
 
 
-@parametrize("kind", ["own", "foreign collection", "foreign queries"])
+@pytest.mark.parametrize("kind", ["own", "foreign collection", "foreign queries"])
 def test_errors_hold_for_what_is_unlike_the_codebook(kind):
     """Few similarities lie outside of two of their errors."""
     own = {"last": 20}

@@ -11,12 +11,10 @@ from helpers.common import (
     filled_index,
     low_rank,
     normal,
-    parametrize,
     photographs,
     projected,
     refuses,
     reopened,
-    slow,
     unit,
 )
 from numpy.random import default_rng
@@ -60,7 +58,7 @@ LAWS = [
 ]
 
 
-@parametrize("spec", LAWS, ids=lambda s: f"{s.method}-{s.epsilon:g}")
+@pytest.mark.parametrize("spec", LAWS, ids=lambda s: f"{s.method}-{s.epsilon:g}")
 class TestChannel:
     def test_score_is_the_posterior_mean(self, spec):
         """``m + v·g`` against a simulation that knows x: calibrated in every part of its range.
@@ -181,7 +179,7 @@ class TestValues:
 
 
 class TestSpectrum:
-    @slow
+    @pytest.mark.slow
     def test_spikes_are_unbiased(self):
         """Sample eigenvalues of known spikes map back to them (2 % at 20 000 rows, k/n = 0.02)."""
         rng = default_rng(0)
@@ -220,7 +218,7 @@ class TestMixture:
         assert error(double.posterior(z)[0], x) < 0.9 * error(linear, x)
         assert double.weight.sum() == pytest.approx(1.0, abs=1e-3)
 
-    @parametrize("fit", [lambda z: Mixture.fit(z, 3), sizes])
+    @pytest.mark.parametrize("fit", [lambda z: Mixture.fit(z, 3), sizes])
     def test_a_prediction_is_made_of_the_other_coordinates(self, fit):
         """Against the law of a code's coordinate given the others, integrated along a line.
 
@@ -335,7 +333,7 @@ def learned():
 
 
 class TestFit:
-    @parametrize(
+    @pytest.mark.parametrize(
         "method, epsilon",
         [("raw-staircase", 3.0), ("raw-square-wave", 3.0), ("raw-gaussian", 12.0)],
     )
@@ -349,7 +347,7 @@ class TestFit:
         best = mean + (y - mean) @ np.linalg.solve(covariance + noise, covariance)
         assert error(denoiser(codes), x) < 1.05 * error(best, x)
 
-    @parametrize(
+    @pytest.mark.parametrize(
         "method, share",
         [("raw-staircase", 0.8), ("raw-square-wave", 0.8), ("raw-laplace", 0.9)],
     )
@@ -364,8 +362,8 @@ class TestFit:
         _, _, score = learned("raw-gaussian", 12.0, "score")
         assert error(score(codes), x) < 1.03 * error(linear(codes), x)
 
-    @parametrize("method", ["raw-staircase", "raw-square-wave"])
-    @parametrize("epsilon", [1.0, 1.5, 3.0, 6.0])
+    @pytest.mark.parametrize("method", ["raw-staircase", "raw-square-wave"])
+    @pytest.mark.parametrize("epsilon", [1.0, 1.5, 3.0, 6.0])
     def test_auto_is_never_worse(self, learned, method, epsilon):
         """Chosen from codes alone; the vectors say whether rightly (within 2 %)."""
         x, codes, linear = learned(method, epsilon, "linear")
@@ -454,7 +452,7 @@ class TestRanking:
         assert denoiser.error_variance.size == 0
         assert np.abs(denoiser.to_rank(codes) - unit(denoiser(codes))).max() < 1e-6
 
-    @parametrize("growth", [0.0, 1e-6])
+    @pytest.mark.parametrize("growth", [0.0, 1e-6])
     def test_codes_that_say_nothing_of_sizes_leave_errors_as_claimed(self, growth, learned):
         _, codes, denoiser = learned("raw-staircase", 3.0, "score")
         nothing = (None, None, lambda: (np.full((8, 3), growth), np.full(8, 5 * growth)))
@@ -513,7 +511,7 @@ class TestRanking:
         )
         assert np.abs(mapped - ranked).max() < 1e-5
 
-    @slow
+    @pytest.mark.slow
     def test_with_sizes_by_what_the_error_is_too(self, sized):
         """The norm divided by is that of the estimate and of its error, as the filter claims it.
 
@@ -528,7 +526,7 @@ class TestRanking:
         assert 0.5 < claimed.mean() / really.mean() < 1.1
         assert np.corrcoef(claimed, really)[0, 1] > 0.5
 
-    @slow
+    @pytest.mark.slow
     def test_finds_more_true_neighbours(self, sized):
         x, codes, denoiser = sized
         asked = photographs(300, 1)
@@ -540,7 +538,7 @@ class TestRanking:
 
         assert precision(denoiser.to_rank(codes)) > precision(unit(denoiser(codes)))
 
-    @slow
+    @pytest.mark.slow
     def test_chosen_where_by_far_better(self, monkeypatch):
         spec = spec_of("raw-square-wave", 4.0, dim=96)
         codes = made(spec, photographs(20_000, 0), 8)
@@ -567,7 +565,7 @@ class TestDeclines:
         with refuses("nothing is above the noise"):
             fit_denoiser(made(spec, x, 11), spec)
 
-    @parametrize(
+    @pytest.mark.parametrize(
         "spec",
         [
             spec_of("dp-signoporp-rr", 64.0),
@@ -601,7 +599,7 @@ class TestDeclines:
 class TestOnlyCodes:
     """Post-processing: what is learned is a function of codes and public parameters."""
 
-    @parametrize("array", [low_rank(600), low_rank(600).astype(np.float32)])
+    @pytest.mark.parametrize("array", [low_rank(600), low_rank(600).astype(np.float32)])
     def test_vectors_are_refused(self, learned, array):
         _, _, linear = learned("raw-staircase", 3.0, "linear")
         for call in (lambda: fit_denoiser(array, linear.spec), lambda: linear(array)):
@@ -650,7 +648,7 @@ def changed_arrays(arrays):
 
 
 class TestBytes:
-    @parametrize("kind", ["linear", "score"])
+    @pytest.mark.parametrize("kind", ["linear", "score"])
     def test_round_trip(self, learned, kind):
         _, codes, denoiser = learned("raw-staircase", 3.0, kind)
         data = denoiser_to_bytes(denoiser)
@@ -666,7 +664,7 @@ class TestBytes:
         again = denoiser_from_bytes(denoiser_to_bytes(denoiser), denoiser.spec)
         assert np.array_equal(again.to_rank(codes), denoiser.to_rank(codes))
 
-    @slow
+    @pytest.mark.slow
     def test_damage_is_refused(self, learned):
         _, _, denoiser = learned("raw-staircase", 3.0, "score")
         data = denoiser_to_bytes(denoiser)

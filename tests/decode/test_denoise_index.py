@@ -7,11 +7,9 @@ from helpers.common import (
     filled_index,
     known_noise,
     low_rank,
-    parametrize,
     photographs,
     refuses,
     reopened,
-    slow,
     unit,
 )
 
@@ -44,7 +42,7 @@ def precision(hits, base, queries):
     return float(np.mean([np.isin(found, near).mean() for found, near in pairs]))
 
 
-@parametrize("metric", ["cosine", "l2", "ip"])
+@pytest.mark.parametrize("metric", ["cosine", "l2", "ip"])
 def test_finds_more(metric):
     """More true neighbours at the same epsilon; nothing about the codes changes."""
     index, base = filled(metric=metric)
@@ -89,8 +87,8 @@ def test_few_columns_get_the_linear_filter():
     assert found() > plain - 0.04
 
 
-@slow
-@parametrize("index_type", ["f32", "f16"])
+@pytest.mark.slow
+@pytest.mark.parametrize("index_type", ["f32", "f16"])
 def test_ranks_by_what_is_uncertain_too(index_type, monkeypatch):
     """Where sizes are told apart: found and scored as by hand."""
     monkeypatch.setattr(

@@ -1,15 +1,8 @@
 """Cosines of denoised codes against known truths."""
 
 import numpy as np
-from helpers.common import (
-    attribute_spec,
-    codes_of,
-    known_noise,
-    parametrize,
-    projected,
-    slow,
-    true_cosines,
-)
+import pytest
+from helpers.common import attribute_spec, codes_of, known_noise, projected, true_cosines
 from numpy.random import default_rng
 
 from dpindex import PrivateIndex
@@ -38,12 +31,12 @@ def _index(epsilon, rows, **facts):
     return index
 
 
-@slow
-@parametrize(
+@pytest.mark.slow
+@pytest.mark.parametrize(
     "modes, query_epsilon, least",
     [(("exact", "private"), None, 0.9), (("private",), 2.0, 0.3)],
 )
-@parametrize("epsilon", [3.0, 6.0])
+@pytest.mark.parametrize("epsilon", [3.0, 6.0])
 def test_the_ten_best_are_stated_as_they_are(epsilon, modes, query_epsilon, least):
     index = _index(epsilon, 6000, query_epsilon=query_epsilon)
     base = _rows(6000, 1)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import filled_index, known_noise, parametrize, reopened
+from helpers.common import filled_index, known_noise, reopened
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
@@ -43,7 +43,7 @@ def index_of(method, epsilon, metric="cosine"):
     )
 
 
-@parametrize("method", ["dp-designed-laplace", "dp-signdesigned-geometric"])
+@pytest.mark.parametrize("method", ["dp-designed-laplace", "dp-signdesigned-geometric"])
 def test_estimates_are_as_near_as_the_decoder_says(method):
     """Mean squared error within B, against the energy that posterior means lack."""
     index = index_of(method, 3.0)
@@ -61,8 +61,8 @@ def test_estimates_are_as_near_as_the_decoder_says(method):
     assert_allclose((truth**2).sum(axis=1), (BASE**2).sum(axis=1), rtol=1e-5)
 
 
-@parametrize("metric", ["cosine", "ip", "l2"])
-@parametrize("query", ["exact", "private"])
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("query", ["exact", "private"])
 def test_stated_errors_hold(metric, query):
     index = index_of("dp-designed-laplace", 3.0, metric)
     hits = index.search(QUERIES, k=50, query=query)

@@ -6,16 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from helpers.common import (
-    codes_of,
-    fails,
-    filled_index,
-    known_noise,
-    parametrize,
-    refuses,
-    seed_noise,
-    unit,
-)
+from helpers.common import codes_of, fails, filled_index, known_noise, refuses, seed_noise, unit
 from helpers.toy_database import MADE, Toy
 
 import dpindex as dpi
@@ -94,8 +85,8 @@ def recall(index, query, candidates):
     return float(np.mean(found))
 
 
-@parametrize("epsilon", [7.0, 45.0])
-@parametrize("query", ["exact", "private"])
+@pytest.mark.parametrize("epsilon", [7.0, 45.0])
+@pytest.mark.parametrize("query", ["exact", "private"])
 def test_all_are_taken_if_all_are_asked_for(query, epsilon):
     for size in (10, 20, 30, 60):
         made = index(epsilon, size)
@@ -105,7 +96,7 @@ def test_all_are_taken_if_all_are_asked_for(query, epsilon):
         assert sizes[taken.codes].sum() == len(PRIVATE)
 
 
-@parametrize("query", ["exact", "private"])
+@pytest.mark.parametrize("query", ["exact", "private"])
 def test_a_share_is_a_mean_with_a_cap_of_twice_as_many(query):
     counts = counts_of(index(), query, "5%")
     assert counts.max() <= 400
@@ -113,8 +104,8 @@ def test_a_share_is_a_mean_with_a_cap_of_twice_as_many(query):
     assert 0.7 * 200 < counts.mean() < 1.2 * 200
 
 
-@parametrize("size", [15, 40])  # a cell of 15 is larger than what is wanted
-@parametrize("query", ["exact", "private"])
+@pytest.mark.parametrize("size", [15, 40])  # a cell of 15 is larger than what is wanted
+@pytest.mark.parametrize("query", ["exact", "private"])
 def test_the_mean_is_right_for_vectors_like_the_public_ones(query, size):
     """Within .1 points, and four errors of what 12000 queries and 1500 players say."""
     made = index(size=size)
@@ -133,7 +124,7 @@ def test_the_mean_is_right_for_vectors_like_the_public_ones(query, size):
     assert abs(taken.mean() - 200) < 4 + 4 * error
 
 
-@parametrize("query", ["exact", "private"])
+@pytest.mark.parametrize("query", ["exact", "private"])
 def test_a_published_index_takes_the_same_share(query, monkeypatch):
     monkeypatch.setitem(PLACES, r"toy://.*", "helpers.toy_database.Toy")
     counted = lambda toy: Counter(row["code"] for row in MADE[toy.place].values())  # noqa: E731
@@ -157,7 +148,7 @@ def test_more_is_found_among_as_many():
     assert recall(index(), "exact", "5%") > fixed + 0.005
 
 
-@parametrize("query", ["exact", "private"])
+@pytest.mark.parametrize("query", ["exact", "private"])
 def test_a_plan_counts_what_a_search_for_a_share_finds(query):
     sample = Sample(PUBLIC, len(PRIVATE), guides=True)
     made = index(book=sample.book_of_centroids(25))
@@ -185,7 +176,7 @@ def test_a_codebook_without_a_guide_gives_each_query_its_share():
     assert set(counts_of(made, "exact", "5%").tolist()) == {200}
 
 
-@parametrize("query", ["exact", "private"])
+@pytest.mark.parametrize("query", ["exact", "private"])
 def test_how_many_candidates_depends_on_the_query_and_public_things_alone(query):
     """Two collections with the same codes, of other vectors: the counts are the same."""
     made = index()
@@ -208,7 +199,7 @@ def test_how_many_candidates_depends_on_the_query_and_public_things_alone(query)
     assert all(len(numbers) == 1 for numbers in counts.values())
 
 
-@parametrize("wrong", ["", "5", "0%", "101%", "-1%", "nan%", "five%", "5 %%", "1e3"])
+@pytest.mark.parametrize("wrong", ["", "5", "0%", "101%", "-1%", "nan%", "five%", "5 %%", "1e3"])
 def test_other_texts_are_refused(wrong):
     with refuses("candidates must be a whole number or a share"):
         index().search(QUERIES[:2], candidates=wrong, rerank=PRIVATE)
@@ -246,7 +237,7 @@ def test_the_guide_travels_with_the_codebook(tmp_path, run, prints):
     fails(run(f"{ask} 0%"), "share of the index", "above 0 % and at most 100 %")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "changes",
     [
         {"temperature": -1.0},

@@ -12,7 +12,8 @@ standard deviation of 0.7 % and must lie within 68.3 ± 5 %.
 from dataclasses import replace
 
 import numpy as np
-from helpers.common import attribute_spec, known_noise, parametrize, slow, unit
+import pytest
+from helpers.common import attribute_spec, known_noise, unit
 from numpy.random import default_rng
 
 from dpindex.decode.number_moments import (
@@ -95,8 +96,8 @@ CASES = [(*case, rho) for case in OPORP + RAW for rho in (0.0, 0.6)]
 CASES += [("raw-square-wave", e, 512, None, rho) for e in (3.0, 5.0) for rho in (0.0, 0.3)]
 
 
-@slow
-@parametrize("case", CASES, ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_estimates_are_unbiased_and_their_errors_cover(case):
     """Of all that is estimated from the same pairs, which take a second to make."""
     data = _sides(*case)
@@ -133,8 +134,8 @@ def _check_declared_norms(data, query):
     assert (value - truth).std() < 1.02 * (unbiased / NORM**2 - truth).std()
 
 
-@parametrize("share", [0.002, 0.02])
-@parametrize("k", [32, 256])
+@pytest.mark.parametrize("share", [0.002, 0.02])
+@pytest.mark.parametrize("k", [32, 256])
 def test_inverse_norm_against_integration(share, k):
     """``E[⟨x̃, x⟩·h]`` must be the norm: x̃ = x + n in the direction of x, and χ² elsewhere."""
     rng = default_rng(0)

@@ -11,10 +11,8 @@ from helpers.common import (
     filled_index,
     known_noise,
     normal,
-    parametrize,
     refuses,
     reopened,
-    slow,
     topics,
     true_cosines,
     unit,
@@ -72,7 +70,7 @@ def fitted(z, law, rows):
     return SimilarityCalibration(rows, density=density, doubt=doubt)
 
 
-@slow
+@pytest.mark.slow
 def test_the_prior_is_recovered():
     """Deconvolved: the share of near neighbours, and the width of the others."""
     truth = truths(400_000, 4)
@@ -84,7 +82,7 @@ def test_the_prior_is_recovered():
     assert density[GRID > 0.45].sum() == pytest.approx(np.mean(truth > 0.45), rel=0.3)
 
 
-@parametrize("deviation", [0.05, 0.15, 0.3])
+@pytest.mark.parametrize("deviation", [0.05, 0.15, 0.3])
 def test_the_best_of_many_are_stated_as_they_are(deviation):
     """The ten best of each of 100 times 5000: unbiased ones are far too high."""
     rng = default_rng(1)
@@ -120,8 +118,8 @@ def test_without_noise_observations_are_the_truth():
     assert error.max() < 1e-5
 
 
-@parametrize("s", [0.03, 0.1, 0.4])
-@parametrize("share", [0.0, 0.9])
+@pytest.mark.parametrize("s", [0.03, 0.1, 0.4])
+@pytest.mark.parametrize("share", [0.0, 0.9])
 def test_posterior_cosines_are_a_quadrature(s, share):
     """A fine grid, for noise that depends on pair and truth."""
     known = fitted(truths(20_000, 8), law(0.01), 20_000)
@@ -158,7 +156,7 @@ def test_few_pairs_leave_doubt():
     assert (doubt > 0.7 * np.std(means, axis=0)).all()
 
 
-@parametrize("deviation", [0.05, 0.8])
+@pytest.mark.parametrize("deviation", [0.05, 0.8])
 def test_energies_are_recovered(deviation):
     """Lognormal energies, estimated with an error of half of the mean."""
     rng = default_rng(3)
@@ -201,7 +199,9 @@ def test_codes_are_learned_from_in_a_random_order(monkeypatch):
     assert np.ptp(places) > 300
 
 
-@parametrize("facts, shortest", [(SIGNS, 1.0), (FLOATS, 1.0), (UNDECLARED, 1.0), (UNDECLARED, 0.5)])
+@pytest.mark.parametrize(
+    "facts, shortest", [(SIGNS, 1.0), (FLOATS, 1.0), (UNDECLARED, 1.0), (UNDECLARED, 0.5)]
+)
 def test_observations_follow_their_law(facts, shortest):
     """300 000 pairs: standardised by their law they have mean 0, and at most a variance of 1."""
     base = clustered(3000, 1)
@@ -251,8 +251,8 @@ def texts(count, seed):
     return np.minimum(rng.poisson(lengths * topics[rng.integers(15, size=count)]), 10) / 10
 
 
-@slow
-@parametrize("method", ["raw-staircase", "raw-square-wave"])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["raw-staircase", "raw-square-wave"])
 def test_what_texts_have_in_common_is_not_stated_as_nearness(method):
     """With one prior for all queries, short or long, .92 was stated for .88."""
     base = texts(3000, 2)
@@ -279,7 +279,7 @@ def alike_if_long(count, seed):
     )
 
 
-@parametrize("epsilon", [30.0, 16.0, 8.0])
+@pytest.mark.parametrize("epsilon", [30.0, 16.0, 8.0])
 def test_short_queries_are_stated_as_they_are_where_long_ones_are_alike(epsilon):
     """By long ones alone, private queries were stated at .47 for .90, and at 1 for .30."""
     base = alike_if_long(1000, 2)
@@ -289,7 +289,7 @@ def test_short_queries_are_stated_as_they_are_where_long_ones_are_alike(epsilon)
     holds(hits, true_cosines(hits, base, asked), least=0.9)
 
 
-@parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
+@pytest.mark.parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
 def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(facts, tmp_path):
     spec = spec_of(4.0, **facts)
     codes = codes_of(spec, clustered(700, 1))
@@ -373,7 +373,7 @@ def test_a_calibration_of_other_codes_is_named():
         stated.estimates(index.codes, PrivateQueries(index.codes, index.spec), 600)
 
 
-@slow
+@pytest.mark.slow
 def test_a_query_and_a_code_with_a_jump_in_one_place_are_not_stated_to_be_alike():
     """The noise of a large epsilon moves one coordinate in a hundred, by up to beta.
 
@@ -423,7 +423,7 @@ def test_a_private_answer_is_a_function_of_the_codes_of_its_query(monkeypatch):
         assert_array_equal(hits.columns[name], column)
 
 
-@parametrize("facts", [FLOATS, {"method": "raw-staircase", "norm": 1.0}])
+@pytest.mark.parametrize("facts", [FLOATS, {"method": "raw-staircase", "norm": 1.0}])
 def test_codes_of_next_to_no_noise(facts):
     base = clustered(700, 1)
     index = filled_index(spec_of(64.0, **facts), base)
@@ -432,8 +432,8 @@ def test_codes_of_next_to_no_noise(facts):
     assert (np.abs(1.0 - hits.similarity) <= 4 * hits.stderr + 0.05).all()
 
 
-@parametrize("rows", [1, 99, 100])
-@parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
+@pytest.mark.parametrize("rows", [1, 99, 100])
+@pytest.mark.parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
 def test_few_codes_state_no_similarity_and_say_how_many_would(rows, facts, tmp_path):
     """It stated 1.000 without an error where the truth was .05."""
     index = filled_index(spec_of(20.0, **facts), clustered(rows, 1))
@@ -459,7 +459,7 @@ def test_few_codes_state_no_similarity_and_say_how_many_would(rows, facts, tmp_p
                 assert stated.all() == (hits.unstated == "")
 
 
-@parametrize("metric", ["ip", "l2"])
+@pytest.mark.parametrize("metric", ["ip", "l2"])
 def test_what_no_calibration_holds_for_is_not_stated(metric):
     """Errors that counted the choice of the best held in 0 to 90 of 100 cases, for 95 stated."""
     base = clustered(1000, 1)
@@ -509,7 +509,7 @@ def test_vectors_of_zeros_are_answered():
         assert "errors would be above" in hits.unstated or np.isfinite(hits.similarity).all()
 
 
-@parametrize("columns", [8, 16])
+@pytest.mark.parametrize("columns", [8, 16])
 def test_noise_that_hides_a_table_of_categories_is_no_prior(columns):
     """Few coordinates, of which noise is not quite normal: no near neighbours are read from it."""
     rng = default_rng(1)
@@ -529,7 +529,7 @@ def test_noise_that_hides_a_table_of_categories_is_no_prior(columns):
         holds(hits, true_cosines(hits, base, asked))
 
 
-@parametrize("mode", ["exact", "private"])
+@pytest.mark.parametrize("mode", ["exact", "private"])
 def test_signs_of_attributes_of_one_sign_are_told_from_codes(mode):
     """Bounds of both signs hid it: pictures as unit vectors were stated at .30 for .63."""
     rng = default_rng(3)
@@ -551,7 +551,7 @@ def test_long_vectors_keep_what_few_jumps_resemble():
     holds(hits, true_cosines(hits, x[200:], x[:200]), most_off=0.02, least=0.9)
 
 
-@parametrize("facts, k", [(FLOATS, 48), (FLOATS, 96)])
+@pytest.mark.parametrize("facts, k", [(FLOATS, 48), (FLOATS, 96)])
 def test_errors_are_no_wider_than_what_they_hold(facts, k):
     """Of projected topics .998 lay within 1.96 errors, which were twice as large as they are."""
     base, asked = clustered(5000, 1), clustered(200, 2)

@@ -3,7 +3,8 @@
 import math
 
 import numpy as np
-from helpers.common import filled_index, known_noise, normal, parametrize
+import pytest
+from helpers.common import filled_index, known_noise, normal
 from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
@@ -104,7 +105,7 @@ def test_it_finds_what_signs_alone_do_not():
     assert found > precision(filled_index(oporp, base).search(queries, 10, query="exact").ids) + 0.1
 
 
-@parametrize("epsilon, gain", [(1.5, 0.1), (10.0, 0.0)])
+@pytest.mark.parametrize("epsilon, gain", [(1.5, 0.1), (10.0, 0.0)])
 def test_private_queries_find_what_the_better_reading_does(epsilon, gain):
     """With much noise public vectors say most of a query, with little its own signs do."""
     base = collection(4000, 3)
@@ -140,7 +141,7 @@ def test_few_public_vectors_will_do():
         assert np.isfinite(hits.scores).all()
 
 
-@parametrize("query", ["exact", "private"])
+@pytest.mark.parametrize("query", ["exact", "private"])
 def test_stated_errors_hold(query):
     """Vectors that tell what estimates are worth are not among those that estimates are made of."""
     base = collection(3000, 3)

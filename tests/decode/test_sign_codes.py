@@ -9,8 +9,9 @@ from functools import cache
 from itertools import count
 
 import numpy as np
+import pytest
 import scipy
-from helpers.common import Seeded, parametrize, slow, unit
+from helpers.common import Seeded, unit
 from numpy.testing import assert_allclose
 
 from dpindex import Repeated
@@ -53,7 +54,7 @@ def _close(sample, expected, slack=0.0):
     assert error < 5 * sample.std() / math.sqrt(sample.size) + slack
 
 
-@parametrize("epsilon", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 def test_uniform_flips_have_the_closed_form(epsilon):
     """Li & Li 2023, Thm 4.6: (1−2q₁)(1−2q₂)·(2/π)·arcsin ρ, with tanh(ε/2) = 1 − 2q."""
     curve = agreement_curve(
@@ -75,8 +76,8 @@ def test_uniform_flips_have_the_closed_form(epsilon):
     assert_allclose(value, rho, atol=1e-5)
 
 
-@slow
-@parametrize("name", LAWS)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAWS)
 def test_numeric_curves_against_simulation(name):
     law, rms = LAWS[name]
     # How many flips iDP makes depends on the other coordinates; the curve takes their mean number.
@@ -107,8 +108,8 @@ def _args(law, x):
     return law[0], x, law[1]
 
 
-@parametrize("name", ["none", "uniform", *LAWS])
-@parametrize("power", [1, 3])
+@pytest.mark.parametrize("name", ["none", "uniform", *LAWS])
+@pytest.mark.parametrize("power", [1, 3])
 def test_signal_kept_against_simulation(name, power):
     extra = {
         "none": (NoFlips(), 1.0),
@@ -160,10 +161,10 @@ def _coded(name, rho):
     return spec, *signs, maker.project(v).astype(np.float64), truth, rms
 
 
-@slow
-@parametrize("query", ["private", "exact"])
-@parametrize("rho", [0.0, 0.7])
-@parametrize("name", CASES)
+@pytest.mark.slow
+@pytest.mark.parametrize("query", ["private", "exact"])
+@pytest.mark.parametrize("rho", [0.0, 0.7])
+@pytest.mark.parametrize("name", CASES)
 def test_cosines_are_unbiased_and_their_errors_cover(name, rho, query):
     spec, x, t, y, truth, rms = _coded(name, rho)
     law = spec.law

@@ -8,9 +8,7 @@ from helpers.common import (
     filled_index,
     folded,
     known_noise,
-    parametrize,
     projected,
-    slow,
     unit,
 )
 from numpy.random import default_rng
@@ -117,8 +115,10 @@ def test_all_pairs_and_found_pairs_agree(method, metric, kind):
         assert_allclose(pairs, wanted, rtol=1e-5, atol=1e-6)
 
 
-@parametrize("method", ["dp-signoporp-rr-smooth", "dp-signoporp-geometric", "idp-signrp-rr"])
-@parametrize("kind", ["exact", "private"])
+@pytest.mark.parametrize(
+    "method", ["dp-signoporp-rr-smooth", "dp-signoporp-geometric", "idp-signrp-rr"]
+)
+@pytest.mark.parametrize("kind", ["exact", "private"])
 def test_flips_that_depend_on_size_need_declared_norms(method, kind):
     for norm in (None, 1.5):
         spec = attribute_spec(method, 32, k=16, epsilon=3.0, norm=norm)
@@ -159,8 +159,10 @@ def _true(metric, x, query):
     return np.asarray(ip / np.linalg.norm(x, axis=1) / np.linalg.norm(query))
 
 
-@parametrize("index_type", ["f32", "SQ4", pytest.param("PQ8x4", marks=slow)])
-@parametrize("metric", ESTIMATORS)
+@pytest.mark.parametrize(
+    "index_type", ["f32", "SQ4", pytest.param("PQ8x4", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("metric", ESTIMATORS)
 def test_without_noise_there_is_no_error(metric, index_type):
     """PQ8x4 was wrong by 0.123 on average, and stated an error of 0.0000."""
     spec, x, query = _known("none-oporp", k=DIM)
@@ -172,8 +174,8 @@ def test_without_noise_there_is_no_error(metric, index_type):
     assert index.index_recall is None or index.index_recall < 1
 
 
-@slow
-@parametrize("metric", ESTIMATORS)
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ESTIMATORS)
 def test_ranges_are_read_off_the_codes_too(metric):
     """The same pairs and the same numbers as a search for all rows, cut at the threshold."""
     spec, x, query = _known("raw-staircase", epsilon=5.0)

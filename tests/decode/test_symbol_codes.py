@@ -1,7 +1,8 @@
 """Similarities of symbol codes: calibrated on public vectors, right for others of their kind."""
 
 import numpy as np
-from helpers.common import known_noise, normal, parametrize, record_spec, unit
+import pytest
+from helpers.common import known_noise, normal, record_spec, unit
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -23,8 +24,8 @@ def _public(count, seed):
     return CENTRES[rng.integers(0, len(CENTRES), count)] + 0.6 * rng.normal(size=(count, DIM))
 
 
-@parametrize("epsilon", [1.0, 5.0, 10.0])
-@parametrize("private", [False, True])
+@pytest.mark.parametrize("epsilon", [1.0, 5.0, 10.0])
+@pytest.mark.parametrize("private", [False, True])
 def test_estimates_are_calibrated(epsilon, private):
     """Of other vectors of the same kind: no bias worth mention, and errors as large as said."""
     book = Codebook(_public(600, 1))
@@ -51,7 +52,7 @@ def test_estimates_are_calibrated(epsilon, private):
         assert np.take_along_axis(true, nearest, axis=1).mean() > true.mean() + 0.2
 
 
-@parametrize("size", [2, 3, 10, 17, 700])
+@pytest.mark.parametrize("size", [2, 3, 10, 17, 700])
 def test_codebooks_of_any_size_have_a_curve(size):
     book = Codebook(_public(size, 4))
     for subset in sorted({1, size // 2, size - 1}):

@@ -8,16 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer.testing
-from helpers.common import (
-    ROOT,
-    few_queries,
-    folded,
-    known_noise,
-    parametrize,
-    slow,
-    vectors,
-    write_dataset,
-)
+from helpers.common import ROOT, few_queries, folded, known_noise, vectors, write_dataset
 from helpers.documents import COMMANDS, blocks, inline_code, paste, prose, run_python
 from scipy import sparse
 
@@ -58,7 +49,7 @@ def _python(text):
     return [block.text for block in blocks(text) if block.language == "python"]
 
 
-@slow
+@pytest.mark.slow
 @few_queries
 def test_python_runs(tmp_path):
     """Each block by itself; the other pages have tests of their own."""
@@ -72,7 +63,7 @@ def test_python_runs(tmp_path):
     assert re.search(r"true 0\.\d\d, stated 0\.\d\d ± 0\.\d\d", said)
 
 
-@slow
+@pytest.mark.slow
 @few_queries
 def test_the_tutorial_runs(call, tmp_path):
     """Every block in order, in one folder; what the plan recommends is built."""
@@ -85,7 +76,7 @@ def test_the_tutorial_runs(call, tmp_path):
     assert re.search(f"^Chosen: {recommended} with", said, re.MULTILINE)
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_queries", "known_noise")
 def test_the_plan_recommends_what_the_tutorial_says(call, tmp_path):
     """Up to the plan, with noise that is known: once in some dozens luck decides for a staircase.
@@ -97,7 +88,7 @@ def test_the_plan_recommends_what_the_tutorial_says(call, tmp_path):
     assert re.search("^Recommended: raw-square-wave", said, re.MULTILINE)
 
 
-@slow
+@pytest.mark.slow
 @known_noise
 def test_the_classifier_is_as_good_as_it_says():
     """Held-out accuracy beside that of the majority; fit warns of nothing."""
@@ -191,9 +182,9 @@ RUN_ELSEWHERE = ("dpindex embed", "dpindex build vectors.parquet", "dpindex quer
 """Commands of docs/embeddings.md that the README's test and those of comparisons run."""
 
 
-@slow
+@pytest.mark.slow
 @few_queries
-@parametrize("name", HOW_TO)
+@pytest.mark.parametrize("name", HOW_TO)
 def test_the_commands_of_a_how_to_run(name, call, tmp_path):
     made, printed = HOW_TO[name]
     made(lambda file, rows: np.save(f"{file}.npy", rows), np.random.default_rng(0))
@@ -213,7 +204,7 @@ def test_a_folder_of_parquet_files(call, tmp_path):
         assert words in said
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.usefixtures("files", "few_queries")
 def test_plan_and_evaluate(call, tmp_path):
     plan, evaluate = _commands("docs/measuring.md")

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from helpers.common import ROOT, parametrize, python, slow
+from helpers.common import ROOT, python
 
 EXAMPLES = ROOT / "examples"
 NOTEBOOKS = {path.stem: path for path in sorted(EXAMPLES.glob("*.ipynb"))}
@@ -35,7 +35,7 @@ def _run(name, folder, before=""):
     return python("-W", "error", "-c", before + _code(name), cwd=folder, **quiet)
 
 
-@slow
+@pytest.mark.slow
 def test_the_three_people(tmp_path):
     """One after the other in one folder, which is all they share."""
     said = {
@@ -52,7 +52,7 @@ def test_the_three_people(tmp_path):
     }  # fmt: skip
 
 
-@slow
+@pytest.mark.slow
 def test_sentences(data_dir, tmp_path, monkeypatch):
     """With a quarter of them."""
     if not (data_dir / "clinc150_minilm.npz").exists():
@@ -70,7 +70,7 @@ def test_sentences(data_dir, tmp_path, monkeypatch):
     assert "asked: how" in said
 
 
-@slow
+@pytest.mark.slow
 def test_sketches(tmp_path):
     """Pictures and checks of a sketch, on its public interface."""
     said = _run("sketches", tmp_path)
@@ -89,9 +89,9 @@ def test_every_notebook_is_run_and_small():
         assert '"/' not in json.dumps(outputs), f"{name} shows a path of the machine it was run on"
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
-@parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", ENGINES)
 def test_example_on_an_engine(name):
     """Apart from the tests, as engines start processes and warn of much."""
     if find_spec(ENGINES[name]) is None:
@@ -99,8 +99,8 @@ def test_example_on_an_engine(name):
     assert "400 of 400 vectors privatized in 4 shards" in python(EXAMPLES / f"{name}.py")
 
 
-@slow
-@parametrize(
+@pytest.mark.slow
+@pytest.mark.parametrize(
     "name, lines, said",
     [
         ("public_topics", 20, r"^\[\[ *\d+ .*\]\] \[\[0\.\d+ "),
@@ -113,7 +113,7 @@ def test_a_weaker_promise_that_finds_more(name, lines, said):
     assert all(re.search(said, line) for line in printed), printed
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
 def test_linkage_finds_what_its_page_says():
     pytest.importorskip("recordlinkage", reason="recordlinkage is not installed")

@@ -2,7 +2,8 @@
 
 import re
 
-from helpers.common import ROOT, few_queries, slow
+import pytest
+from helpers.common import ROOT, few_queries
 from helpers.documents import inline_code, paste
 
 import dpindex as dpi
@@ -14,7 +15,7 @@ def test_it_is_short():
     assert len(TEXT.splitlines()) <= 120
 
 
-@slow
+@pytest.mark.slow
 @few_queries
 def test_every_block_runs(call, tmp_path):
     """From top to bottom, in one folder."""

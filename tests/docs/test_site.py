@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 import pytest
 from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
-from helpers.common import ROOT, python, slow
+from helpers.common import ROOT, python
 from test_reference import PUBLIC
 
-pytestmark = slow
+pytestmark = pytest.mark.slow
 
 
 class _Page(html.parser.HTMLParser):

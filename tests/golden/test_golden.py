@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.common import parametrize
 
 from dpindex import PrivateIndex, Privatizer, Spec
 from dpindex.base.files import unpack
@@ -26,14 +25,14 @@ FACTS = {
     for number, folder in FORMATS.items()
     if folder.exists()
 }
-every_format = parametrize("number", FACTS)
+every_format = pytest.mark.parametrize("number", FACTS)
 INDEXES = [
     pytest.param(name, number, id=f"{name}-{number}")
     for number, facts in FACTS.items()
     for name in facts
     if name != "race"
 ]
-every_index = parametrize("name, number", INDEXES)
+every_index = pytest.mark.parametrize("name, number", INDEXES)
 PLAIN = ["bits", "numbers", "wide", "names"]
 _made = importlib.util.spec_from_file_location("golden_make", GOLDEN / "make.py")
 make = importlib.util.module_from_spec(_made)

@@ -50,8 +50,6 @@ from helpers.specs import (
 )
 from helpers.streams import Scripted, Seeded, seed_noise
 
-parametrize = pytest.mark.parametrize
-slow = pytest.mark.slow
 known_noise = pytest.mark.usefixtures("known_noise")
 some_queries = pytest.mark.usefixtures("some_queries")
 few_queries = pytest.mark.usefixtures("few_queries")

@@ -9,7 +9,7 @@ import random
 import warnings
 
 import pytest
-from helpers.common import ROOT, parametrize
+from helpers.common import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +44,7 @@ NAMES = [
 _SEEDS = {}
 
 
-@parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES)
 @given(number=st.integers(0, 2**32), changes=st.integers(0, 4), repaired=st.booleans())
 @settings(max_examples=40, database=None)
 def test_read_or_refused(name, number, changes, repaired):

@@ -14,16 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.common import (
-    attribute_spec,
-    codes_of,
-    filled_index,
-    parametrize,
-    refuses,
-    reopened,
-    slow,
-    with_variant,
-)
+from helpers.common import attribute_spec, codes_of, filled_index, refuses, reopened, with_variant
 from independent.by_hand import write_index_by_hand
 
 from dpindex import Blocks, Dense, Privatizer, Repeated, Spec, attribute, l2
@@ -59,7 +50,7 @@ def _forged(path, spec, codes, ids=(1, 2)):
     return path
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "fields",
     [
         {"method": "dp-oporp-staircase"},
@@ -90,7 +81,7 @@ def test_no_spec_makes_a_projection_that_is_too_large(fields):
     assert _peak(make) < 8 * MB  # modules that are imported late
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "fields, words",
     [
         ({"method": "dp-rp-l", "k": 2**20, "epsilon": 1e-3}, "more noise than a code can hold"),
@@ -159,7 +150,7 @@ def _numbers(k, mark):
     return NumberFormat(k, mark, 1.0, 0.0)
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "codes, words",
     [
         (lambda mark: SignFormat(3, mark).codes(np.zeros((2, 1), np.uint8)), "codes of 3 signs"),
@@ -196,7 +187,7 @@ def test_a_manifest_stays_small_enough_to_be_read(tmp_path, monkeypatch):
     assert len(reopened(index, tmp_path / "j")) == len(index)
 
 
-@slow
+@pytest.mark.slow
 def test_a_manifest_takes_memory_in_proportion(tmp_path):
     """The largest that is read has 16 MB: what parsing makes of it stays below 1 GB."""
     (tmp_path / "manifest.json").write_bytes(b"[" + b"[]," * (MB // 3 - 2) + b"[]]")
@@ -364,7 +355,7 @@ COMMANDS = [
 ]
 
 
-@slow
+@pytest.mark.slow
 def test_every_command_says_one_sentence(tmp_path, monkeypatch, capsys):
     """Exit code 2, one line that names the file; nothing is written, lost or executed."""
     _write_hostile(tmp_path)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.common import Scripted, codebook, designed, example, needed, parametrize, slow
+from helpers.common import Scripted, codebook, designed, example, needed
 from numpy.random import default_rng
 from scipy import sparse
 
@@ -242,8 +242,8 @@ def test_the_oracle_is_independent_and_complete():
     assert set(oracle.METHODS) == set(ROWS)
 
 
-@parametrize("layout", ["dense", "sparse"])
-@parametrize("each", [*EVERY, *VARIANTS], ids=str)
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+@pytest.mark.parametrize("each", [*EVERY, *VARIANTS], ids=str)
 def test_codes_are_those_of_the_oracle(each, layout):
     spec = read_only(each)
     x = vectors(spec)
@@ -275,8 +275,8 @@ def test_edge_words_reach_every_branch():
 FLOATS = [np.float16, np.float32, np.float64, ">f4", ">f8"]
 
 
-@parametrize("dtype", [*FLOATS, np.bool_, np.int8, np.uint8, ">i4", np.int64], ids=str)
-@parametrize(
+@pytest.mark.parametrize("dtype", [*FLOATS, np.bool_, np.int8, np.uint8, ">i4", np.int64], ids=str)
+@pytest.mark.parametrize(
     "each",
     [
         case("raw-laplace", dim=40, k=None),
@@ -311,7 +311,7 @@ def test_grid_of_every_dtype(each, dtype):
     assert found.tolist() == oracle_for(spec).project(exact(x))
 
 
-@parametrize("method", ["dp-oporp-staircase", "idp-signrp-g", "raw-square-wave"])
+@pytest.mark.parametrize("method", ["dp-oporp-staircase", "idp-signrp-g", "raw-square-wave"])
 def test_tasks_of_one_thread_share_its_stream(method, monkeypatch):
     """As they do with the stream that ships: words are read on, task after task."""
     spec = Case(method).spec
@@ -327,7 +327,7 @@ def test_tasks_of_one_thread_share_its_stream(method, monkeypatch):
     assert stream.spent
 
 
-@parametrize("epsilon", [1.0, 16.0])
+@pytest.mark.parametrize("epsilon", [1.0, 16.0])
 def test_one_vector_alone_is_drawn_as_any_other(epsilon):
     """A cap draws it by itself, until a word ties with its share."""
     spec = case("record-cap", epsilon=epsilon).spec
@@ -339,7 +339,7 @@ def test_one_vector_alone_is_drawn_as_any_other(epsilon):
     assert events["cap tied"] > 10
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "each, kind",
     [
         (case("raw-staircase", epsilon=3.0, bounds=(-0.1, 0.1)), "|i1"),
@@ -360,7 +360,7 @@ def test_codes_of_every_width(each, kind):
 # Slow: production sizes, long public streams, whole tables
 
 
-@slow
+@pytest.mark.slow
 def test_public_streams_of_several_blocks():
     """A block of the stream is 2^20 bytes, and this map reads more."""
     spec = Case("dp-rp-g-opt", (("dim", 400), ("k", 400))).spec
@@ -380,8 +380,8 @@ def tables_of(law, judge):
     return [(table, judge.table)] if isinstance(table, CellTable) else []
 
 
-@slow
-@parametrize("each", LAWS, ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("each", LAWS, ids=str)
 def test_every_boundary_of_every_table(each):
     for epsilon in (0.02, 1.0, 40.0):
         if each.method == "row-rp-g-composition":
@@ -452,8 +452,8 @@ def drawn(row, choice):
     return Spec(**fields)
 
 
-@slow
-@parametrize("row", ROWS.values(), ids=lambda row: row.name)
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.name)
 def test_specs_drawn_at_random(row):
     tried = 0
     for seed in range(8):

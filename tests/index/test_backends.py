@@ -5,7 +5,7 @@ Random numbers are seeded and Faiss trains from a fixed seed, so each test passe
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, low_rank, parametrize, slow
+from helpers.common import attribute_spec, low_rank
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex import PrivateIndex
@@ -57,7 +57,7 @@ def case_of(kind, metric, index_type):
 
 
 def param(case):
-    marks = [slow] if case[2].startswith(("OPQ", "PQ8")) else []
+    marks = [pytest.mark.slow] if case[2].startswith(("OPQ", "PQ8")) else []
     return pytest.param(case, marks=marks, id="-".join(case[1:]))
 
 
@@ -67,8 +67,8 @@ class TestEachBackend(SearchBackendContract):
         return case_of(*request.param)
 
 
-slow(SearchBackendContract.test_recall_is_what_queries_see)
-slow(SearchBackendContract.test_added_in_pieces_with_searches_between)
+pytest.mark.slow(SearchBackendContract.test_recall_is_what_queries_see)
+pytest.mark.slow(SearchBackendContract.test_added_in_pieces_with_searches_between)
 
 
 def test_every_backend_is_judged_here():
@@ -76,8 +76,8 @@ def test_every_backend_is_judged_here():
     assert {*BACKENDS.values()} == {SymbolLists, *(case[0] for case in ALL)}
 
 
-@parametrize("made", VECTORS)
-@parametrize("size", [1e-6, 1e6])
+@pytest.mark.parametrize("made", VECTORS)
+@pytest.mark.parametrize("size", [1e-6, 1e6])
 def test_the_size_of_vectors_does_not_matter(made, size):
     case = case_of(*made)
     vectors = case.vectors(1500) * size
@@ -91,7 +91,7 @@ def test_the_size_of_vectors_does_not_matter(made, size):
     assert_allclose(found / scale, scores / scale, atol=2e-6)
 
 
-@parametrize("index_type", ["int8", "SQ4", "PQ8", "f16", "HNSW16"])
+@pytest.mark.parametrize("index_type", ["int8", "SQ4", "PQ8", "f16", "HNSW16"])
 def test_what_was_fitted_to_few_is_fitted_again(index_type, monkeypatch):
     monkeypatch.setattr("dpindex.index.faiss_vectors.TRAINING_ROWS", 2048)
     backend = FaissVectors(WIDTH, "ip", index_type)
@@ -143,7 +143,7 @@ def index(request, known_noise):
     return made
 
 
-every_index = parametrize("index", INDEXES, indirect=True)
+every_index = pytest.mark.parametrize("index", INDEXES, indirect=True)
 
 
 def test_every_entry_of_the_table_has_an_index_here():
@@ -152,7 +152,7 @@ def test_every_entry_of_the_table_has_an_index_here():
     assert here | {SymbolDecoder, DesignedDecoder} == {*DECODERS}
 
 
-@slow
+@pytest.mark.slow
 @every_index
 def test_removed_rows_are_dead(index):
     base = low_rank(1500, dim=WIDTH)
@@ -166,7 +166,7 @@ def test_removed_rows_are_dead(index):
     assert (index.search(base[:2], k=1001).ids == 0).any(axis=1).all()
 
 
-@slow
+@pytest.mark.slow
 @every_index
 def test_similarities_do_not_depend_on_what_found_the_rows(index):
     """Plain exact search of the same codes gives every pair the same estimate and error."""

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, folded, parametrize, refuses
+from helpers.common import attribute_spec, filled_index, folded, refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -192,7 +192,7 @@ def _exact(value):
     return Fraction(value if isinstance(value, int | Decimal) else float(value))
 
 
-@parametrize("kind", _TYPES)
+@pytest.mark.parametrize("kind", _TYPES)
 @given(data=st.data())
 @settings(max_examples=50)
 def test_comparisons_are_those_of_exact_fractions(kind, data):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, parametrize
+from helpers.common import attribute_spec
 
 import dpindex as dpi
 from dpindex.index.faiss_vectors import FaissVectors
@@ -19,8 +19,8 @@ def plain(vectors, metric, **options):
     return index
 
 
-@parametrize("metric", ["cosine", "ip", "l2"])
-@parametrize("queries", [1, 7, 300])
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("queries", [1, 7, 300])
 def test_each_group_of_equal_vectors_comes_in_row_order(metric, queries):
     """Also where Faiss multiplies matrices, in which the place of a row changes its last digit."""
     kinds = RNG.integers(0, 40, 2000)
@@ -36,8 +36,8 @@ def test_each_group_of_equal_vectors_comes_in_row_order(metric, queries):
                 assert group.tolist() == first_rows.tolist()
 
 
-@parametrize("metric", ["cosine", "ip", "l2"])
-@parametrize("index_type", ["f32", "f16", "int8"])
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("index_type", ["f32", "f16", "int8"])
 def test_of_vectors_that_are_all_equal_the_first_are_found(metric, index_type):
     index = plain(np.full((500, 8), 0.5), metric, index_type=index_type)
     for queries in (np.ones((1, 8)), np.zeros((1, 8)), np.ones((600, 8))):
@@ -59,7 +59,7 @@ def test_small_distances_are_the_same_in_a_batch_as_alone():
     assert (np.diff(index.search(asked, 500).scores) <= 0).all()
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "metric, width, large, small",
     [
         ("ip", 62, 0.5, 2.0**-12),

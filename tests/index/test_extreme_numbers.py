@@ -1,7 +1,8 @@
 """Numbers at the ends of what a spec allows are ranked as those of usual size."""
 
 import numpy as np
-from helpers.common import attribute_spec, filled_index, known_noise, parametrize, refuses
+import pytest
+from helpers.common import attribute_spec, filled_index, known_noise, refuses
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
@@ -14,8 +15,8 @@ AXES = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
 SIZES = [2e-28, 1e-23, 1e-19, 1.0, 2e19, 1e30, 1e32]
 
 
-@parametrize("size", SIZES)
-@parametrize("method", ["raw-staircase", "raw-laplace", "dp-oporp-staircase"])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("method", ["raw-staircase", "raw-laplace", "dp-oporp-staircase"])
 def test_the_first_hit_is_not_the_opposite_vector(method, size):
     """At 2e19 and at 1e-23 every score was 0."""
     change = dpi.attribute(min(max(size / 100, 1e-30), 1e30))
@@ -33,7 +34,7 @@ def test_the_first_hit_is_not_the_opposite_vector(method, size):
         assert hits.ids.tolist() == [[0, 1, 2], [1, 2, 0]]
 
 
-@parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_rows_of_any_size_have_norm_1_and_rows_of_zeros_stay(kind):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(7, 5))
@@ -58,8 +59,8 @@ def given_twice(values, form):
     return sparse.csc_matrix((values, rows, [0, 0, 2, 3]), shape=(2, 3))
 
 
-@parametrize("form", ["coo", "csr", "csc"])
-@parametrize("kind", ["u1", "i1", "u2", "i2", "u4", "i4", "f4"])
+@pytest.mark.parametrize("form", ["coo", "csr", "csc"])
+@pytest.mark.parametrize("kind", ["u1", "i1", "u2", "i2", "u4", "i4", "f4"])
 def test_entries_given_twice_are_added_up_exactly(form, kind, tmp_path):
     """200 + 100 in bytes was privatized as 44."""
     half = 2**24 if kind == "f4" else int(np.iinfo(kind).max) // 2 + 2
@@ -81,8 +82,8 @@ def test_entries_given_twice_are_added_up_exactly(form, kind, tmp_path):
     assert_array_equal(index.codes.to_float(), wanted)
 
 
-@parametrize("form", ["coo", "csr", "csc"])
-@parametrize("kind", ["i8", "u8"])
+@pytest.mark.parametrize("form", ["coo", "csr", "csc"])
+@pytest.mark.parametrize("kind", ["i8", "u8"])
 def test_a_sum_that_no_number_holds_is_refused(form, kind):
     values = np.array([np.iinfo(kind).max, 5, 1], np.dtype(kind))
     spec = attribute_spec("raw-staircase", 3, epsilon=2.0, bounds=(0, 9))

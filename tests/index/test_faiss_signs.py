@@ -1,7 +1,8 @@
 """Packed signs against NumPy: the same rows in the same order, whatever the sizes."""
 
 import numpy as np
-from helpers.common import folded, parametrize
+import pytest
+from helpers.common import folded
 from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
@@ -36,8 +37,8 @@ def _check_exact(store, signs, queries, count):
     assert_array_equal(rows, expected[1])
 
 
-@parametrize("k", [1, 3, 8, 12, 31, 64, 100, 257, 512, 1000, 2048])
-@parametrize("n", [1, 5, 37, 3000])
+@pytest.mark.parametrize("k", [1, 3, 8, 12, 31, 64, 100, 257, 512, 1000, 2048])
+@pytest.mark.parametrize("n", [1, 5, 37, 3000])
 def test_exact_queries_rank_as_numpy_does(k, n):
     rng = default_rng(k * n)
     signs = _signs(n, k)
@@ -99,7 +100,7 @@ def test_the_certificate_is_seldom_refused(monkeypatch):
     assert sum(calls) <= 16
 
 
-@parametrize("k", [4, 64, 512, 2048])
+@pytest.mark.parametrize("k", [4, 64, 512, 2048])
 def test_the_rounding_bound_holds(k):
     """What the certificate rests on: no coarse score is off by more than the bound."""
     rng = default_rng(k)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, folded, parametrize, refuses
+from helpers.common import attribute_spec, filled_index, folded, refuses
 
 import dpindex as dpi
 from dpindex.base.files import writing
@@ -20,13 +20,13 @@ def test_an_index_is_made_of_a_spec(spec):
         dpi.PrivateIndex(spec)
 
 
-@parametrize("index", ["my-index", Path("my-index"), None])
+@pytest.mark.parametrize("index", ["my-index", Path("my-index"), None])
 def test_what_is_published_is_an_open_index(index, tmp_path):
     with refuses(r"dpindex\.publish\(dpindex\.open\(path\)"):
         dpi.publish(index, tmp_path / "x.lance")
 
 
-@parametrize("address", ["books.xyz", "books", "redis://localhost"])
+@pytest.mark.parametrize("address", ["books.xyz", "books", "redis://localhost"])
 def test_an_address_that_names_no_database_is_named_once(address):
     pytest.importorskip("pyarrow")
     index = filled_index(SPEC, np.eye(8))

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, parametrize, reopened, uniform
+from helpers.common import attribute_spec, filled_index, reopened, uniform
 from numpy.testing import assert_array_equal
 
 import dpindex as dpi
@@ -40,7 +40,7 @@ def test_hits_by_query(index):
         hits[3]
 
 
-@parametrize("stored", [False, True])
+@pytest.mark.parametrize("stored", [False, True])
 def test_similarities_are_those_of_the_search(index, tmp_path, stored):
     """However late they are asked for, and whatever was added, removed or learned meanwhile."""
     if stored:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, known_noise, low_rank, parametrize, refuses
+from helpers.common import attribute_spec, known_noise, low_rank, refuses
 
 from dpindex import PrivateIndex
 from dpindex.accounting.ledger import Ledger
@@ -51,7 +51,7 @@ def test_too_few_to_train():
         index.search(base[:1])
 
 
-@parametrize("index_type", ["IVF99999,Flat", "PQ8"])
+@pytest.mark.parametrize("index_type", ["IVF99999,Flat", "PQ8"])
 def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(tmp_path, index_type):
     spec = attribute_spec("raw-staircase", DIM, epsilon=6.0, bounds=(0, 1))
     dataset = as_dataset(as_source(low_rank(200))).with_labels(np.arange(200))
@@ -70,7 +70,7 @@ def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(tm
     assert outcome.drawn == 200  # no id stood in the ledger
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "index_type, what",
     [
         ("PCA8,SQ8", "index_type must be"),
@@ -125,9 +125,9 @@ def _brute(symbols, query, count):
     return sorted(rows, key=lambda r: (-query[symbols[r]], symbols[r], mixed[r]))[:count]
 
 
-@parametrize("size", [2, 7, 300, 5000])
-@parametrize("rows", [1, 9, 4000])
-@parametrize("levels", [2, 50, 1 << 20])
+@pytest.mark.parametrize("size", [2, 7, 300, 5000])
+@pytest.mark.parametrize("rows", [1, 9, 4000])
+@pytest.mark.parametrize("levels", [2, 50, 1 << 20])
 def test_it_finds_what_brute_force_finds(size, rows, levels):
     rng = np.random.default_rng(size + rows + levels)
     symbols = rng.integers(0, size, rows) if levels > 2 else rng.integers(0, size, rows) // 2

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, record_spec, slow, unit
+from helpers.common import attribute_spec, filled_index, record_spec, unit
 
 import dpindex as dpi
 from dpindex.index import private_index
@@ -83,7 +83,7 @@ def test_a_search_does_not_wait_for_an_addition_that_takes_long(index):
     assert index.search(index.codes.take(slice(0, 1)), 400).ids.shape == (1, 350)
 
 
-@slow
+@pytest.mark.slow
 def test_what_is_added_piece_by_piece_ranks_as_if_it_came_at_once(index):
     """In many sizes, so that parts are joined again and again; also after removals."""
     queries = vectors(7)

@@ -15,11 +15,9 @@ from helpers.common import (
     interrupted_at,
     known_noise,
     needed,
-    parametrize,
     python,
     refuses,
     reopened,
-    slow,
     uniform,
 )
 from numpy.random import default_rng
@@ -76,7 +74,7 @@ def _state(index):
     return index.ids.tolist(), index.codes.to_bytes(), len(index)
 
 
-@parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_builds_searches_saves_and_opens(method, tmp_path):
     index = _filled(method, n=200)
     assert len(index) == 200
@@ -98,7 +96,7 @@ def test_every_method_builds_searches_saves_and_opens(method, tmp_path):
     assert_array_equal(after.similarity, before[0].similarity)
 
 
-@parametrize("method", [m for m in METHODS if m.startswith("none-")])
+@pytest.mark.parametrize("method", [m for m in METHODS if m.startswith("none-")])
 def test_finding_8_what_has_no_noise_is_not_saved_or_called_private(method, tmp_path):
     index = _filled(method)
     with refuses("protects nothing"):
@@ -118,7 +116,7 @@ def test_finding_8_what_has_no_noise_is_not_saved_or_called_private(method, tmp_
         search(queries, candidates=60, rerank=_vectors())
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "changes, words",
     [
         ({"metric": "dot"}, "metric must be one of"),
@@ -143,7 +141,7 @@ def test_signs_know_cosines_and_have_no_index_types():
         PrivateIndex(_spec("none-oporp"), query_epsilon=1.0)
 
 
-@parametrize("ids", [[7, -3, 10**15], ["b", "a", "ü"], np.array([5, 6, 7], np.uint8)])
+@pytest.mark.parametrize("ids", [[7, -3, 10**15], ["b", "a", "ü"], np.array([5, 6, 7], np.uint8)])
 def test_ids_of_both_kinds(ids, tmp_path):
     index = PrivateIndex(_spec(raw := "raw-staircase"))
     vectors = np.eye(DIM)[:3]
@@ -190,7 +188,7 @@ FAULTS = [
 ]
 
 
-@parametrize("fault, words", FAULTS)
+@pytest.mark.parametrize("fault, words", FAULTS)
 def test_a_fault_is_named_and_changes_nothing(fault, words):
     index = _filled(n=10)
     before = _state(index)
@@ -215,14 +213,14 @@ def test_an_empty_index_says_so(tmp_path):
     assert len(reopened(again, tmp_path / "empty")) == 3
 
 
-@parametrize("method", [FLOAT, BITS])
+@pytest.mark.parametrize("method", [FLOAT, BITS])
 def test_k_beyond_the_index_gives_everything_once(method):
     hits = _filled(method, n=7).search(_vectors(100), k=50, query="private")
     assert hits.ids.shape == (100, 7)
     assert all(sorted(row) == list(range(7)) for row in hits.ids.tolist())
 
 
-@parametrize("method", [FLOAT, BITS, "raw-square-wave"])
+@pytest.mark.parametrize("method", [FLOAT, BITS, "raw-square-wave"])
 def test_codes_search_like_the_queries_they_were(method):
     index = _filled(method, query_epsilon=1.0)
     assert index.query_spec.epsilon == 1.0
@@ -254,7 +252,7 @@ def test_private_queries_are_drawn_anew_and_exact_ones_are_not():
     assert (private[0] != private[1]).any()
 
 
-@parametrize("method", [FLOAT, BITS, "idp-signrp-rr", "raw-laplace"])
+@pytest.mark.parametrize("method", [FLOAT, BITS, "idp-signrp-rr", "raw-laplace"])
 def test_sparse_input_is_dense_input(method):
     spec = _spec(method)
     index = filled_index(spec, sparse.csr_matrix(_vectors()))
@@ -288,7 +286,7 @@ def test_int8_fitted_to_the_first_few_rows_adapts():
     assert np.mean(hits.unbiased[:, 0] > 0.99) > 0.98
 
 
-@parametrize("method", ["none-oporp", "none-signrp", FLOAT])
+@pytest.mark.parametrize("method", ["none-oporp", "none-signrp", FLOAT])
 def test_removed_vectors_are_not_found(method):
     index = _filled(method)
     assert index.remove([3, 5, 3]) == 2
@@ -302,7 +300,7 @@ def test_removed_vectors_are_not_found(method):
     assert 5 in index.search(_vectors(1), k=58).ids
 
 
-@parametrize("method", ["none-oporp", "none-signrp"])
+@pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
 def test_range_search_is_a_cut_through_the_whole_ranking(method):
     index = filled_index(_spec(method), _vectors(120))
     queries = _vectors(70)
@@ -327,8 +325,8 @@ def test_range_search_needs_similarities():
         _filled("dp-signoporp-geometric").range_search(_vectors(1), 0.5)
 
 
-@parametrize("method", [FLOAT, BITS])
-@parametrize(
+@pytest.mark.parametrize("method", [FLOAT, BITS])
+@pytest.mark.parametrize(
     "part, step, call",
     [
         (Ranking, "search", 2),
@@ -361,8 +359,8 @@ def test_ctrl_c_in_a_search_leaves_the_index_usable(method, part, step, call, mo
     assert index.search(_vectors(1), k=61).ids.shape == (1, 61)
 
 
-@parametrize("index_type", ["f32", "HNSW16"])
-@parametrize("after", [False, True])
+@pytest.mark.parametrize("index_type", ["f32", "HNSW16"])
+@pytest.mark.parametrize("after", [False, True])
 def test_ctrl_c_between_blocks_does_not_shift_rows(index_type, after, monkeypatch):
     index = _filled("none-oporp", metric="l2", index_type=index_type)
     monkeypatch.setattr("dpindex.storage.code_store.STORED_NUMBERS", 20 * index.codes.k)
@@ -393,7 +391,7 @@ def test_ctrl_c_while_rows_are_removed_changes_nothing():
     assert index.search(_vectors(60)[3], k=1).ids.tolist() == [[3]]
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "place", ["dpindex.storage.code_store.Ids.grown", "dpindex.storage.code_store.appended"]
 )
 def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(place):
@@ -481,8 +479,10 @@ def test_a_link_to_an_index_opens(tmp_path):
     assert len(PrivateIndex.open(tmp_path / "2024")) == 61
 
 
-@slow
-@parametrize("method, rows, megabytes", [("none-oporp", 2500, 20), ("none-signrp", 40_000, 12)])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method, rows, megabytes", [("none-oporp", 2500, 20), ("none-signrp", 40_000, 12)]
+)
 def test_range_search_takes_the_memory_of_a_block(method, rows, megabytes):
     """Scores of 16 queries with 40 000 rows would take 5 MB, and their errors as many.
 
@@ -513,10 +513,10 @@ def files_of_codes(index):
     return sorted(index.glob("segments/*.codes"))
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.usefixtures("_all_mapped")
-@parametrize("method", [FLOAT, BITS, "none-oporp", "none-signrp"])
-@parametrize("names", [False, True])
+@pytest.mark.parametrize("method", [FLOAT, BITS, "none-oporp", "none-signrp"])
+@pytest.mark.parametrize("names", [False, True])
 def test_an_index_of_mapped_segments_is_the_one_in_memory(method, names, tmp_path):
     """Three segments, opened; then the same changes to both, and every way to read them."""
     plain = PrivateIndex(_spec(method))
@@ -584,7 +584,7 @@ def test_mapped_integers_of_several_widths(tmp_path):
 
 
 @pytest.mark.usefixtures("_all_mapped")
-@parametrize(
+@pytest.mark.parametrize(
     "method, learned",
     [(FLOAT, "denoiser"), ("record-codebook", "codebook"), ("dp-designed-laplace", "design")],
 )
@@ -635,7 +635,7 @@ print(len(large), size("RssAnon") - before)
 """
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="limits memory as Linux does")
 def test_a_large_index_opens_and_searches_in_little_memory(tmp_path):
     """64 MB of codes and 8 MB of ids are opened within 40 MB of its own, and searched within 56:

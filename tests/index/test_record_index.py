@@ -1,7 +1,8 @@
 """Indexes of the record level: saved, opened, tampered with, and made on the command line."""
 
 import numpy as np
-from helpers.common import fails, few_queries, parametrize, python, record_spec, refuses, slow
+import pytest
+from helpers.common import fails, few_queries, python, record_spec, refuses
 
 from dpindex import Codebook, PrivateIndex, Privatizer
 from dpindex.mechanism.codes import SymbolFormat
@@ -24,10 +25,10 @@ def _spec(method, epsilon=16.0):
     return record_spec(method, DIM, epsilon=epsilon, codebook=book)
 
 
-METHODS = parametrize("method", ["record-cap", "record-codebook"])
+METHODS = pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
 
 
-@slow
+@pytest.mark.slow
 @few_queries
 def test_commands_know_a_codebook_by_its_vectors(run, prints, tmp_path):
     for name, rows in {"x": _rows(300, 2), "public": PUBLIC.stated, "other": _rows(80, 8)}.items():

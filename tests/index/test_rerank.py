@@ -6,15 +6,7 @@ from functools import cache, partial
 
 import numpy as np
 import pytest
-from helpers.common import (
-    attribute_spec,
-    codebook,
-    filled_index,
-    parametrize,
-    record_spec,
-    refuses,
-    slow,
-)
+from helpers.common import attribute_spec, codebook, filled_index, record_spec, refuses
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -89,8 +81,8 @@ def _check(hits, metric, ids=None, k=K):
     assert hits.exact.dtype == np.bool_
 
 
-@parametrize("name, metric", CASES)
-@parametrize("query", ["exact", "private"])
+@pytest.mark.parametrize("name, metric", CASES)
+@pytest.mark.parametrize("query", ["exact", "private"])
 def test_all_candidates_give_the_true_neighbours(name, metric, query):
     hits = _index(name, metric).search(Q, K, query, candidates=N, rerank=X)
     _check(hits, metric)
@@ -118,13 +110,13 @@ def files(tmp_path):
     return tmp_path
 
 
-@parametrize("file", ["x.npy", "column_order.npy", "x.npz:a", "sparse.npz", "x.csv"])
+@pytest.mark.parametrize("file", ["x.npy", "column_order.npy", "x.npz:a", "sparse.npz", "x.csv"])
 def test_files_of_vectors(file, files):
     for path in (files / file, str(files / file)):
         _check(_reranked(_index(), path), "cosine")
 
 
-@parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", METRICS)
 def test_every_kind_of_originals(metric, files, monkeypatch):
     monkeypatch.setattr(originals, "READ_NUMBERS", 37 * DIM)  # many blocks
     index = _index(metric=metric)
@@ -211,8 +203,8 @@ def test_data_units_become_those_of_the_spec():
         _check(index.search(50 * Q, K, candidates=N, rerank=50 * X), metric)
 
 
-@slow
-@parametrize("metric", METRICS)
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", METRICS)
 def test_range_search(metric):
     index = _index(metric=metric)
     truth = _truth(metric)
@@ -324,7 +316,7 @@ def test_only_parts_of_candidates_are_read():
     assert read == sorted({i // 10 * 10 for i in index.search(Q[:1], 8).ids[0].tolist()})
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "changes, sentence",
     [
         ({"candidates": 30}, "say where these are"),
@@ -390,7 +382,7 @@ def test_a_large_memory_map_is_read_in_stretches(files, monkeypatch):
     assert len(released) == N // 50
 
 
-@parametrize("arranged", [np.asfortranarray, sparse.csr_matrix])
+@pytest.mark.parametrize("arranged", [np.asfortranarray, sparse.csr_matrix])
 def test_few_rows_are_read_without_a_copy_of_all(arranged):
     """Chunks of rows would copy what lies column by column, and what is sparse."""
     shared = dpi.Originals(arranged(RNG.normal(size=(50_000, DIM))))
@@ -419,8 +411,8 @@ def test_searches_in_several_threads_share_vectors():
             assert np.array_equal(found, expected)
 
 
-@parametrize("metric", ["cosine", "l2"])
-@parametrize("sparsely", [False, True])
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
+@pytest.mark.parametrize("sparsely", [False, True])
 def test_vectors_that_a_build_clips_are_compared_clipped(metric, sparsely):
     """A plan counts the neighbours of what lies within the bounds, and so does who reranks."""
     far = 80.0 * X

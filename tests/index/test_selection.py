@@ -2,16 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import (
-    attribute_spec,
-    filled_index,
-    known_noise,
-    parametrize,
-    record_spec,
-    seed_noise,
-    slow,
-    unit,
-)
+from helpers.common import attribute_spec, filled_index, known_noise, record_spec, seed_noise, unit
 
 import dpindex as dpi
 from dpindex.index import filters as selection
@@ -58,7 +49,7 @@ _SLOW = ("pq", "hnsw", "ivf", "l2", "ip", "lists of rabitq")
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(n, marks=[slow] if n in _SLOW else []) for n in CASES],
+    params=[pytest.param(n, marks=[pytest.mark.slow] if n in _SLOW else []) for n in CASES],
 )
 def index(request):
     with pytest.MonkeyPatch.context() as patch:
@@ -78,8 +69,8 @@ def made_of_two_parts(case):
 
 
 @known_noise
-@parametrize("mode", ["exact", "private"])
-@parametrize("share", [0.01, 0.5, 0.95])
+@pytest.mark.parametrize("mode", ["exact", "private"])
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.95])
 def test_as_left_out_of_a_full_ranking(index, mode, share):
     mask = np.random.default_rng(1).random(N) < share
     asked = Q if mode == "exact" else dpi.Privatizer(index.spec).privatize(Q)
@@ -116,7 +107,7 @@ def test_fewer_rows_than_wanted_and_none(index):
     assert len(none.payload or ()) == 0
 
 
-@parametrize("index", ["flat"], indirect=True)
+@pytest.mark.parametrize("index", ["flat"], indirect=True)
 def test_subsets_that_do_not_fit_into_memory(index, monkeypatch):
     """Only decoded vectors are searched in parts."""
     mask = np.arange(N) % 10 == 3
@@ -129,7 +120,7 @@ def test_subsets_that_do_not_fit_into_memory(index, monkeypatch):
 
 
 @known_noise
-@parametrize("metric", ["cosine", "l2"])
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_range_search(metric):
     index = filled_index(
         NUMBERS,

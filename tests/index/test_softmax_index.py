@@ -1,7 +1,8 @@
 """A softmax codebook from the command line to hits: build, info, query, ledger, open."""
 
 import numpy as np
-from helpers.common import filled_index, known_noise, normal, parametrize, unit
+import pytest
+from helpers.common import filled_index, known_noise, normal, unit
 
 import dpindex as dpi
 from dpindex.decode.symbols import crowding
@@ -23,8 +24,8 @@ def spec(**terms):
 
 
 @known_noise
-@parametrize("query", ["exact", "private"])
-@parametrize("record", [None, 9.0])
+@pytest.mark.parametrize("query", ["exact", "private"])
+@pytest.mark.parametrize("record", [None, 9.0])
 def test_neighbours_are_found_and_similarities_are_true(query, record):
     base = kind(3000, 2)
     asked = kind(100, 3)

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from helpers.common import parametrize, refuses
+from helpers.common import refuses
 
 from dpindex.integrations.collector import Accepted, FullError, Submission
 from dpindex.mechanism.codes import SignFormat
@@ -111,7 +111,7 @@ def test_a_full_disk_keeps_nothing_of_a_group_and_takes_it_later(path, disk):
     assert len(read(path)) == 2006
 
 
-@parametrize("place", [0, 20, 100])
+@pytest.mark.parametrize("place", [0, 20, 100])
 def test_damage_is_not_passed_over(path, place):
     data = bytearray(path.read_bytes())
     data[place : place + 16] = bytes(range(1, 17))
@@ -131,7 +131,7 @@ def test_a_code_that_changed_on_the_disk_is_damage(path):
         read(path)
 
 
-@parametrize("ending", ["", "-wal", "-journal"])
+@pytest.mark.parametrize("ending", ["", "-wal", "-journal"])
 def test_a_link_is_not_followed(tmp_path, ending):
     (tmp_path / "other").write_bytes(b"mine")
     (tmp_path / f"accepted{ending}").symlink_to(tmp_path / "other")

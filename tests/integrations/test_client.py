@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.common import parametrize, refuses
+from helpers.common import refuses
 
 import dpindex as dpi
 from dpindex.integrations.client import Client
@@ -63,7 +63,7 @@ def client(server):
     return Client(f"http://127.0.0.1:{server.server_port}/", "secret")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "url",
     ["http://collector.example", "ftp://localhost", "collector.example", "", "https://",
      "http://localhost.example", "http://localhost@a.example", "file:///etc/passwd"],

@@ -12,9 +12,7 @@ from helpers.common import (
     filled_index,
     known_noise,
     needs_posix,
-    parametrize,
     refuses,
-    slow,
     typed,
     uniform,
     unit,
@@ -112,7 +110,7 @@ def test_it_answers_exact_similarities(server, caplog):
     assert line == f"{Tokens.name(RERANK)} asked about 3 candidates; 2 answered"
 
 
-@parametrize("metric", ["cosine", "l2"])
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_a_threshold_is_answered_without_the_similarity(metric, tmp_path):
     spec = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=4.0)
     index = dpi.PrivateIndex(spec, metric=metric)
@@ -184,7 +182,7 @@ def test_what_was_asked_is_forgotten_with_time():
     assert len(made.answer(asked(), str, "a")) == N
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "query, ids, status",
     [
         (X[0, 1:].tolist(), ["n 1"], 422),
@@ -232,7 +230,7 @@ def test_f5_a_megabyte_takes_no_gigabytes():
     assert asked == [4 * 1024 * MAX_CANDIDATES]
 
 
-@parametrize("size", [1e308, 2e-308, 5e-324])
+@pytest.mark.parametrize("size", [1e308, 2e-308, 5e-324])
 def test_low_queries_of_any_size_have_their_cosine(size, server):
     signs = np.where(X[0] >= 0, 1.0, -1.0)
     answer = ask(server, (signs * size).tolist(), NAMES[:3])
@@ -241,7 +239,7 @@ def test_low_queries_of_any_size_have_their_cosine(size, server):
     assert_allclose(answer.json()["similarity"], expected, rtol=1e-9)
 
 
-@parametrize("id_", ["n 1\0", "\0", "n\0 1"])
+@pytest.mark.parametrize("id_", ["n 1\0", "\0", "n\0 1"])
 def test_low_an_id_with_a_zero_is_no_other_id(id_, server):
     assert ask(server, X[0].tolist(), [id_, "n 1"]).status_code == 422
 
@@ -304,7 +302,7 @@ def test_a_searcher_reranks_with_the_holder(server):
         searcher.similarities(X[0], NAMES)
 
 
-@slow
+@pytest.mark.slow
 @needs_posix
 def test_the_page_runs_as_it_is_typed(tmp_path):
     """The three deployments, each block in order; the collector listens at a free port."""

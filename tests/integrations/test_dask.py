@@ -15,7 +15,6 @@ from helpers.common import (
     counted,
     python,
     refuses,
-    slow,
     vectors,
     watched,
     write_dataset,
@@ -61,7 +60,7 @@ def built(dataset, target, client, **options):
     ).drawn
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
 def test_workers_are_killed(cluster, client, tmp_path):
     """One of two workers, at three random moments: every id once, and no other code was seen."""
@@ -105,7 +104,7 @@ def test_workers_are_killed(cluster, client, tmp_path):
     ]  # fmt: skip
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
 def test_files_with_a_payload_and_a_denoiser(client, tmp_path):
     rows = 600  # enough for a denoiser
@@ -119,7 +118,7 @@ def test_files_with_a_payload_and_a_denoiser(client, tmp_path):
     assert index.denoiser.rows == rows
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
 def test_there_is_no_scheduler():
     pytest.importorskip("distributed")
@@ -141,7 +140,7 @@ print(*counts)
 """
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's malloc")
 def test_freed_memory_is_kept():
     """Under what Dask sets for its workers every array of 1 MB is faulted in anew."""
@@ -150,7 +149,7 @@ def test_freed_memory_is_kept():
     assert after < before / 4
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
 def test_f3_neither_messages_nor_logs_are_functions_of_the_vectors(client, tmp_path):
     """Dask logs the arguments of a task that raises: here none does."""

@@ -2,15 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import (
-    attribute_spec,
-    filled_index,
-    known_noise,
-    parametrize,
-    record_spec,
-    refuses,
-    unit,
-)
+from helpers.common import attribute_spec, filled_index, known_noise, record_spec, refuses, unit
 from helpers.lite import LITE, PLACES, address
 
 import dpindex as dpi
@@ -47,7 +39,7 @@ def published(index, place, name):
     return dpi.open(place, name)
 
 
-@parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 def test_neighbours_do_not_depend_on_the_size_of_numbers(place, metric):
     shape = np.concatenate([RNG.normal(size=(60, 8)), np.repeat(RNG.normal(size=(2, 8)), 9, 0)])
     shape /= np.abs(shape).max()
@@ -63,7 +55,7 @@ def test_neighbours_do_not_depend_on_the_size_of_numbers(place, metric):
         there.close()
 
 
-@parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 def test_of_equal_vectors_the_first_rows_are_found(place, metric):
     index = plain(np.ones((12, 4)), metric)
     there = published(index, place, f"equal_{metric}")
@@ -92,7 +84,7 @@ def test_ties_of_bits_and_symbols_are_those_of_the_index(place):
         there.close()
 
 
-@parametrize("ids", [None, [f"it's {i}" for i in range(30)]])
+@pytest.mark.parametrize("ids", [None, [f"it's {i}" for i in range(30)]])
 def test_what_is_removed_is_found_by_nobody(place, ids):
     index = plain(
         RNG.normal(size=(30, 4)),

@@ -1,7 +1,8 @@
 """A device: one vector in, bytes out, and nothing imported that this does not need."""
 
 import numpy as np
-from helpers.common import attribute_spec, designed, example, parametrize, python, refuses, slow
+import pytest
+from helpers.common import attribute_spec, designed, example, python, refuses
 
 import dpindex as dpi
 from dpindex.device import privatize
@@ -27,7 +28,7 @@ assert not any(name.startswith("scipy.s") for name in sys.modules), "parts of sc
 GONE = ("faiss", "dp_accounting", "matplotlib", "typer", "rich", "sklearn", "pyarrow", "h5py")
 
 
-@parametrize("shape", [(12,), (1, 12), (3, 12)])
+@pytest.mark.parametrize("shape", [(12,), (1, 12), (3, 12)])
 def test_what_is_sent_can_be_added(shape, tmp_path):
     (tmp_path / "spec.json").write_text(SPEC.to_json())
     sent = privatize(np.full(shape, 0.5), tmp_path / "spec.json", max_epsilon=2.0)
@@ -50,7 +51,7 @@ def test_a_delta_that_promises_nothing_is_refused():
 SOFTMAX = "codebook-softmax"
 
 
-@parametrize("method", ["dp-designed-laplace", SOFTMAX])
+@pytest.mark.parametrize("method", ["dp-designed-laplace", SOFTMAX])
 def test_windows_are_read_from_the_public_file(method, tmp_path):
     """Noise of epsilon = 64 hardly moves a code, and every attribute lies beyond its window."""
     part = {"window": 0.3} if method == SOFTMAX else {"design": designed(24, window=0.3)}
@@ -83,7 +84,7 @@ def test_windows_are_read_from_the_public_file(method, tmp_path):
         np.testing.assert_allclose(codes.to_float(), clipped * spec.step, atol=1.0)
 
 
-@slow
+@pytest.mark.slow
 def test_nothing_else_needs_to_be_installed(tmp_path):
     (tmp_path / "spec.json").write_text(SPEC.to_json())
     python("-c", ABSENT.format(gone=GONE), "spec.json", "me.codes", cwd=tmp_path)

@@ -4,13 +4,13 @@ import re
 
 import numpy as np
 import pytest
-from helpers.common import known_noise, slow
+from helpers.common import known_noise
 from helpers.documents import section
 
 PAGE = section("databases.md", "## Any other store")
 
 
-@slow
+@pytest.mark.slow
 @known_noise
 @pytest.mark.extra
 def test_the_page_runs_as_it_is_typed():

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.common import fails, normal, parametrize, unit
+from helpers.common import fails, normal, unit
 
 pytest.importorskip("pyarrow", reason="needs pip install pyarrow")
 pytest.importorskip("model2vec", reason="needs pip install model2vec")
@@ -65,7 +65,7 @@ def write(folder, kind):
                     stream.write_table(part)
 
 
-@parametrize("kind", ["csv", "jsonl", "parquet", "arrow"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow"])
 def test_texts_are_searched_by_the_lines_of_the_readme(kind, model, tmp_path, call):
     write(tmp_path, kind)
     texts = f"texts.{kind}" if (tmp_path / f"texts.{kind}").exists() else "texts"

@@ -1,7 +1,8 @@
 """Graphs of bits in LanceDB and PostgreSQL: they find what they state, or are refused."""
 
 import numpy as np
-from helpers.common import parametrize, refuses, uniform
+import pytest
+from helpers.common import refuses, uniform
 from helpers.lite import LITE, PLACES, address
 from numpy.testing import assert_array_equal
 
@@ -10,7 +11,7 @@ from dpindex.integrations.postgres import Postgres
 
 pytestmark = [*LITE]
 BY_NAME = {one.values[0]: one for one in PLACES}
-WITH_GRAPHS = parametrize("place", [BY_NAME["x.lance"], BY_NAME["postgresql"]])
+WITH_GRAPHS = pytest.mark.parametrize("place", [BY_NAME["x.lance"], BY_NAME["postgresql"]])
 
 
 def _signs(epsilon, rows):
@@ -92,7 +93,7 @@ def test_a_graph_that_cannot_pay_is_refused_before_anything_is_written(tmp_path,
             dpi.open(uri, "graph")
 
 
-@parametrize("place", [BY_NAME["x.db"]])
+@pytest.mark.parametrize("place", [BY_NAME["x.db"]])
 def test_milvus_scans(tmp_path, place):
     with refuses("Milvus scans bits here"):
         dpi.publish(
@@ -103,7 +104,7 @@ def test_milvus_scans(tmp_path, place):
         )
 
 
-@parametrize("place", [BY_NAME["postgresql"]])
+@pytest.mark.parametrize("place", [BY_NAME["postgresql"]])
 def test_an_old_pgvector_is_named(tmp_path, place, monkeypatch):
     monkeypatch.setattr(Postgres, "has_graphs", lambda self: False)
     with refuses(r"needs the extension pgvector 0\.8 or later"):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, parametrize, refuses, uniform
+from helpers.common import attribute_spec, filled_index, refuses, uniform
 from helpers.lite import LITE
 
 import dpindex as dpi
@@ -34,7 +34,7 @@ def test_small_files_are_joined(database):
     assert other.count() == database.count() == 102
 
 
-@parametrize("name", ["", "a.b", "a`b", "code", "_distance", "_rowid"])
+@pytest.mark.parametrize("name", ["", "a.b", "a`b", "code", "_distance", "_rowid"])
 def test_columns_that_lance_cannot_have(database, name):
     with refuses(r"rename it|reserved name"):
         database.create(Layout(False, 2, 3, "ip", pa.schema({name: pa.int64()})))
@@ -138,7 +138,7 @@ def test_h2_a_published_schema_with_names_that_forge_is_refused(place, documents
     assert str(caught.value).isprintable()
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "table",
     [
         {"id": ["publication"]},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.common import all_bytes, counted, folded, python, record_spec, refuses, slow
+from helpers.common import all_bytes, counted, folded, python, record_spec, refuses
 
 import dpindex as dpi
 
@@ -40,7 +40,7 @@ def contents(documents):
     return [document.page_content for document in documents]
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
 def test_langchains_own_tests(monkeypatch):
     """In a process of their own, as they bring plugins of pytest that the others do without."""

@@ -5,7 +5,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from helpers.common import record_spec, refuses, slow
+from helpers.common import record_spec, refuses
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -180,7 +180,7 @@ class Machine(RuleBasedStateMachine):
         self.temporary.cleanup()
 
 
-@slow
+@pytest.mark.slow
 def test_stores_that_fail_and_restarts():
     plan = settings(max_examples=25, stateful_step_count=12, deadline=None)
     run_state_machine_as_test(Machine, settings=plan)

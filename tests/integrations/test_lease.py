@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, fails, needs_posix, parametrize, refuses
+from helpers.common import attribute_spec, fails, needs_posix, refuses
 from helpers.lite import LITE, PLACES, address, end_with_children
 from helpers.postgres_server import new_database, programs, wait_for_leases_to_end
 
@@ -74,7 +74,7 @@ def test_h5_an_index_directory_under_another_name(tmp_path, run):
     assert np.array_equal(dpi.open(link)["one"].stored, codes(1).stored)
 
 
-@parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES)
 def test_h5_a_published_index_with_two_state_folders(place, tmp_path, run, monkeypatch):
     """The second is refused; when the first was killed it knows what that accepted."""
     pytest.importorskip("starlette")
@@ -96,7 +96,7 @@ def test_h5_a_published_index_with_two_state_folders(place, tmp_path, run, monke
         assert not (tmp_path / "b").exists()
 
 
-@parametrize("place", FILES)
+@pytest.mark.parametrize("place", FILES)
 def test_h5_a_symbolic_link_to_the_files(place, tmp_path):
     first = dpi.open(published(tmp_path, place))
     (tmp_path / "elsewhere").mkdir()

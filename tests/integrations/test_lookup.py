@@ -4,14 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.common import (
-    attribute_spec,
-    filled_index,
-    known_noise,
-    parametrize,
-    record_spec,
-    refuses,
-)
+from helpers.common import attribute_spec, filled_index, known_noise, record_spec, refuses
 from helpers.lite import LITE, PLACES, address
 from helpers.postgres_server import new_database, programs
 
@@ -127,7 +120,7 @@ def test_postgresql_finds_the_candidates_of_the_index(index):
         )
 
 
-@parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES)
 def test_published_candidates_are_those_of_the_index(index, place, tmp_path, monkeypatch):
     monkeypatch.setattr(published, "STREAMED_ROWS", 100)
     uri = address(tmp_path, place)

@@ -4,7 +4,7 @@ import warnings
 from types import SimpleNamespace
 
 import pytest
-from helpers.common import parametrize, refuses
+from helpers.common import refuses
 from helpers.lite import LITE
 
 from dpindex.base.errors import StorageError
@@ -25,7 +25,7 @@ def database(tmp_path):
     made.close()
 
 
-@parametrize("name", ["two words", "code", "_ö"])
+@pytest.mark.parametrize("name", ["two words", "code", "_ö"])
 def test_columns_that_milvus_cannot_have(database, name):
     with refuses("rename it"):
         database.create(Layout(False, 2, 3, "ip", pa.schema({name: pa.int64()})))
@@ -86,7 +86,7 @@ def test_places_where_no_milvus_is(tmp_path):
         Milvus("milvus://127.0.0.1:9", "books")
 
 
-@parametrize("name", ["my books.db", "a+b.db", "a[1].db", "ä.db", "(a).db", "a'b.db"])
+@pytest.mark.parametrize("name", ["my books.db", "a+b.db", "a[1].db", "ä.db", "(a).db", "a'b.db"])
 def test_a_file_name_that_milvus_lite_does_not_take_is_one_sentence(tmp_path, name):
     with refuses(r"Milvus Lite takes file names of the letters"):
         Milvus(str(tmp_path / name), "books")

@@ -5,14 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from helpers.common import (
-    attribute_spec,
-    filled_index,
-    interrupted_at,
-    parametrize,
-    record_spec,
-    refuses,
-)
+from helpers.common import attribute_spec, filled_index, interrupted_at, record_spec, refuses
 from helpers.faulty_s3 import moto_server
 from helpers.lite import LITE
 
@@ -143,7 +136,7 @@ def test_parts_are_ranges_of_the_code_and_belong_together(index, tmp_path):
 
 
 @pytest.mark.usefixtures("small_groups")
-@parametrize("end", ["", "/"])
+@pytest.mark.parametrize("end", ["", "/"])
 def test_a_table_is_searched_after_all_rows_of_a_part_or_all_of_it_were_removed(
     index, tmp_path, end
 ):
@@ -192,7 +185,7 @@ def backwards(function, shards):
     return [function(shard) for shard in reversed([*shards, *shards])]
 
 
-@parametrize("end", ["", "/"])
+@pytest.mark.parametrize("end", ["", "/"])
 def test_a_build_becomes_a_table_and_goes_on_wherever_it_was_cut_off(tmp_path, end):
     place = f"{tmp_path}/codes.parquet{end}"
     dataset = as_dataset(as_source(X)).with_labels(np.arange(len(X)), pa.table(YEARS))
@@ -267,7 +260,7 @@ def test_a_place_whose_name_looks_like_a_pattern(index, tmp_path):
     assert len(dpi.open(tmp_path / "it's.parquet")) == len(X)
 
 
-@parametrize("name", ["Code", "ID", "vector"])
+@pytest.mark.parametrize("name", ["Code", "ID", "vector"])
 def test_columns_that_differ_by_case_are_refused(name, tmp_path):
     database = open_database(tmp_path / "x.parquet", "dpindex", new=True)
     with refuses("rename it"):
@@ -276,14 +269,14 @@ def test_columns_that_differ_by_case_are_refused(name, tmp_path):
         database.create(Layout(False, 2, 3, "ip", pa.schema({"a": "int64", "A": "int64"})))
 
 
-@parametrize("kind", [pa.duration("us"), pa.float16()])
+@pytest.mark.parametrize("kind", [pa.duration("us"), pa.float16()])
 def test_types_that_would_lose_something_are_refused(kind, tmp_path):
     database = open_database(tmp_path / "x.parquet", "dpindex", new=True)
     with refuses("keeps no payload column of type .*: turn 'a' into"):
         database.create(Layout(False, 2, 3, "ip", pa.schema({"a": kind})))
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "kind",
     [pa.timestamp("us", "Europe/Berlin"), pa.timestamp("ns"), pa.time32("s"), pa.date64(),
      pa.uint64(), pa.decimal128(38, 10), pa.large_string(), pa.binary(), pa.list_(pa.int8())],

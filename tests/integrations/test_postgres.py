@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, parametrize, refuses, uniform
+from helpers.common import attribute_spec, filled_index, refuses, uniform
 from helpers.documents import section
 from helpers.lite import LITE
 from helpers.postgres_server import new_database, programs
@@ -111,7 +111,7 @@ def test_f7_submitted_ids_are_no_commands_where_backslashes_escape(uri):
     database.close()
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "field, sentence",
     [
         (("code", "int64"), "are taken"),
@@ -172,13 +172,15 @@ def test_a_lost_connection_is_named_and_loses_nothing(uri, database):
     again.close()
 
 
-@parametrize("address", ["postgresql://me:secret@host/x", "postgres://host/x?password=y"])
+@pytest.mark.parametrize(
+    "address", ["postgresql://me:secret@host/x", "postgres://host/x?password=y"]
+)
 def test_an_address_holds_no_password(address):
     with refuses("holds no password"):
         open_database(address, "books")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "address",
     ["postgresql://postgres:@/postgres?host=/nowhere", "postgres://me@host.invalid/x?password="],
 )

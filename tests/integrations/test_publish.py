@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, parametrize, refuses, uniform
+from helpers.common import attribute_spec, filled_index, refuses, uniform
 from helpers.lite import LITE, PLACES, address
 
 import dpindex as dpi
@@ -49,7 +49,7 @@ def _fail_at(monkeypatch, name, call):
         monkeypatch.setattr(database, name, lost)
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "name, call",
     [(name, 0) for name in STEPS] + [(name, 1) for name in STEPS] + [("insert", 4), ("insert", 7)],
 )

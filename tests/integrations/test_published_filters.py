@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from helpers.common import filled_index, parametrize
+from helpers.common import filled_index
 from helpers.lite import LITE, PLACES, address
 
 import dpindex as dpi
@@ -46,7 +46,7 @@ BEYOND_MILVUS = [
 """What compares order in decimals, or with the lowest whole number of 64 bits."""
 
 
-@parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES)
 def test_a_filter_means_the_same_where_it_is_published(place, tmp_path):
     spec = dpi.Spec(
         "dp-oporp-staircase",

@@ -10,7 +10,6 @@ from helpers.common import (
     attribute_spec,
     codes_of,
     known_noise,
-    parametrize,
     record_spec,
     refuses,
     typed,
@@ -108,7 +107,7 @@ def _same(here, there, ties):
     assert there.payload.take(rows).equals(here.payload.take(rows))
 
 
-@parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES)
 def test_hits_are_those_of_the_index(name, made):
     index, served = made(name)
     codes = codes_of(index.query_spec, Q)
@@ -132,7 +131,7 @@ def test_hits_are_those_of_the_index(name, made):
     assert served.search(Q[:2], 2 * N, query="exact").ids.shape == (2, N)
 
 
-@parametrize("name", ["signs", "symbols"])
+@pytest.mark.parametrize("name", ["signs", "symbols"])
 def test_similarities_of_ties_are_those_of_their_codes(name, made):
     index, served = made(name)
     for asked in (Q, codes_of(index.query_spec, Q)):
@@ -150,7 +149,7 @@ def test_similarities_of_ties_are_those_of_their_codes(name, made):
                 )
 
 
-@parametrize("name", ["signs", "denoised_l2"])
+@pytest.mark.parametrize("name", ["signs", "denoised_l2"])
 def test_originals_order_its_candidates(name, made):
     index, served = made(name)
     names = index.ids
@@ -219,7 +218,7 @@ def test_it_is_a_dictionary_too(made):
             served["nobody"]
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "filter_, said",
     [("year >", "cannot be read"), ("pages > 3", "names 'pages'"), ({"year": 2000}, "list of ids"),
      ([True] * N, "list of ids"), (lambda row: True, "list of ids"), (["x"], "whole numbers")],
@@ -249,7 +248,7 @@ def test_k_and_codes_are_checked(made):
             served.add_codes(own, ids)
 
 
-@parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES)
 class TestCollectors(CollectorContract):
     @pytest.fixture
     def opened(self, place, filled, tmp_path):
@@ -267,7 +266,7 @@ class TestCollectors(CollectorContract):
         served[-1].close()
 
 
-@parametrize("place", PLACES[:1])
+@pytest.mark.parametrize("place", PLACES[:1])
 def test_the_page_runs_as_it_is_typed(place, tmp_path):
     said = "".join(typed(section("databases.md", "## Publish and search"), tmp_path))
     assert "books.db, collection books: 20000 codes" in said

@@ -5,7 +5,7 @@ import logging
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, known_noise, parametrize, uniform
+from helpers.common import attribute_spec, filled_index, known_noise, uniform
 
 import dpindex as dpi
 from dpindex.integrations.collector import Collector
@@ -136,7 +136,7 @@ WRONG_TOKENS = [
 ]
 
 
-@parametrize("path, token, status", WRONG_TOKENS)
+@pytest.mark.parametrize("path, token, status", WRONG_TOKENS)
 def test_wrong_tokens(make, path, token, status):
     headers = {**CODES, "dpindex-ids": '["a"]', **token}
     answer = make().post(path, content=codes(), headers=headers)
@@ -150,7 +150,7 @@ WRONG_IDS = [
 ]  # fmt: skip
 
 
-@parametrize("ids", WRONG_IDS)
+@pytest.mark.parametrize("ids", WRONG_IDS)
 def test_wrong_ids(make, index, ids):
     headers = {**CODES, **bearer(SUBMIT)}
     if ids is not None:
@@ -251,7 +251,7 @@ def test_exact_queries_are_off_unless_allowed(make):
         assert "xyzzy" not in answer.text
 
 
-@parametrize("path", ["/codes", "/search", "/health", "/spec"])
+@pytest.mark.parametrize("path", ["/codes", "/search", "/health", "/spec"])
 def test_a_long_head_is_refused(make, path):
     client = make()
     headers = {**as_submitter(["a"]), "x-long": 70_000 * "x"}
@@ -263,7 +263,7 @@ def test_a_long_head_is_refused(make, path):
     assert client.request(method, path, headers=many).status_code == 400
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "one, status",
     [("[]", 413), ("{}", 422), ('""', 422), ("0", 422), ("[[", 413), ('{"a":', 422), ("null", 422)],
 )

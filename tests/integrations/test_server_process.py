@@ -9,16 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from helpers.common import (
-    attribute_spec,
-    fails,
-    filled_index,
-    needs_posix,
-    parametrize,
-    refuses,
-    slow,
-    uniform,
-)
+from helpers.common import attribute_spec, fails, filled_index, needs_posix, refuses, uniform
 from helpers.documents import section
 
 import dpindex as dpi
@@ -88,7 +79,7 @@ main()
 """A collector for which the disk is full while a file exists."""
 
 
-@slow
+@pytest.mark.slow
 def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_disk(index):
     """A device sends its code under its key until it is told that it is stored."""
     devices = 200
@@ -155,7 +146,7 @@ def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_d
         assert np.array_equal(saved[f"device {row}"].stored, all_codes.stored[row : row + 1])
 
 
-@slow
+@pytest.mark.slow
 def test_the_example_of_the_page(index, capsys):
     spec = attribute_spec("dp-oporp-staircase", 8, k=4, epsilon=2.0)
     place = index.parent / "other"
@@ -171,7 +162,7 @@ def test_the_example_of_the_page(index, capsys):
     assert "berta" in capsys.readouterr().out
 
 
-@parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_the_first_connection_ends_it_in_order(index, number):
     before = signal.getsignal(number)
     serve(
@@ -183,7 +174,7 @@ def test_a_signal_before_the_first_connection_ends_it_in_order(index, number):
     assert signal.getsignal(number) is before
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "options, said",
     [
         ("", "give --tokens FILE, or --open-to-all"),

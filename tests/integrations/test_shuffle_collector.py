@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import shuffle_collector
-from helpers.common import attribute_spec, needs_posix, normal, parametrize, refuses, slow
+from helpers.common import attribute_spec, needs_posix, normal, refuses
 from shuffle_collector import LOG_NAME, Shuffle, ShuffleCollector, ShuffledFile, make_app
 
 import dpindex as dpi
@@ -67,7 +67,7 @@ def sent(collector, one, receipt=None):
     return "stored" if collector.submit(one, receipt) else "repeated"
 
 
-@parametrize("spec", [CAP, SYMBOLS])
+@pytest.mark.parametrize("spec", [CAP, SYMBOLS])
 def test_a_file_keeps_every_code_and_not_the_order_of_arrival(spec, tmp_path):
     """Of 2000 codes in an order of their own, 10 stay in their places less than once in 10^6."""
     given = codes(2000, spec)
@@ -254,7 +254,7 @@ def test_a_publication_that_was_cut_off_is_not_repeated(index, monkeypatch):
     assert len(dpi.open(index)) == 30
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "spec",
     [
         attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=2.0),
@@ -324,7 +324,7 @@ def command(index):
             process.kill()
 
 
-@slow
+@pytest.mark.slow
 @needs_posix
 def test_the_command_publishes_what_survived_kill_9(index, prints):
     pytest.importorskip("uvicorn")

@@ -7,7 +7,7 @@ from inspect import signature
 
 import numpy as np
 import pytest
-from helpers.common import needed, normal, parametrize, refuses, uniform
+from helpers.common import needed, normal, refuses, uniform
 from numpy.random import default_rng
 from scipy import sparse
 from sklearn.base import clone
@@ -25,7 +25,7 @@ ONE = dpi.attribute(1.0)
 FRESH_NOISE = PrivateProjection.expected_failed_checks
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "estimator, failing",
     [
         (PrivateProjection(adjacency=ONE), FRESH_NOISE),
@@ -50,7 +50,7 @@ def test_check_estimator(estimator, failing):
     assert len(results) > 30
 
 
-@parametrize("row", [pytest.param(row, id=row.name) for row in dpi.methods()])
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in dpi.methods()])
 def test_every_method_transforms(row):
     arguments = needed(row, 12) | {"clip": row.calibration.rounded}
     if row.calibration.rounded:

@@ -3,7 +3,7 @@
 import gzip
 
 import numpy as np
-from helpers.common import parametrize, slow
+import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex.base.arrays import unit
@@ -18,7 +18,7 @@ def cosines(*texts):
     return vectors[1:] @ vectors[0]
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "text, alike, other",
     [
         ("my bicycle was stolen", "someone took my bike", "please book a table for two"),
@@ -40,7 +40,7 @@ def test_an_unknown_word_is_of_known_pieces_or_left_out():
     assert_array_equal(MODEL.encode(["bicycle жук", "bicycle"]).std(axis=0), 0)
 
 
-@parametrize("text", ["", " \n", "жук", "\u0301", "a" * 101])
+@pytest.mark.parametrize("text", ["", " \n", "жук", "\u0301", "a" * 101])
 def test_a_text_without_a_known_word_is_zero(text):
     assert not MODEL.encode([text]).any()
 
@@ -53,7 +53,7 @@ def test_a_text_has_one_vector_whatever_stands_beside_it():
     assert one_by_one.dtype == np.float32
 
 
-@slow
+@pytest.mark.slow
 def test_intents_of_clinc150_are_found(data_dir):
     """Ten neighbours of 1000 queries among 22 700 texts."""
     with gzip.open(data_dir / "clinc150_texts.txt.gz", "rt", encoding="utf-8") as file:

@@ -2,7 +2,8 @@
 
 import hmac
 
-from helpers.common import needs_posix, parametrize, refuses
+import pytest
+from helpers.common import needs_posix, refuses
 
 from dpindex.integrations.requests import Tokens
 
@@ -23,7 +24,7 @@ def test_roles(tmp_path):
         assert not tokens.roles(wrong)
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "text",
     ["", "# none\n", f"admin {A}", "submit short", f"submit {A} {B}", f"submit {'é' * 32}", A],
 )
@@ -34,7 +35,7 @@ def test_other_lines_are_refused_and_not_repeated(tmp_path, text):
 
 
 @needs_posix
-@parametrize("mode", [0o640, 0o604, 0o644])
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
 def test_a_file_that_others_read_is_refused(tmp_path, mode):
     with refuses("chmod 600"):
         Tokens.read(written(tmp_path / "tokens", f"submit {A}", mode))

@@ -10,7 +10,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from helpers.common import Seeded, attribute_spec, folded, parametrize
+from helpers.common import Seeded, attribute_spec, folded
 from self_test.words import Aimed, Recorder, Replay, table_draws
 
 from dpindex.audit.exact_arithmetic import loss_within, worst_table_ratio, worst_two_digit_step
@@ -222,7 +222,7 @@ def test_two_digits_have_the_law_of_one_rounded_gaussian():
                 assert abs(found / wanted - 1) < mpmath.mpf(10) ** -30
 
 
-@parametrize("drop", [0.3, 0.01, 2.0**-12])
+@pytest.mark.parametrize("drop", [0.3, 0.01, 2.0**-12])
 def test_every_step_of_the_wide_laplace_loses_at_most_the_drop(drop):
     """And no less than 99.9 % of it is used; by the audit, which is compared with all pairs."""
     worst = worst_two_digit_step(TwoDigitLaplace(mpmath.mpf(drop), 0))

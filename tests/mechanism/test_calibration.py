@@ -10,7 +10,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from helpers.common import ROOT, folded, needed, parametrize, slow, unit
+from helpers.common import ROOT, folded, needed, unit
 from independent.rigorous import gaussian_delta
 from numpy.random import default_rng
 
@@ -77,7 +77,7 @@ def _delta(mu, epsilon):
         return float(gaussian_delta(1 / mpmath.mpf(mu), epsilon))
 
 
-@parametrize("row, variant", SHAPES)
+@pytest.mark.parametrize("row, variant", SHAPES)
 def test_attribute_noise_covers_the_worst_change(row, variant):
     spec = _spec(row, variant=variant)
     cells = _moves(spec, _unit_changes(spec))
@@ -102,7 +102,7 @@ def test_attribute_noise_covers_the_worst_change(row, variant):
         assert 1 / mu >= wanted * (1 - 1e-9)
 
 
-@parametrize("row", BALL, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", BALL, ids=lambda row: row.name)
 def test_ball_noise_covers_the_worst_direction(row):
     """Vectors moved by the radius, rounded: random directions, and the one that W stretches most.
 
@@ -156,7 +156,7 @@ def test_the_ball_reaches_every_pair_on_the_grid():
         assert 0.98 * promised <= worst <= promised
 
 
-@slow
+@pytest.mark.slow
 def test_finding_7_the_top_direction_of_a_published_map():
     """The figures in guarantees.md: a delta over the projection fails there, the realised norm
     holds; both by Balle & Wang 2018, Thm 8, from the matrix and the deviation of the noise.

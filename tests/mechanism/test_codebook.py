@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from helpers.common import folded, normal, parametrize, record_spec, refuses
+from helpers.common import folded, normal, record_spec, refuses
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -71,7 +71,7 @@ def test_other_vectors_are_refused(vectors, message):
         Codebook(vectors)
 
 
-@parametrize("data", [b"", b"no vectors", b"\x93NUMPY\x01\x00"])
+@pytest.mark.parametrize("data", [b"", b"no vectors", b"\x93NUMPY\x01\x00"])
 def test_files_that_hold_no_vectors_are_refused(tmp_path, data):
     path = tmp_path / "book.npy"
     path.write_bytes(data)
@@ -110,7 +110,7 @@ def test_lengths_do_not_matter(scale):
     assert_allclose(one.grid, other.grid, atol=1)
 
 
-@parametrize("dim", [1, 2, 3, 384, 5000])
+@pytest.mark.parametrize("dim", [1, 2, 3, 384, 5000])
 def test_inner_products_on_the_grid_are_exact(dim):
     """In float32, in any order, and for vectors that add up as far as they can."""
     rng = default_rng(dim)

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from helpers.common import codes_of, folded, parametrize, refuses, small
+from helpers.common import codes_of, folded, refuses, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -50,7 +50,7 @@ def made(name, n=3, k=11):
 # The contract
 
 
-@parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 @settings(max_examples=60)
 def test_what_is_packed_comes_out(name, data):
@@ -99,7 +99,7 @@ def test_noise_is_measured_in_the_terms_of_the_format(name, share, ratio):
     assert form.signal_to_noise(0.0) > form.signal_to_noise(share)
 
 
-@parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 @settings(max_examples=60)
 def test_bytes_round_trip(name, data):
@@ -116,7 +116,7 @@ def test_bytes_round_trip(name, data):
     assert type(form).from_dict(form.to_dict()) == form
 
 
-@parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 @settings(max_examples=40)
 def test_parts_put_together_are_the_whole(name, data):

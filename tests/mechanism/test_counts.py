@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from helpers.common import parametrize, refuses, slow
+from helpers.common import refuses
 
 from dpindex.audit.exact_arithmetic import (
     loss_within,
@@ -39,7 +39,7 @@ def variance(law):
     return law.moments.variance[0]
 
 
-@parametrize("epsilon, rows, neighbouring", PURE)
+@pytest.mark.parametrize("epsilon, rows, neighbouring", PURE)
 def test_pure_law_is_exact(epsilon, rows, neighbouring):
     law = count_noise(epsilon, 0.0, rows, 50, neighbouring)
     changed = rows * CHANGED[neighbouring]
@@ -63,7 +63,7 @@ def test_what_cannot_be_released_is_refused():
         count_noise(0.001, 0.0, 1 << 20, 50, "add-remove")
 
 
-@slow
+@pytest.mark.slow
 def test_the_widest_gaussian_noise_is_drawn_in_two_digits():
     """At the least budget, and the most rows, that a sketch may have."""
     law = count_noise(0.001, 1e-30, 1 << 20, 50, "replace")

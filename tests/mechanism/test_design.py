@@ -7,16 +7,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from helpers.common import (
-    FAMILIES,
-    attribute_spec,
-    codes_of,
-    needed,
-    normal,
-    parametrize,
-    projected,
-    refuses,
-)
+from helpers.common import FAMILIES, attribute_spec, codes_of, needed, normal, projected, refuses
 from numpy.random import default_rng
 from scipy import sparse
 from self_test.second_reading import refuted
@@ -49,8 +40,8 @@ def altered(design, **changes):
 # What one attribute moves, counted another way: by releasing every change of it
 
 
-@parametrize("method", ["dp-designed-laplace", "dp-signdesigned-geometric"])
-@parametrize("sparse_rows", [False, True])
+@pytest.mark.parametrize("method", ["dp-designed-laplace", "dp-signdesigned-geometric"])
+@pytest.mark.parametrize("sparse_rows", [False, True])
 def test_released_integers_move_by_no_more_than_the_law_was_told(method, sparse_rows):
     """All changes of one attribute by one beta, from several vectors, in whole numbers."""
     spec = Spec(method, 12, design=MADE, **ATTRIBUTE)
@@ -123,7 +114,7 @@ def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within():
 # Any sample gives a sound design
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "public, length",
     [
         (PUBLIC, 1),
@@ -140,7 +131,7 @@ def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within():
     ids=["one", "all", "more", "two vectors", "constant", "duplicate", "units", "rare", "single",
          "sparse"],
 )  # fmt: skip
-@parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_columns_are_never_heavier_than_one(public, length, delta):
     made = dpi.design(public, epsilon=1.0, code_length=length, delta=delta)
     assert made.entries.shape == (length, len(made.attributes))
@@ -198,7 +189,7 @@ def test_one_entry_too_many_is_refused_whatever_the_file_claims():
         Design.from_bytes(altered(gaussian, norm=1))
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "changes",
     [
         {"dim": 11},
@@ -225,7 +216,7 @@ def test_other_bytes_are_refused(changes):
         Design.from_bytes(altered(MADE, **changes))
 
 
-@parametrize("dim", [1 << 28, (1 << 31) - 1])
+@pytest.mark.parametrize("dim", [1 << 28, (1 << 31) - 1])
 def test_a_small_file_cannot_ask_for_gigabytes(dim):
     """A few hundred bytes may say any number of attributes, of which one is used."""
     made = dpi.design(PUBLIC, epsilon=1.0, code_length=1)
@@ -258,7 +249,7 @@ def test_a_spec_names_its_design_by_digest(tmp_path):
 LAWS = {row.calibration: row for row in TABLE.values() if row.private and row.calibration.rounded}
 
 
-@parametrize("row", LAWS.values(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", LAWS.values(), ids=lambda row: row.name)
 def test_the_table_refuses_a_law_that_a_family_does_not_allow(row, monkeypatch):
     """Any pair that the table takes is proved by the verifier, which trusts no table."""
     specs = []
@@ -307,14 +298,14 @@ def test_a_window_is_not_chosen_where_noise_costs_nothing():
     assert dpi.design(PUBLIC, epsilon=60.0, code_length=12).windows is None
 
 
-@parametrize("wrong", [-0.1, np.nan, np.inf, "0.7", True])
+@pytest.mark.parametrize("wrong", [-0.1, np.nan, np.inf, "0.7", True])
 def test_other_windows_are_refused(wrong):
     with refuses("window"):
         dpi.design(PUBLIC, epsilon=1.0, window=wrong)
 
 
-@parametrize("window", [0.3, 1.0])
-@parametrize("rows", ["dense", "sparse"])
+@pytest.mark.parametrize("window", [0.3, 1.0])
+@pytest.mark.parametrize("rows", ["dense", "sparse"])
 def test_f_is_what_its_definition_says(window, rows):
     """``W(f(x) − f(c))`` in real numbers, to the steps that rounding may cost."""
     public = PUBLIC if rows == "dense" else sparse.csr_matrix(PUBLIC)

@@ -11,9 +11,7 @@ from helpers.common import (
     designed,
     folded,
     normal,
-    parametrize,
     refuses,
-    slow,
     with_variant,
 )
 from numpy.random import default_rng
@@ -172,8 +170,8 @@ def test_operator_norms_bound_every_direction(family, changes):
     assert projection.operator_norm <= max(1.0, true) * (1 + 1e-7)
 
 
-@slow
-@parametrize(
+@pytest.mark.slow
+@pytest.mark.parametrize(
     "name, changes, kurtosis",
     [
         ("OPORP", {"k": 4}, 1.0),

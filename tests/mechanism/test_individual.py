@@ -8,7 +8,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from helpers.common import Scripted, parametrize
+import pytest
+from helpers.common import Scripted
 from independent.rigorous import exp_between
 
 from dpindex.mechanism.noise.response import response_threshold
@@ -20,8 +21,8 @@ SIGMA = 4.22467889
 """Optimal at ε = 1, δ = 1e-6 and L2 sensitivity 1, by Balle & Wang's bisection in float64."""
 
 
-@parametrize("epsilon", [0.1, 1.0, 10.0, 64.0])
-@parametrize("size", [1, 2, 7, 512])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 64.0])
+@pytest.mark.parametrize("size", [1, 2, 7, 512])
 def test_idp_product_of_ratios_over_a_fixed_set(epsilon, size):
     """((1−q)/q)^N ≤ e^ε with the shipped q: all N signs of A may change."""
     law = IndividualFlips(epsilon, 512)

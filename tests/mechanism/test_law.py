@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.common import Seeded, example, folded, parametrize, slow
+from helpers.common import Seeded, example, folded
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -68,7 +68,7 @@ def cases(names):
     """Every law once in the fast tier, and at all budgets in the full one."""
     methods = {name: SPECS[name].method if name in SPECS else name for name in names}
     quick = set({method: name for name, method in reversed(methods.items())}.values())
-    return [pytest.param(name, marks=() if name in quick else slow) for name in names]
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
 
 
 PLACES = (0.0, 0.31, 1.0)
@@ -206,8 +206,8 @@ def test_moments_are_those_of_the_likelihood(name, share):
     assert chances @ off**2 == pytest.approx(size, rel=0.04, abs=cell2 / 4)
 
 
-@parametrize("name", cases(NOISY))
-@parametrize("share", PLACES)
+@pytest.mark.parametrize("name", cases(NOISY))
+@pytest.mark.parametrize("share", PLACES)
 def test_the_likelihood_is_that_of_the_draws(name, share):
     """Chi-square of 2^18 draws in up to 200 groups of codes against the likelihood.
 
@@ -279,8 +279,8 @@ def test_units_of_moments_and_likelihood_agree(name):
 # Sign laws
 
 
-@parametrize("name", cases(SIGNS))
-@parametrize("rms", [0.4, 3.0])
+@pytest.mark.parametrize("name", cases(SIGNS))
+@pytest.mark.parametrize("rms", [0.4, 3.0])
 def test_flips_have_the_stated_chance_at_every_size(name, rms):
     """2^18 normal coordinates of that deviation in betas: flips by size in fifteen groups.
 

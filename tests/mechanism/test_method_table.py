@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from helpers.common import example, folded, needed, parametrize, refuses
+from helpers.common import example, folded, needed, refuses
 
 from dpindex import Codebook, Spec, attribute, methods
 from dpindex.mechanism.method_table import TABLE, find_method
@@ -61,7 +61,7 @@ def test_the_default_k_is_allowed(row, dim):
         assert spec.k == dim
 
 
-@parametrize("name", ["record-cap", "record-codebook"])
+@pytest.mark.parametrize("name", ["record-cap", "record-codebook"])
 def test_no_row_calibrates_noise_to_a_record_encoder(name, monkeypatch):
     """Such maps state no sensitivity, so a false row is an error and not a smaller noise."""
     row = find_method(name)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from dp_accounting import get_sigma_gaussian
 from flint import arb, ctx
-from helpers.common import attribute_spec, folded, parametrize, slow
+from helpers.common import attribute_spec, folded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from independent.rigorous import gaussian_delta
@@ -57,7 +57,7 @@ def is_least_epsilon(epsilon, sigma, delta):
         return bool(gaussian_delta(sigma, epsilon) <= delta < gaussian_delta(sigma, below))
 
 
-@slow
+@pytest.mark.slow
 @folded("epsilon", EPSILONS)
 @folded("delta", DELTAS)
 def test_sigma_is_never_below_the_least_and_at_most_a_millionth_above(epsilon, delta):
@@ -65,14 +65,14 @@ def test_sigma_is_never_below_the_least_and_at_most_a_millionth_above(epsilon, d
     assert is_least_sigma(optimal_sigma(epsilon, delta), epsilon, delta)
 
 
-@slow
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(epsilons, log_deltas)
 def test_sigma_is_least_anywhere(epsilon, log_delta):
     assert is_least_sigma(optimal_sigma(epsilon, 10**log_delta), epsilon, 10**log_delta)
 
 
-@slow
+@pytest.mark.slow
 @folded("epsilon", EPSILONS)
 @folded("delta", DELTAS)
 def test_the_interval_holds_the_ball_of_arb(epsilon, delta):
@@ -102,7 +102,7 @@ def test_noise_that_needs_no_epsilon_has_none():
     assert least_epsilon(1e3, 0.1) == 0.0
 
 
-@slow
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(epsilons, log_deltas)
 def test_epsilon_is_least_anywhere(epsilon, log_delta):
@@ -111,7 +111,7 @@ def test_epsilon_is_least_anywhere(epsilon, log_delta):
     assert is_least_epsilon(least_epsilon(sigma, delta), mpmath.mpf(sigma), delta)
 
 
-@slow
+@pytest.mark.slow
 @folded("epsilon", [0.001, 0.1, 1.0, 8.0])
 @folded("delta", DELTAS)
 @folded("times", [2, 9])
@@ -126,8 +126,8 @@ def test_composed_releases_are_never_below_the_least_and_at_most_a_millionth_abo
         assert is_least_epsilon(found, sigma, delta)
 
 
-@slow
-@parametrize(
+@pytest.mark.slow
+@pytest.mark.parametrize(
     "epsilon, own, times, delta",
     [
         (10.69, 1e-15, 10, 1e-15),

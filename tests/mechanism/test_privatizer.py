@@ -1,7 +1,8 @@
 """Projections in, codes out: noise that is never shared, whatever the threads and the width."""
 
 import numpy as np
-from helpers.common import attribute_spec, known_noise, parametrize, refuses, uniform
+import pytest
+from helpers.common import attribute_spec, known_noise, refuses, uniform
 from scipy import sparse
 from test_projector import plain
 
@@ -10,7 +11,7 @@ from dpindex import Privatizer, Spec, attribute
 pytestmark = known_noise
 
 
-@parametrize("threads", [0, -1])
+@pytest.mark.parametrize("threads", [0, -1])
 def test_threads_start_at_one(threads):
     with refuses("threads must be at least 1"):
         plain().privatize(uniform(2, 24), threads=threads)
@@ -53,14 +54,14 @@ def test_common_codes_are_small():
 class TestFinding8:
     """Nothing leaves a device under a spec that its owner did not agree to."""
 
-    @parametrize("method", ["none-oporp", "none-signrp"])
+    @pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
     def test_a_spec_that_protects_nothing_is_refused(self, method):
         spec = attribute_spec(method, 8)
         with refuses(r"protects nothing; .*allow_unprotected"):
             Privatizer(spec)
         assert len(Privatizer(spec, allow_unprotected=True).privatize(np.zeros(8))) == 1
 
-    @parametrize(
+    @pytest.mark.parametrize(
         "changes, most",
         [
             ({"epsilon": 2.0}, 1.99),

@@ -3,17 +3,8 @@
 from operator import attrgetter
 
 import numpy as np
-from helpers.common import (
-    attribute_spec,
-    example,
-    folded,
-    length,
-    parametrize,
-    refuses,
-    slow,
-    uniform,
-    unit,
-)
+import pytest
+from helpers.common import attribute_spec, example, folded, length, refuses, uniform, unit
 from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 from scipy import sparse
@@ -62,8 +53,8 @@ def test_every_dtype_gives_the_same_bits(dtype, method):
             assert_array_equal(privatizer.project(kind(x)), wanted)
 
 
-@slow
-@parametrize("row", {row.family: row for row in methods()}.values(), ids=NAME)
+@pytest.mark.slow
+@pytest.mark.parametrize("row", {row.family: row for row in methods()}.values(), ids=NAME)
 def test_projections_agree_across_layouts_splits_and_instances(row):
     """A phone with one vector and a server with a million have the same bits (n spans blocks)."""
     spec = example(row, k=length(row, 12))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.common import directions, known_noise, parametrize
+from helpers.common import directions, known_noise
 
 import dpindex as dpi
 from dpindex.mechanism.promises import exposure_line, max_bits, max_linkage_rate
@@ -19,8 +19,8 @@ WHOLE = {"adjacency": dpi.record()}
 BOOK = dpi.Codebook(directions(64, DIM, 3))
 
 
-@parametrize("epsilon", [0.5, 1.0, 2.0, 3.0])
-@parametrize("method", ["record-cap", "record-codebook"])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
 def test_no_linkage_of_whole_records_beats_the_bound(method, epsilon):
     """Random vectors, and the worst ones: a vector among copies of its opposite.
 

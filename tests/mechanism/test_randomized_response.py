@@ -4,7 +4,8 @@ import math
 
 import mpmath
 import numpy as np
-from helpers.common import attribute_spec, folded, parametrize, projected, slow
+import pytest
+from helpers.common import attribute_spec, folded, projected
 from independent.rigorous import exp_between
 
 from dpindex import Dense
@@ -68,8 +69,8 @@ def test_neighbours_differ_by_at_most_e_to_the_epsilon(name, epsilon):
 # N₊ of Li & Li's Proposition 4.5, against mpmath, exact sums and realised projections
 
 
-@parametrize("dim", [1, 10, 784, 100_000])
-@parametrize("ratio", [0.001, 0.1, 0.5, 0.99])
+@pytest.mark.parametrize("dim", [1, 10, 784, 100_000])
+@pytest.mark.parametrize("ratio", [0.001, 0.1, 0.5, 0.99])
 def test_change_probability(dim, ratio):
     """Above mpmath's integral by 1e-9, the margin, and no more; rounding costs little."""
 
@@ -103,8 +104,8 @@ def test_counts(k, chance, delta):
         assert n == 1 or exceeds(n - 1) > delta
 
 
-@slow
-@parametrize("shape", ["flat", "one", "half"])
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["flat", "one", "half"])
 def test_realised_projections_change_no_more_signs(shape):
     """For vectors of the least norm: how often |x_j| ≤ Δ_j over 40 projections of 512 columns.
 

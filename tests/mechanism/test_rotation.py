@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.common import folded, normal, slow
+from helpers.common import folded, normal
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -31,7 +31,7 @@ def test_it_is_part_of_a_rotation(dim, k):
         assert_allclose(matrix.T @ matrix, padded * np.eye(k), atol=1e-3)
 
 
-@slow
+@pytest.mark.slow
 def test_inner_products_are_kept_on_average():
     rng = default_rng(0)
     x, y = rng.normal(size=(2, 384))

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from helpers.common import parametrize, python
+from helpers.common import python
 
 from dpindex.mechanism.secret_random import SecretStream, secret_stream
 
@@ -49,7 +49,7 @@ def _copied(stream):
     return other
 
 
-@parametrize("dtype", WORDS)
+@pytest.mark.parametrize("dtype", WORDS)
 def test_known_answer_of_nist(monkeypatch, dtype):
     stream = _keyed(monkeypatch, KEY, COUNTER)
     words = stream.words(64 // np.dtype(dtype).itemsize, dtype)
@@ -92,7 +92,9 @@ def test_no_two_threads_draw_the_same_words():
     assert len(set(drawn)) == len(drawn) == 800
 
 
-@parametrize("clone", [lambda stream: pickle.loads(pickle.dumps(stream)), copy.copy, copy.deepcopy])
+@pytest.mark.parametrize(
+    "clone", [lambda stream: pickle.loads(pickle.dumps(stream)), copy.copy, copy.deepcopy]
+)
 def test_a_copy_draws_other_words(clone):
     stream = SecretStream()
     copied = clone(stream)

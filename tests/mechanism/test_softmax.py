@@ -6,7 +6,7 @@ from itertools import pairwise
 import mpmath
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, normal, parametrize, refuses, slow, uniform
+from helpers.common import attribute_spec, normal, refuses, uniform
 from numpy.random import default_rng
 from scipy import sparse
 
@@ -86,7 +86,7 @@ def neighbours(made, count=60):
     return pairs
 
 
-@parametrize("terms", PROMISES)
+@pytest.mark.parametrize("terms", PROMISES)
 def test_no_symbol_tells_neighbours_apart_by_more_than_epsilon(terms):
     """Every word of 128 bits counted, in integers; e^ε to sixty digits."""
     if terms["adjacency"] == attribute(1.5):
@@ -105,7 +105,7 @@ def test_no_symbol_tells_neighbours_apart_by_more_than_epsilon(terms):
         assert loss > made.budget / 3  # what is proved is not far from what is lost
 
 
-@parametrize("terms", PROMISES)
+@pytest.mark.parametrize("terms", PROMISES)
 def test_chances_are_those_of_the_words(terms):
     made = spec(**terms)
     x = uniform(20, DIM, 3)
@@ -129,8 +129,8 @@ def test_the_law_is_the_softmax_of_the_scores():
     assert np.abs(np.log(chances / ideal))[likely].max() < 0.01
 
 
-@slow
-@parametrize("loss", [Fraction(1, 5000), Fraction(1, 7), Fraction(3)])
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", [Fraction(1, 5000), Fraction(1, 7), Fraction(3)])
 def test_the_table_never_falls_by_more_than_its_loss(loss):
     table = falling_weights(loss).tolist()
     with mpmath.workdps(60):
@@ -143,8 +143,8 @@ def test_the_table_never_falls_by_more_than_its_loss(loss):
         assert len(table) == 1 << 19 or mpmath.ceil(last * factor) == last
 
 
-@parametrize("size", [2, 3, 100, 1 << 16])
-@parametrize("epsilon", [0.001, 1.0, 8.0, 64.0])
+@pytest.mark.parametrize("size", [2, 3, 100, 1 << 16])
+@pytest.mark.parametrize("epsilon", [0.001, 1.0, 8.0, 64.0])
 def test_the_uniform_share_keeps_records_apart_by_no_more(size, epsilon):
     share = uniform_share(size, epsilon)
     least = share * (ONE // size)
@@ -155,7 +155,7 @@ def test_the_uniform_share_keeps_records_apart_by_no_more(size, epsilon):
         assert ideal <= share <= ideal * (1 + mpmath.mpf(10) ** -12) + 2
 
 
-@parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_scores_are_exact_in_any_layout(kind):
     for adjacency in (attribute(0.5), l2(0.5)):
         made = spec(epsilon=1.0, adjacency=adjacency).projection

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.common import parametrize, python, refuses, slow
+from helpers.common import python, refuses
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from dpindex.mechanism.papers.projections import SparseJL, VerySparse
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "make",
     [
         lambda d, k: SparseJL(d, k, 5, 4),
@@ -20,7 +20,7 @@ from dpindex.mechanism.papers.projections import SparseJL, VerySparse
     ],
 )
 # Short codes are under the contract of families; the longer the code, the wider the tables.
-@slow
+@pytest.mark.slow
 def test_dense_and_sparse_agree(make):
     dim = 30
     projection = make(dim, 1 << 15)
@@ -63,7 +63,7 @@ for method, arguments in (
 """
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc/self/status")
 def test_documents_of_2_to_the_24_columns_need_less_than_a_gigabyte(data_dir):
     """The whole process: the data, the projections, 1000 × 1024 codes and everything between."""

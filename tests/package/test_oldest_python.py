@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import yaml
-from helpers.common import ROOT, finished, parametrize, slow
+from helpers.common import ROOT, finished
 from test_layers import modules
 
 from dpindex.version import __version__
@@ -21,7 +21,7 @@ def test_the_syntax_is_that_of_the_oldest_python():
         ast.parse(path.read_text("utf-8"), feature_version=(major, minor))
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
 def test_names_of_the_standard_library_are_in_the_oldest_python(tmp_path):
     """``typing.Self`` once kept all commands from Python 3.10."""
@@ -48,7 +48,7 @@ FILES = sorted(
 )
 
 
-@parametrize("file", FILES, ids=lambda file: file.name)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_a_file_parses_and_names_what_exists(file):
     text = file.read_text("utf-8")
     assert isinstance(yaml.safe_load(text), dict)

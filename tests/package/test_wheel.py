@@ -8,7 +8,7 @@ from email import message_from_bytes
 from html.parser import HTMLParser
 
 import pytest
-from helpers.common import ROOT, python, slow
+from helpers.common import ROOT, python
 
 pytest.importorskip("hatchling", reason="needs pip install hatchling")
 pytest.importorskip("hatch_fancy_pypi_readme", reason="needs pip install hatch-fancy-pypi-readme")
@@ -39,7 +39,7 @@ def wheel(tmp_path_factory):
     return _wheel(tmp_path_factory.mktemp("wheel"))
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
 def test_two_wheels_are_equal(wheel, tmp_path):
     """Built in another folder, at another time, from files of other dates."""
@@ -48,7 +48,7 @@ def test_two_wheels_are_equal(wheel, tmp_path):
     assert _wheel(other).read_bytes() == wheel.read_bytes()
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
 def test_a_wheel_holds_the_package_and_its_licenses(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
@@ -59,7 +59,7 @@ def test_a_wheel_holds_the_package_and_its_licenses(wheel):
     assert len(licenses) == 3
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
 def test_a_wheel_works_without_the_checkout(wheel, tmp_path):
     """From a search for two vectors to the proof of one method, where no checkout is."""
@@ -90,7 +90,7 @@ class Addresses(HTMLParser):
         self.found += [value or "" for name, value in attrs if name in ("href", "src")]
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
 def test_the_page_on_the_registry_has_no_relative_link(wheel):
     markdown = pytest.importorskip("readme_renderer.markdown")
@@ -109,7 +109,7 @@ def test_the_page_on_the_registry_has_no_relative_link(wheel):
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
 def test_the_registry_accepts_what_is_built_and_tests_run_from_the_sdist(wheel, tmp_path):
     """What git ignores is left out, and whatever tests read is there."""

@@ -9,7 +9,7 @@ from itertools import product
 
 import mpmath
 import pytest
-from helpers.common import attribute_spec, folded, parametrize, refuses, slow
+from helpers.common import attribute_spec, folded, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from independent.rigorous import gaussian_delta
@@ -72,7 +72,7 @@ def pure_delta(epsilons, epsilon):
 budgets = st.floats(1e-3, 64.0)
 
 
-@slow
+@pytest.mark.slow
 @given(st.lists(st.tuples(budgets, st.floats(0, 0.1)), min_size=1, max_size=20))
 def test_sums_are_never_below_the_exact_ones(budgets):
     found = add_up(*(Guarantee(e, d, "DP", UNIT) for e, d in budgets))
@@ -139,8 +139,8 @@ def test_nothing_is_refused():
             empty()
 
 
-@parametrize("times", [1, 4, 25])
-@parametrize("method", ["dp-oporp", "dp-rp-g", "dp-sjlt-gaussian"])
+@pytest.mark.parametrize("times", [1, 4, 25])
+@pytest.mark.parametrize("method", ["dp-oporp", "dp-rp-g", "dp-sjlt-gaussian"])
 def test_gaussian_releases_equal_one_of_less_noise(method, times):
     """m releases of deviation σ are one of σ/√m (Dong, Roth & Su 2022, Cor. 3.3)."""
     calibrate = kenthapadi_sigma if method == "dp-rp-g" else optimal_sigma
@@ -161,7 +161,7 @@ def test_different_gaussian_releases():
     assert expected <= compose(specs, delta=1e-5).epsilon <= expected * (1 + 1e-6)
 
 
-@parametrize("epsilons", [[0.25] * 30, [0.1] * 40 + [0.5] * 10])
+@pytest.mark.parametrize("epsilons", [[0.25] * 30, [0.1] * 40 + [0.5] * 10])
 def test_pure_releases_are_composed_optimally(epsilons):
     found = compose([pure(e) for e in epsilons], delta=DELTA).epsilon
     assert pure_delta(epsilons, found) <= DELTA
@@ -169,13 +169,13 @@ def test_pure_releases_are_composed_optimally(epsilons):
     assert found < sum(epsilons) - 0.5
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "gaussians, pures, delta",
     [
         ([1.0] * 4, [0.5] * 2, 4e-6),
         ([1.0] * 4, [0.5], 1e-10),
         ([3.0], [1.0, 2.0] * 2, 1e-3),
-        pytest.param([12.0] * 2, [5.0], 1e-9, marks=slow),
+        pytest.param([12.0] * 2, [5.0], 1e-9, marks=pytest.mark.slow),
         ([0.01], [0.01], 1e-7),
     ],
 )
@@ -251,7 +251,7 @@ def test_without_delta_it_is_the_plain_sum():
     assert compose([weak, weak]).delta_over == "projection"
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "specs, delta, message",
     [
         ([pure(1.0), pure(1.0, scale=255.0)], None, "count different changes"),

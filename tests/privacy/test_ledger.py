@@ -16,17 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import releases
-from helpers.common import (
-    all_bytes,
-    attribute_spec,
-    counted,
-    fails,
-    needs_posix,
-    parametrize,
-    refuses,
-    slow,
-    uniform,
-)
+from helpers.common import all_bytes, attribute_spec, counted, fails, needs_posix, refuses, uniform
 
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
 from dpindex.base.errors import DamagedError
@@ -213,7 +203,7 @@ def test_numbers_and_their_text_are_one_id(ledger):
     told(ledger, "07", "7\0x", "")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "ids, message",
     [
         (None, "give every vector an id"),
@@ -263,7 +253,7 @@ def test_a_process_that_dies_leaves_the_ledger_as_it_was(ledger, tmp_path, monke
         assert sum(t.ids for t in left.totals()) == before + 5
 
 
-@slow
+@pytest.mark.slow
 def test_every_changed_bit_is_noticed_or_means_nothing(ledger):
     told(ledger, "a", token="t")
     ledger.record(SPEC.with_epsilon(2.0), ["b", "c"])
@@ -303,7 +293,7 @@ def test_a_ledger_that_is_cut_off_is_refused(ledger):
             told(ledger, "b")
 
 
-@parametrize("left", [b"", b"\0"])
+@pytest.mark.parametrize("left", [b"", b"\0"])
 def test_an_empty_file_beside_its_key_is_no_new_ledger(ledger, left):
     ledger.path.write_bytes(left)
     assert ledger.entries() == ()
@@ -359,7 +349,7 @@ def test_a_ledger_of_a_newer_version_is_refused(ledger):
         told(ledger, "b")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "statement",
     [
         "CREATE TRIGGER t AFTER INSERT ON releases BEGIN DELETE FROM ids; END",
@@ -415,7 +405,7 @@ def test_a_link_is_another_name_of_one_ledger(ledger, tmp_path):
 
 
 @needs_posix
-@parametrize("ending", ["-journal", "-wal", "-shm"])
+@pytest.mark.parametrize("ending", ["-journal", "-wal", "-shm"])
 def test_finding_9_no_link_beside_a_ledger_is_followed(ledger, tmp_path, ending):
     told(ledger, "a")
     for victim in (tmp_path / "letter", tmp_path / "missing"):
@@ -486,7 +476,7 @@ def test_one_writer_at_a_time(ledger, monkeypatch):
     told(ledger, "b")
 
 
-@slow
+@pytest.mark.slow
 def test_two_processes_that_record_at_once_are_both_booked(ledger):
     """They begin a ledger at the same time, and then take turns."""
     script = (
@@ -517,7 +507,7 @@ def test_two_processes_that_record_at_once_are_both_booked(ledger):
     assert sorted(p.name for p in ledger.path.parent.iterdir()) == ["ledger", "ledger.key"]
 
 
-@parametrize("fault", ["full", "interrupted"])
+@pytest.mark.parametrize("fault", ["full", "interrupted"])
 def test_what_could_not_be_written_is_taken_back(ledger, monkeypatch, fault):
     told(ledger, "a")
     before = ledger.path.read_bytes()

@@ -1,7 +1,7 @@
 """One release with two promises: how they are said, compared, added up and booked."""
 
 import pytest
-from helpers.common import normal, parametrize, record_spec, refuses
+from helpers.common import normal, record_spec, refuses
 
 import dpindex as dpi
 from dpindex import Codebook, Guarantee, Privatizer, Spec, attribute, compose, l2
@@ -46,7 +46,7 @@ def test_both_are_said_wherever_a_promise_is():
     ]
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "change, epsilon",
     [
         (BETA, 2.0),

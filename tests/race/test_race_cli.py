@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.common import Seeded, attribute_spec, fails, normal, parametrize, slow
+from helpers.common import Seeded, attribute_spec, fails, normal
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.race import PStable, RaceSketch, kernel_sum
@@ -87,7 +87,7 @@ def test_info_and_build_say_when_noise_drowns(says):
     assert "near an average record; an answer has noise of ± 5.05" in shown
 
 
-@slow
+@pytest.mark.slow
 def test_info_and_build_name_a_delta_above_one_over_n(says):
     """Half of the records could be published as they are."""
     for line in (f"{BUILD} --delta 0.5 {HASH}", "race info s.race"):
@@ -97,7 +97,7 @@ def test_info_and_build_name_a_delta_above_one_over_n(says):
     assert "more than one over" not in tight
 
 
-@slow
+@pytest.mark.slow
 def test_json_and_other_inputs(prints):
     line = "race build x.npz s.race --epsilon 2 --delta 1e-6 --bits 4 --neighbouring replace --json"
     facts = json.loads(prints(line))
@@ -108,7 +108,7 @@ def test_json_and_other_inputs(prints):
     assert RaceSketch.open("t.race").spec.rows == 283
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "line, message",
     [
         (BUILD, "give --bandwidth for distances"),

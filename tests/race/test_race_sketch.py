@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.common import Seeded, folded, known_noise, normal, parametrize, refuses, slow
+from helpers.common import Seeded, folded, known_noise, normal, refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from independent.oracle import secret_counts
@@ -69,7 +69,9 @@ def exact(sketch):
 # Sensitivity: what the epsilon is calibrated to.
 
 
-@parametrize("hash", [SRP(5), SRP(9), PairedSRP(4), PStable(0.8), PStable(2.0, 3)], ids=str)
+@pytest.mark.parametrize(
+    "hash", [SRP(5), SRP(9), PairedSRP(4), PStable(0.8), PStable(2.0, 3)], ids=str
+)
 @given(seed=st.integers(0, 2**20), place=st.integers(0, 300), huge=st.booleans())
 @settings(max_examples=15)
 def test_one_record_moves_one_count_a_row(hash, seed, place, huge):
@@ -189,9 +191,9 @@ def test_failed_fit_adds_nothing():
 # Answers.
 
 
-@slow
+@pytest.mark.slow
 @known_noise
-@parametrize(
+@pytest.mark.parametrize(
     "hash, width, options",
     [
         (PStable(2.0, 2), 400, {}),
@@ -223,7 +225,7 @@ def test_unbiased(hash, width, options):
     assert (np.abs(found.mean(axis=0) - kernel_sum(hash, x, q)) < 3 * error).all()
 
 
-@slow
+@pytest.mark.slow
 @known_noise
 def test_mean_density():
     """Over 12 partitions of 100 rows, each off by 6 %: 10 % is more than 5 deviations."""
@@ -375,7 +377,7 @@ def same(a, b):
     return a.spec == b.spec and bool((a.counts == b.counts).all()) and a.guarantee == b.guarantee
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "options",
     [
         {},
@@ -603,7 +605,7 @@ def test_known_answers():
     assert (first * 65536).tolist() == DIRECTION_ANSWER
 
 
-@parametrize("hash", HASHES, ids=str)
+@pytest.mark.parametrize("hash", HASHES, ids=str)
 def test_a_record_is_hashed_alike_in_any_company(hash):
     """The sensitivity rests on it: no batch, order, or storage may move a record's columns."""
     rng = default_rng(1)
@@ -644,8 +646,8 @@ def test_signs_do_not_depend_on_length(scale):
     assert (columns(hasher, np.zeros((1, 6))) == 63).all()
 
 
-@parametrize("hash", HASHES, ids=str)
-@parametrize("width", [8, 4096])
+@pytest.mark.parametrize("hash", HASHES, ids=str)
+@pytest.mark.parametrize("width", [8, 4096])
 def test_collision_probability(hash, width):
     """Frequency of collisions over 20 000 functions against the kernel, rehashing included.
 
@@ -675,7 +677,7 @@ def test_stable_kernel_against_its_integral(ratio):
     assert found == pytest.approx(value, abs=1e-7)
 
 
-@slow
+@pytest.mark.slow
 def test_kernel_sum_in_parts():
     rng = default_rng(2)
     x = rng.normal(size=(3000, 3))
@@ -754,7 +756,7 @@ def load(name):
 
 
 @real_data
-@slow
+@pytest.mark.slow
 def test_density_of_skin():
     """ε = 1, R = W = 1000: ≤ 3 % in the upper half of density, ≤ 7 % over all, ≤ 4 MB.
 
@@ -778,8 +780,8 @@ def test_density_of_skin():
 
 
 @real_data
-@slow
-@parametrize("rule", ["map", "ml"])
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["map", "ml"])
 def test_classes_of_occupancy(rule):
     """Accuracy at ε = 1 at least 0.95 of the noiseless classifier's, in the median of 7 releases.
 

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers.common import Seeded, known_noise, parametrize, python, refuses, slow, uniform
+from helpers.common import Seeded, known_noise, python, refuses, uniform
 from numpy.random import default_rng
 from scipy import sparse, stats
 
@@ -73,7 +73,7 @@ ESTIMATORS = [
 ]
 
 
-@parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
 def test_conventions(estimator):
     """Beside those that scikit-learn checks itself, which are slow."""
     x, labels = blobs()
@@ -88,8 +88,8 @@ def test_conventions(estimator):
         clone(estimator).set_params(epsilon=-1).fit(x, y)
 
 
-@slow
-@parametrize(
+@pytest.mark.slow
+@pytest.mark.parametrize(
     "estimator",
     [
         RaceDensity(PStable(2.0), rows=20, width=50, epsilon=60.0),
@@ -130,8 +130,8 @@ def test_outliers():
         RaceOutliers(fraction=0).fit(x)
 
 
-@parametrize("rule", ["ml", "map"])
-@parametrize("hash", [PStable(1.5, 2), SRP(6)], ids=str)
+@pytest.mark.parametrize("rule", ["ml", "map"])
+@pytest.mark.parametrize("hash", [PStable(1.5, 2), SRP(6)], ids=str)
 def test_classifier(rule, hash):
     x, y = blobs()
     model = RaceClassifier(
@@ -208,7 +208,7 @@ def test_finding_10_classes_are_stated_and_never_read_from_the_data():
 PUBLIC = {"bounds_x": ([0, 10], [1, 30]), "bounds_y": (-5.0, 8.0)}
 
 
-@slow
+@pytest.mark.slow
 def test_regressor_finds_the_line():
     x, y = line(10_000)
     model = RaceRegressor(rows=10_000, epsilon=4.0, delta=1e-6, **PUBLIC).fit(x, y)
@@ -218,7 +218,7 @@ def test_regressor_finds_the_line():
     assert pure.score(*line(seed=1)) > 0.6
 
 
-@slow
+@pytest.mark.slow
 def test_published_solver_on_an_easy_line():
     """The step function still finds a slope when rows are many and residuals vary widely."""
     x = uniform(10_000, 1)
@@ -243,7 +243,7 @@ def test_regression_costs_one_count_a_row():
     assert model.sketch_.noise_variance == pytest.approx(2 * (100 / 2) ** 2, rel=1e-3)
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "options",
     [
         {"solver": "newton"},
@@ -275,7 +275,7 @@ def three():
     return RaceSketch(SketchSpec(2, 300, 500, PStable(1.5, 2), 8.0)).fit(x).release(), centres
 
 
-@slow
+@pytest.mark.slow
 def test_modes():
     sketch, centres = three()
     found = find_modes(sketch, (0, 10), modes=3, separation=2.0)
@@ -309,7 +309,7 @@ def test_diversity_sample_evens_out():
         diversity_sample(sketch, pool, 10_001)
 
 
-@slow
+@pytest.mark.slow
 def test_only_the_estimators_need_scikit_learn():
     """Without it sketches work, and naming an estimator says what to install."""
     code = (
@@ -351,7 +351,9 @@ def fitted(model, *data):
     return model, [str(warning.message) for warning in caught]
 
 
-@parametrize("hash, width", [(PStable(2.0, 2), 64), (SRP(4), None), (SRP(9), 64)], ids=str)
+@pytest.mark.parametrize(
+    "hash, width", [(PStable(2.0, 2), 64), (SRP(4), None), (SRP(9), 64)], ids=str
+)
 def test_pairs_are_kernel_sums(hash, width):
     """Against the exact sum over all pairs, of a collection with itself and with another one."""
     x = normal(800)
@@ -368,7 +370,7 @@ def test_pairs_are_kernel_sums(hash, width):
         assert error < 0.05 * truth
 
 
-@slow
+@pytest.mark.slow
 def test_outliers_that_drown_in_noise():
     """A thousand rows and columns at epsilon 1: what is flagged is chance, and it says so."""
     x = normal()
@@ -438,7 +440,7 @@ def test_one_class_and_one_row_say_nothing_wrong():
     assert "± inf others near it" in said[0]
 
 
-@slow
+@pytest.mark.slow
 def test_targets_outside_their_bounds():
     """The default bounds and a target of about 120: an R² far below −100, and the cause."""
     x, y = far_line()
@@ -477,7 +479,7 @@ def sloped(n, dim, seed=0):
     return x, np.clip(0.5 * x[:, 0] - 0.4 * x[:, 1] + 0.5 * rng.normal(size=n), -1, 1)
 
 
-@parametrize("n, dim, rows", [(500, 5, 1000), (1000, 40, 200), (500, 3, 2000)])
+@pytest.mark.parametrize("n, dim, rows", [(500, 5, 1000), (1000, 40, 200), (500, 3, 2000)])
 def test_a_regression_worse_than_the_mean(n, dim, rows):
     model, said = fitted(RaceRegressor(rows=rows), *sloped(n, dim))
     assert model.score(*sloped(2000, dim, seed=1)) < 0.0
@@ -486,7 +488,7 @@ def test_a_regression_worse_than_the_mean(n, dim, rows):
     assert "bounds_x" not in said[0]
 
 
-@slow
+@pytest.mark.slow
 def test_rows_that_hardly_outnumber_second_moments_are_used():
     """595 moments of 32 attributes, 1000 rows, little noise: least squares errs less."""
     rng = default_rng(0)
@@ -500,7 +502,7 @@ def test_rows_that_hardly_outnumber_second_moments_are_used():
     assert model.score(x, y) > 0.3
 
 
-@parametrize("dim", [2, 10, 40])
+@pytest.mark.parametrize("dim", [2, 10, 40])
 def test_bounds_that_hold_are_not_blamed(dim):
     """Attributes as large as their bounds, with more and fewer rows than second moments."""
     signs = default_rng(dim).choice([-1.0, 1.0], size=(2000, dim))
@@ -509,8 +511,8 @@ def test_bounds_that_hold_are_not_blamed(dim):
         assert not any("inside the bounds" in sentence for sentence in said)
 
 
-@slow
-@parametrize("rows", [1500, 300])
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [1500, 300])
 def test_the_bound_that_does_not_hold_is_blamed_alone(rows):
     """With 20 attributes there are 253 second moments, fewer and more than half the rows."""
     x, y = sloped(10_000, 20)
@@ -520,7 +522,7 @@ def test_the_bound_that_does_not_hold_is_blamed_alone(rows):
     assert "the bounds: attribute 7 leaves bounds_x; state" in said[0]
 
 
-@slow
+@pytest.mark.slow
 def test_many_attributes_take_little_memory():
     """A matrix of rows × second moments would take 26 MB."""
     rng = default_rng(0)
@@ -551,7 +553,7 @@ def test_outliers_of_an_unknown_number_of_records():
         assert "fewer rows or columns (width)" in said[0]
 
 
-@slow
+@pytest.mark.slow
 def test_second_moments():
     """Against the exact mean of zzᵀ/‖z‖², within the error that is stated."""
     z = normal(3000, 4) * [1, 2, 1, 3] + [0, 1, 0, 0]
@@ -575,7 +577,7 @@ def test_whoever_holds_the_release_reads_the_same():
     assert said
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "epsilon, delta, rows",
     [(0.5, 0.0, 500), (4.0, 0.0, 4000), (50.0, 0.0, 10_000), (0.5, 1e-6, 10_000)],
 )

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers.common import dataset_of, filled_index, parametrize, refuses
+from helpers.common import dataset_of, filled_index, refuses
 from helpers.release_faults import ReleaseFaults
 
 import dpindex as dpi
@@ -268,7 +268,9 @@ KILLED_AT = 19
 """A change of a name after the record of a release was created, and before it is drawn."""
 
 
-@parametrize("kind", [BuiltFolder, WrittenCodes, Sketch], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [BuiltFolder, WrittenCodes, Sketch], ids=lambda kind: kind.__name__
+)
 class TestUnfinished:
     """A release that was killed while it was drawn."""
 
@@ -312,7 +314,7 @@ class TestUnfinished:
         check_whole(case)
 
 
-@parametrize("kind", [BuiltFolder, UncountedFolder])
+@pytest.mark.parametrize("kind", [BuiltFolder, UncountedFolder])
 def test_f2_what_is_drawn_and_gone_is_not_drawn_again(tmp_path, kind):
     """Killed after it was published, and moved away: a second release is one more, and counted."""
     case = kind(tmp_path)

@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from helpers.common import DIM, attribute_spec, counted, fails, refuses, slow, tables, vectors
+from helpers.common import DIM, attribute_spec, counted, fails, refuses, tables, vectors
 from helpers.faulty_s3 import FAULTS, KEYS, moto_server, objects, proxied
 
 import dpindex as dpi
@@ -18,7 +18,7 @@ from dpindex.storage.release import Terms
 from dpindex.storage.shards import CodeCheck
 from dpindex.storage.targets import IndexOptions, build_index
 
-pytestmark = [slow, pytest.mark.extra]
+pytestmark = [pytest.mark.slow, pytest.mark.extra]
 SPEC = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=3.0)
 ROWS = 240
 

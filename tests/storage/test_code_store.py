@@ -1,7 +1,8 @@
 """Ids: whole numbers or strings, unique; bytes that come back; nothing else gets in."""
 
 import numpy as np
-from helpers.common import folded, refuses, slow
+import pytest
+from helpers.common import folded, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -123,7 +124,7 @@ def test_longer_strings_later_are_not_cut():
         ids.check(["long name"], 1)
 
 
-@slow
+@pytest.mark.slow
 @given(st.lists(INT64, unique=True) | st.lists(TEXT, unique=True))
 def test_bytes_come_back(values):
     array = _ids(values).array
@@ -164,7 +165,7 @@ def test_forged_bytes_are_refused(kind):
         id_block(FORGED[kind])
 
 
-@slow
+@pytest.mark.slow
 def test_a_small_file_cannot_claim_much_memory():
     lengths = np.zeros(2_000_000, dtype="<u4")
     lengths[0] = 4000

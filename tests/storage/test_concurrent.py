@@ -6,16 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.common import (
-    attribute_spec,
-    counted,
-    fails,
-    interrupt,
-    low_rank,
-    parametrize,
-    slow,
-    uniform,
-)
+from helpers.common import attribute_spec, counted, fails, interrupt, low_rank, uniform
 
 from dpindex import Ledger, PrivateIndex
 from dpindex.index import private_index
@@ -48,7 +39,7 @@ def started(folder, line):
     )
 
 
-@slow
+@pytest.mark.slow
 def test_processes_add_at_once(index, tmp_path):
     """All are under way, and wait, before the first may write."""
     with IndexDirectory(index).held():
@@ -65,7 +56,7 @@ def test_processes_add_at_once(index, tmp_path):
     assert not list(tmp_path.glob("*.unpublished"))
 
 
-@slow
+@pytest.mark.slow
 def test_of_two_that_add_the_same_at_once_one_is_refused(index, tmp_path):
     with IndexDirectory(index).held():
         adding = [started(tmp_path, "add ix x.npy") for _ in range(2)]
@@ -117,7 +108,7 @@ class TestDenoise:
 
         return stop
 
-    @parametrize("book", ["", "--ids ids.txt --ledger ledger"])
+    @pytest.mark.parametrize("book", ["", "--ids ids.txt --ledger ledger"])
     def test_the_same_build_goes_on(self, run, build, stop, tmp_path, book):
         build = f"{build} --denoise linear {book}"
         stop(build)

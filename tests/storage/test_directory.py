@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, codes_of, parametrize, refuses, slow
+from helpers.common import attribute_spec, codes_of, refuses
 from independent.by_hand import write_index_by_hand
 
 from dpindex.index.private_index import PrivateIndex
@@ -68,7 +68,7 @@ def test_only_what_belongs_is_there(saved):
     assert Spec.from_json(json.dumps(manifest["spec"])) == SPEC
 
 
-@slow
+@pytest.mark.slow
 def test_every_flipped_bit_is_noticed(saved):
     for number, file in enumerate(_files(saved)):
         good = file.read_bytes()
@@ -80,7 +80,7 @@ def test_every_flipped_bit_is_noticed(saved):
     assert len(PrivateIndex.open(saved)) == 8
 
 
-@slow
+@pytest.mark.slow
 def test_every_truncation_and_extension_is_noticed(saved):
     for file in _files(saved):
         good = file.read_bytes()
@@ -94,7 +94,7 @@ def test_every_truncation_and_extension_is_noticed(saved):
     assert len(PrivateIndex.open(saved)) == 8
 
 
-@parametrize("kind", ["segments/{}.codes", "ids/{}.ids"])
+@pytest.mark.parametrize("kind", ["segments/{}.codes", "ids/{}.ids"])
 def test_swapped_missing_and_renamed_files_are_noticed(saved, kind):
     first, second = (saved / kind.format(f"00000{i}") for i in range(2))
     spare = saved / "spare"
@@ -199,7 +199,7 @@ def test_a_manifest_edited_with_care_is_still_refused(saved):
             assert not PrivateIndex.open(saved), f"forgery {number}"
 
 
-@parametrize("stated", [1.0, 254.0])
+@pytest.mark.parametrize("stated", [1.0, 254.0])
 def test_finding_3_a_manifest_states_the_adjacency_in_units_of_the_attribute(tmp_path, stated):
     index = PrivateIndex(replace(SPEC, scale=255.0))
     index.save(tmp_path / "i")
@@ -211,7 +211,7 @@ def test_finding_3_a_manifest_states_the_adjacency_in_units_of_the_attribute(tmp
     _refused(tmp_path / "i")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "text",
     ["", "{}", "[]", "null", "1" * 10_000, "[" * 100_000, '{"format": 1}', "\xff", '{"a": NaN}'],
 )
@@ -230,7 +230,7 @@ def test_duplicate_ids_across_segments_are_refused(tmp_path):
         PrivateIndex.open(tmp_path / "i")
 
 
-@parametrize("other", [replace(SPEC, seed=1), replace(SPEC, epsilon=1.0)])
+@pytest.mark.parametrize("other", [replace(SPEC, seed=1), replace(SPEC, epsilon=1.0)])
 def test_codes_of_another_spec_in_a_segment_are_refused(tmp_path, other):
     write_index_by_hand(
         tmp_path / "i",
@@ -273,7 +273,7 @@ def test_saving_follows_no_link_out_of_the_directory(saved, tmp_path):
     assert {f.name for f in precious.iterdir()} == {"000009.codes", "letter"}
 
 
-@parametrize("there", [True, False])
+@pytest.mark.parametrize("there", [True, False])
 def test_finding_9_a_planted_lock_is_not_followed(saved, tmp_path, there):
     """Neither opened, nor made where a dangling link points."""
     victim = tmp_path / "letter"
@@ -295,7 +295,7 @@ def test_segments_stay_small():
     assert rows_per_segment(SPEC) == 65536
 
 
-@slow
+@pytest.mark.slow
 def test_a_segment_has_a_row():
     numbers = NumberFormat(
         9 << 20,

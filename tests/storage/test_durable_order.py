@@ -14,7 +14,6 @@ from helpers.common import (
     filled_index,
     interrupted_at,
     needs_posix,
-    parametrize,
     uniform,
     write_codes,
 )
@@ -105,14 +104,14 @@ WAYS = {
 }
 
 
-@parametrize("way", WAYS)
+@pytest.mark.parametrize("way", WAYS)
 def test_a_file_is_on_the_disk_before_it_has_its_name(way, calls, tmp_path):
     WAYS[way](tmp_path)
     assert [event for event in calls.events if event[0] == "name"]
     assert calls.unsynced_files() == []
 
 
-@parametrize("way", ["build", "build with a ledger", "codes"])
+@pytest.mark.parametrize("way", ["build", "build with a ledger", "codes"])
 def test_the_end_of_a_release_is_on_the_disk_before_anything_else_goes(way, calls, tmp_path):
     """A mark that came back after what was drawn is gone would let all be drawn anew."""
     WAYS[way](tmp_path)

@@ -21,9 +21,7 @@ from helpers.common import (
     codes_of,
     counted,
     example,
-    parametrize,
     refuses,
-    slow,
     vectors,
     watched,
     write_dataset,
@@ -193,7 +191,7 @@ def test_what_cannot_be_a_payload(data, tmp_path):
         open_dataset(tmp_path / "x.npy", payload_columns=["row"])
 
 
-@parametrize("row", methods(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", methods(), ids=lambda row: row.name)
 def test_shards_travel_light(row, tmp_path):
     """With their tags; and the functions of an engine without what they cache."""
     np.save(tmp_path / "x.npy", np.zeros((9, 24)))
@@ -372,7 +370,7 @@ def test_places_of_another_use(data, tmp_path):
         build(data, target)
 
 
-@parametrize("in_process", [False, True])
+@pytest.mark.parametrize("in_process", [False, True])
 def test_a_fault_in_the_last_vector_leaves_nothing(tmp_path, in_process):
     x = vectors(ROWS)
     x[-1, 3] = np.nan
@@ -389,7 +387,9 @@ def test_a_fault_in_the_last_vector_leaves_nothing(tmp_path, in_process):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
 
 
-@parametrize("ids, rows", [([5, 1, 2, 3, 5, 4], (0, 4)), (["a", "b", "c", "d", "e", "b"], (1, 5))])
+@pytest.mark.parametrize(
+    "ids, rows", [([5, 1, 2, 3, 5, 4], (0, 4)), (["a", "b", "c", "d", "e", "b"], (1, 5))]
+)
 def test_ids_must_be_unique_in_all_files(tmp_path, ids, rows):
     np.save(tmp_path / "x.npy", vectors(6))
     dataset = open_dataset(tmp_path / "x.npy", rows_per_part=2).with_labels(np.array(ids))
@@ -412,7 +412,7 @@ def changed_in_place(path, old, new):
     assert facts == (after.st_size, after.st_mtime_ns, after.st_ino)
 
 
-@parametrize("in_process", [False, True])
+@pytest.mark.parametrize("in_process", [False, True])
 def test_h7_vectors_that_change_in_place_are_noticed(tmp_path, in_process):
     """By their content: neither size nor time of the file tells."""
     x = vectors(ROWS)
@@ -469,7 +469,7 @@ def test_h7_ids_and_payload_that_change_are_noticed(tmp_path):
         assert build_index(dataset(), target, SPEC).drawn == ROWS - attempt.shards[0].part.rows
 
 
-@parametrize("change_after", range(1, 4))
+@pytest.mark.parametrize("change_after", range(1, 4))
 def test_the_ids_that_are_booked_are_those_that_are_published(data, tmp_path, change_after):
     """A file of ids that another process writes meanwhile, whenever it is read again."""
     readings = {}
@@ -550,7 +550,7 @@ def test_what_lies_under_the_name_of_a_segment_is_checked(data, tmp_path):
     assert not target.exists()
 
 
-@slow
+@pytest.mark.slow
 def test_a_worker_needs_the_memory_of_a_segment(tmp_path):
     """Not that of the shard, which is one large row group here."""
     column = pa.FixedSizeListArray.from_arrays(np.zeros(60_000 * 128, np.float32), 128)
@@ -620,7 +620,7 @@ def test_columns_that_nobody_named_are_not_published(data, tmp_path):
     assert list(dpi.open(tmp_path / "index").payload_columns) == ["row"]
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.extra
 def test_h1_a_bucket_confirms_no_guess_of_the_vectors(data, tmp_path, monkeypatch):
     """A mark alone, until all is drawn; another private folder is refused in a sentence."""
@@ -645,7 +645,7 @@ def test_h1_a_bucket_confirms_no_guess_of_the_vectors(data, tmp_path, monkeypatc
     assert "is a finished index" in said.pop()
 
 
-@parametrize("place", ["index.unpublished", "private"])
+@pytest.mark.parametrize("place", ["index.unpublished", "private"])
 def test_files_of_the_user_are_no_private_folder(data, tmp_path, place):
     """What is not of the release is never removed with it."""
     options = IndexOptions()
@@ -707,7 +707,7 @@ def test_too_many_segments(tmp_path, monkeypatch):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
 
 
-@slow
+@pytest.mark.slow
 def test_a_manifest_holds_the_segments_that_a_build_may_have():
     large = FileMark(1 << 33, "0" * 64)
     numbers = [f"{number:06d}" for number in range(MAX_NEW_SEGMENTS)]
@@ -771,7 +771,7 @@ def test_an_index_in_a_store(tmp_path, monkeypatch):
         dpi.PrivateIndex.open(url)
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "arguments, address",
     [
         ("data index", None),

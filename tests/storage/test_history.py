@@ -16,7 +16,6 @@ from helpers.common import (
     filled_index,
     needs_posix,
     normal,
-    parametrize,
     refuses,
     reopened,
     uniform,
@@ -94,7 +93,7 @@ FORMS = {
 }
 
 
-@parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 def test_the_same_vectors_are_known_in_any_form(index, form):
     with refuses(AGAIN):
         added(index, FORMS[form](VECTORS))
@@ -170,7 +169,7 @@ CHANCE = {
 }
 
 
-@parametrize("kind", CHANCE)
+@pytest.mark.parametrize("kind", CHANCE)
 def test_what_is_equal_by_chance_is_added(kind):
     """Other people have the same answers: ten times four batches of 9 to 3000 of them."""
     random = np.random.default_rng(11)
@@ -286,7 +285,7 @@ def test_a_place_that_was_cleared_begins_anew(index):
     assert added(index, VECTORS) == 1200
 
 
-@parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["before", "after"])
 def test_what_ctrl_c_leaves_in_an_index_is_known_again(index, monkeypatch, when):
     grown = CodeStore.grown
 

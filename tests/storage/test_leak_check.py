@@ -1,12 +1,12 @@
 """Codebooks that are made of private vectors are refused, whatever the rows look like."""
 
 import numpy as np
+import pytest
 from helpers.common import (
     attribute_spec,
     fails,
     filled_index,
     normal,
-    parametrize,
     record_spec,
     refuses,
     unit,
@@ -64,7 +64,7 @@ def test_one_vector_is_added_whatever_it_is():
     assert len(index) == 1
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "changed",
     [
         lambda x: x.astype(np.float64),
@@ -162,7 +162,7 @@ def made(kind, count, dim):
     return rng.normal(size=(count, dim))
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "kind, count, dim, size",
     [
         ("all", 24, 8, 2),
@@ -227,7 +227,7 @@ def _designed(public, **terms):
     )
 
 
-@parametrize("private", [LIKE, LIKE[:300], LIKE[::-1].astype(np.float64)])
+@pytest.mark.parametrize("private", [LIKE, LIKE[:300], LIKE[::-1].astype(np.float64)])
 def test_a_design_of_the_vectors_that_are_built_is_refused(private):
     """It keeps 512 of them, in coordinates in which others do not coincide."""
     index = PrivateIndex(_designed(LIKE))

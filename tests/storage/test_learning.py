@@ -16,7 +16,6 @@ from helpers.common import (
     filled_index,
     interrupted_at,
     known_noise,
-    parametrize,
     reopened,
     uniform,
 )
@@ -87,7 +86,7 @@ PLACES = [
 ]
 
 
-@parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES)
 def test_hits_of_every_index_have_errors_without_a_word(place, tmp_path, monkeypatch):
     """`add` in Python, collected and stored indexes stated 1.000 ± NaN, where truth was .05."""
     index = place(tmp_path, monkeypatch)

@@ -11,10 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from helpers.common import parametrize, slow
 
 pytestmark = [
-    slow,
+    pytest.mark.slow,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
 ]
 
@@ -42,7 +41,7 @@ def contract(folder, chosen):
 LARGE = ["TestGrown", "TestReplaced or TestBuiltFolder"]
 
 
-@parametrize("targets", LARGE)
+@pytest.mark.parametrize("targets", LARGE)
 def test_faults(targets, tmp_path):
     """Kills, interruptions, errors and full disks at steps that touch a disk, and lost power (F2).
 
@@ -58,7 +57,7 @@ def test_all_else(tmp_path):
 
 @pytest.mark.extra
 @pytest.mark.skipif(find_spec("obstore") is None, reason="no obstore")
-@parametrize("chosen", [FAULTS, f"not ({FAULTS})"], ids=["faults", "the rest"])
+@pytest.mark.parametrize("chosen", [FAULTS, f"not ({FAULTS})"], ids=["faults", "the rest"])
 def test_a_store(chosen, tmp_path):
     """Apart: in the rest its library starts threads, after which no child can use it."""
     contract(tmp_path, f"TestStored and ({chosen})")

@@ -5,15 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from helpers.common import (
-    attribute_spec,
-    build,
-    counted,
-    needs_posix,
-    parametrize,
-    refuses,
-    uniform,
-)
+from helpers.common import attribute_spec, build, counted, needs_posix, refuses, uniform
 from helpers.release_faults import name_folder
 
 import dpindex as dpi
@@ -72,7 +64,7 @@ def give_the_same_inode(mark):
 
 
 @needs_posix
-@parametrize("copy", [by_cp, by_tar, by_hand], ids=lambda copy: copy.__name__)
+@pytest.mark.parametrize("copy", [by_cp, by_tar, by_hand], ids=lambda copy: copy.__name__)
 def test_a_copy_that_is_put_back_is_refused_whatever_its_inode(tmp_path, copy):
     """The original is gone, so its inodes are free: they alone told an original from a copy."""
     private = half_built(tmp_path)
@@ -88,7 +80,7 @@ def test_a_copy_that_is_put_back_is_refused_whatever_its_inode(tmp_path, copy):
     assert len(dpi.open(served)) == ROWS
 
 
-@parametrize("lost", ["all that was drawn", "what came last"])
+@pytest.mark.parametrize("lost", ["all that was drawn", "what came last"])
 def test_a_ledger_knows_a_release_whose_journal_went_back_in_time(tmp_path, lost):
     """A snapshot of the disk keeps what tells a copy, and so does whoever edits the journal."""
     ledger = dpi.Ledger(tmp_path / "ledger")

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, parametrize, refuses, slow, unit
+from helpers.common import attribute_spec, filled_index, refuses, unit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
@@ -42,7 +42,9 @@ def divergence(epsilon0, count, epsilon):
     return float(delta)
 
 
-@parametrize("epsilon, count", [(1.0, 3000), (2.0, 3000), (3.0, 300), (3.0, 20_000), (2.0, 40_000)])
+@pytest.mark.parametrize(
+    "epsilon, count", [(1.0, 3000), (2.0, 3000), (3.0, 300), (3.0, 20_000), (2.0, 40_000)]
+)
 def test_a_shuffle_promises_no_more_than_two_clones_keep(epsilon, count):
     """An independent computation: the theorem's epsilon holds for the laws that it rests on."""
     promised = shuffled(Guarantee(epsilon, 0.0, "DP", record()), count, DELTA)
@@ -68,7 +70,7 @@ def test_a_million_at_eight_are_about_a_half():
     assert "there epsilon is 8" in text
 
 
-@slow
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(st.floats(0.1, 5.0), st.integers(10**3, 10**5))
 def test_a_larger_crowd_hides_better(epsilon, count):
@@ -76,7 +78,7 @@ def test_a_larger_crowd_hides_better(epsilon, count):
     assert shuffled(own, 2 * count, DELTA).epsilon <= shuffled(own, count, DELTA).epsilon <= epsilon
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "guarantee",
     [
         Guarantee(1.0, 0.0, "DP", attribute(1.0)),

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from helpers.common import parametrize, refuses, slow
+from helpers.common import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,7 +53,7 @@ def test_rows_are_those_of_a_dict(values, one_hash):
         assert left.rows(ids[:])[0] == -1
 
 
-@parametrize("values", [[3, 1, 2, 1], [1, 2, 2, 3], ["b", "a", "c", "a"]])
+@pytest.mark.parametrize("values", [[3, 1, 2, 1], [1, 2, 2, 3], ["b", "a", "c", "a"]])
 def test_an_id_that_is_there_twice_is_refused(values):
     with refuses(r"rows \d+ and \d+ have the same id; ids must be unique"):
         _stored(values)
@@ -80,7 +80,7 @@ def test_ascending_numbers_take_eight_bytes_each():
     assert held < 9 * count
 
 
-@slow
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from("abcdefgh"), unique=True),
     st.lists(st.sampled_from("ijk"), unique=True),

@@ -9,16 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.common import (
-    attribute_spec,
-    known_noise,
-    low_rank,
-    parametrize,
-    refuses,
-    slow,
-    uniform,
-    unit,
-)
+from helpers.common import attribute_spec, known_noise, low_rank, refuses, uniform, unit
 from numpy.random import default_rng
 
 from dpindex import Blocks, Codebook, Dense, Repeated, Spec, attribute, record
@@ -199,7 +190,7 @@ def test_more_epsilon_finds_more_and_bits_are_small():
     assert sizes["dp-oporp-staircase"] in (32, 64)
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "change, message",
     [
         ({"specs": []}, "nothing to evaluate"),
@@ -305,7 +296,7 @@ class TestSpecGrid:
             spec_grid(64, ["dp-magic"], [1], adjacency=attribute(1.0))
 
 
-@slow
+@pytest.mark.slow
 def test_csv_files_say_what_was_measured(tmp_path):
     grid = spec_grid(
         DIM, ["dp-oporp", "idp-signrp-rr", "none-oporp"], [2], [8], adjacency=attribute(1.0)
@@ -343,7 +334,7 @@ def test_csv_files_say_what_was_measured(tmp_path):
     ]
 
 
-@slow
+@pytest.mark.slow
 @known_noise
 def test_denoised_curves_find_more_and_say_what_is_exposed():
     """At the same budget; the gain of 0.09 is eight deviations of chance over 300 queries."""
@@ -387,7 +378,7 @@ def test_a_codebook_goes_to_the_methods_that_take_one():
     assert [spec.subset for spec in grid.specs] == [None, 3]
 
 
-@slow
+@pytest.mark.slow
 @known_noise
 def test_linkage_is_never_below_what_the_index_itself_finds(fake):
     """The index finds each own code first; noise hides it from the attack on the codes."""
@@ -426,7 +417,7 @@ def test_a_curve_prints_as_a_table_and_is_a_frame():
     assert set(frame["query"]) == {"private", "exact"}
 
 
-@slow
+@pytest.mark.slow
 def test_a_report_shows_the_examples_that_were_measured(tmp_path):
     specs = spec_grid(DIM, ["dp-oporp-staircase"], [2, 8], adjacency=attribute(1.0)).specs
     for count, shown in ((3, True), (0, False)):

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, finished, known_noise, needs_posix, refuses, slow
+from helpers.common import attribute_spec, finished, known_noise, needs_posix, refuses
 
 from dpindex import PrivateIndex
 from dpindex.study import run_demo
@@ -15,7 +15,7 @@ pytestmark = known_noise
 pytest.importorskip("jinja2")
 
 
-@slow
+@pytest.mark.slow
 def test_the_demo_leaves_an_index_and_a_report(tmp_path, monkeypatch):
     demo = import_module("dpindex.study.demo")
     monkeypatch.setattr(demo, "EPSILONS", (3.0, 10.0))
@@ -52,7 +52,7 @@ def test_the_demo_leaves_an_index_and_a_report(tmp_path, monkeypatch):
     assert (result.index / "manifest.json").read_bytes() == before
 
 
-@slow
+@pytest.mark.slow
 def test_another_index_in_its_place_is_left_alone(tmp_path):
     other = PrivateIndex(attribute_spec("dp-oporp-staircase", 64, epsilon=1.0))
     other.add(np.zeros((5, 64)))
@@ -62,7 +62,7 @@ def test_another_index_in_its_place_is_left_alone(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"index", "index.released"}
 
 
-@slow
+@pytest.mark.slow
 @needs_posix
 def test_ctrl_c_leaves_the_index_and_no_report(tmp_path):
     """Interrupted when the first spec is measured."""

@@ -8,16 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from found_shares import found_shares
-from helpers.common import (
-    few_queries,
-    filled_index,
-    known_noise,
-    normal,
-    parametrize,
-    slow,
-    some_queries,
-    unit,
-)
+from helpers.common import few_queries, filled_index, known_noise, normal, some_queries, unit
 from numpy.random import default_rng
 
 import dpindex as dpi
@@ -99,7 +90,7 @@ def test_vectors_of_one_code_share_what_is_promised():
     assert abs(row.exact.precision - found) < 0.05
 
 
-@slow
+@pytest.mark.slow
 def test_a_sign_for_each_attribute_is_read_by_public_vectors():
     """Of topics; a plan of signs without public vectors promises less, and finds less."""
     rng = default_rng(3)
@@ -131,7 +122,7 @@ def test_the_denoiser_of_long_codes_is_learned_from_other_vectors_alone():
     assert not {*map(bytes, population.others)} & {*map(bytes, population.vectors)}
 
 
-@parametrize("fitted, each", [(0, 10), (40, 1), (150, 1), (450, 3), (9000, 60)])
+@pytest.mark.parametrize("fitted, each", [(0, 10), (40, 1), (150, 1), (450, 3), (9000, 60)])
 def test_a_denoiser_is_fitted_to_as_many_codes_as_are_asked_for(fitted, each):
     """Rounded to whole rounds: one at least, and no more than are asked for."""
     sample = Sample(collection(300, 1), 18_000)
@@ -159,7 +150,7 @@ def test_no_vector_is_encoded_by_a_codeword_that_lies_at_its_own():
     assert not (ends[:, asked] == population.asked_labels).any()
 
 
-@slow
+@pytest.mark.slow
 def test_a_softmax_codebook_is_grown_where_more_codewords_find_more():
     public = collection(1000, 1)
     terms = {**TERMS, "methods": ["codebook-softmax"], "epsilon": 10.0}
@@ -176,7 +167,7 @@ def test_a_softmax_codebook_is_grown_where_more_codewords_find_more():
     assert abs(plan.best.exact.precision - found[4000]) < 0.1
 
 
-@slow
+@pytest.mark.slow
 @few_queries
 def test_designs_need_an_attribute_and_their_noise():
     terms = {**TERMS, "methods": None, "adjacency": l2(1.0), "epsilon": 8.0, "delta": 1e-6}
@@ -184,7 +175,7 @@ def test_designs_need_an_attribute_and_their_noise():
     assert any(line.startswith(DESIGNED) for line in refused)
 
 
-@slow
+@pytest.mark.slow
 def test_what_a_design_gives_away_is_measured():
     """An attacker who ignored the centre would do worse than the best guess without a code."""
     base = collection(1500, 2)
@@ -204,7 +195,7 @@ def test_what_a_design_gives_away_is_measured():
         assert means["reconstruction_error"] < 0.6
 
 
-@slow
+@pytest.mark.slow
 def test_what_is_promised_of_designs_is_found():
     n = 12_000
     base = collection(n, 2)
@@ -222,7 +213,7 @@ def test_what_is_promised_of_designs_is_found():
             assert abs(promised.precision - precision) < 0.1, (row, query)
 
 
-@slow
+@pytest.mark.slow
 def test_a_design_for_pictures_in_black_and_white_is_promised_what_it_finds():
     """Vectors that are made between two have grey, of which a window makes white."""
     rng = default_rng(0)
@@ -240,7 +231,7 @@ def test_a_design_for_pictures_in_black_and_white_is_promised_what_it_finds():
         assert abs(row.found(mode).recall - recall) < 0.04, mode
 
 
-@slow
+@pytest.mark.slow
 def test_what_is_promised_of_a_softmax_codebook_is_found():
     """Each vector of the sample plays a record that its own codeword does not hide."""
     n = 8000

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.common import fails, parametrize, refuses, slow, unit
+from helpers.common import fails, refuses, unit
 
 from dpindex import attribute, record
 from dpindex.data import as_source
@@ -94,7 +94,7 @@ class Page(HTMLParser):
             self.texts[self.inside][-1] += data
 
 
-@slow
+@pytest.mark.slow
 def test_each_adjacency_is_a_view(curves):
     one, whole = data_of(curves)["views"]
     assert one["adjacency"]["kind"] == "attribute"
@@ -111,7 +111,7 @@ def test_each_adjacency_is_a_view(curves):
     assert any("a change of m attributes costs m × 30" in line for line in limits)
 
 
-@slow
+@pytest.mark.slow
 def test_the_page_opens_on_whole_records_unless_of_pictures(curves):
     """One coordinate of an embedding is nobody's secret."""
     assert data_of(curves)["opens"] == 1
@@ -119,7 +119,7 @@ def test_the_page_opens_on_whole_records_unless_of_pictures(curves):
     assert data_of(curves, image_shape=(3, 4))["opens"] == 0
 
 
-@slow
+@pytest.mark.slow
 def test_figures_are_those_of_the_curve(curves):
     for curve, shown in zip(curves, data_of(curves)["views"], strict=True):
         for mode in ("private", "exact"):
@@ -137,8 +137,8 @@ def test_figures_are_those_of_the_curve(curves):
                 assert method["exposed"] == pytest.approx(exposed, abs=1e-4)
 
 
-@slow
-@parametrize("share, shown", [(math.nan, None), (0.25, 0.25)])
+@pytest.mark.slow
+@pytest.mark.parametrize("share, shown", [(math.nan, None), (0.25, 0.25)])
 def test_recognition_is_shown_where_it_was_measured(curves, share, shown):
     curve = replace(curves[0])
     vars(curve)["points"] = tuple(
@@ -148,7 +148,7 @@ def test_recognition_is_shown_where_it_was_measured(curves, share, shown):
     assert {value for method in view["methods"] for value in method["linked"]} == {shown}
 
 
-@slow
+@pytest.mark.slow
 def test_without_noise_everything_is_found_and_rebuilt(curves):
     """A code with a bin for each attribute loses nothing."""
     data = data_of(curves, image_shape=(3, 4))
@@ -325,7 +325,7 @@ def test_bad_input_is_refused_before_anything_is_measured(
         evaluate(BASE, QUERIES, [])
 
 
-@slow
+@pytest.mark.slow
 def test_a_page_shows_what_there_is(curves):
     """Sliders with two epsilons or more; charts with one; tables alone with baselines alone."""
     shown = Shown(as_source(BASE), as_source(QUERIES))
@@ -372,7 +372,7 @@ def test_sparse_vectors_and_a_projection_too_large_to_invert(
     assert data["views"][0]["methods"][0]["exposed"] == [None, None]
 
 
-@slow
+@pytest.mark.slow
 def test_command_line(run, prints, tmp_path):
     np.save(tmp_path / "x.npy", BASE)
     np.save(tmp_path / "q.npy", QUERIES)

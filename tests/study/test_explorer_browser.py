@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
-from helpers.common import Seeded, parametrize, slow
+from helpers.common import Seeded
 from test_explorer import BASE, EVIL, QUERIES, specs
 
 from dpindex.data import as_source
@@ -24,7 +24,7 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="needs pip install 
 AXE = os.environ.get("DPINDEX_AXE")
 
 pytestmark = [
-    slow,
+    pytest.mark.slow,
     pytest.mark.extra,
     needs_chromium,
 ]
@@ -107,8 +107,8 @@ class Explorer:
         assert all(url.startswith(("file:", "data:")) for url in self.requests)
 
 
-@parametrize("size", SIZES)
-@parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_overflows_and_axe_finds_nothing(browser, files, size, scheme):
     found = {}
     every = (size, scheme) in (("desktop", "light"), ("phone", "dark"))

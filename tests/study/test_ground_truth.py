@@ -5,7 +5,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.common import folded, parametrize, refuses, unit
+from helpers.common import folded, refuses, unit
 from numpy.random import default_rng
 
 from dpindex.study.truth import GroundTruth, ground_truth
@@ -39,9 +39,9 @@ def small_blocks(monkeypatch):
 
 
 @pytest.mark.usefixtures("small_blocks")
-@parametrize("metric", ["cosine", "ip", "l2"])
-@parametrize("base_form", [np.asarray, scipy.sparse.csr_matrix])
-@parametrize("query_form", [np.asarray, scipy.sparse.csr_matrix])
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("base_form", [np.asarray, scipy.sparse.csr_matrix])
+@pytest.mark.parametrize("query_form", [np.asarray, scipy.sparse.csr_matrix])
 def test_agrees_with_a_plain_sort(metric, base_form, query_form):
     base = vectors(40, 6, seed=1)
     queries = vectors(8, 6, seed=2)

@@ -4,15 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.special
-from helpers.common import (
-    attribute_spec,
-    known_noise,
-    normal,
-    parametrize,
-    record_spec,
-    slow,
-    uniform,
-)
+from helpers.common import attribute_spec, known_noise, normal, record_spec, uniform
 from numpy.random import default_rng
 
 from dpindex import Codebook, Privatizer
@@ -40,7 +32,7 @@ def linked(privatizer, known, codes):
     return measure_linkage(privatizer, known, own, codes).share
 
 
-@parametrize("spec", SPECS, ids=lambda spec: spec.method)
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.method)
 def test_blocks_of_any_size_and_vectors_of_any_kind_count_the_same(spec, monkeypatch):
     privatizer = Privatizer(spec, allow_unprotected=True)
     codes = privatizer.privatize(X)
@@ -67,8 +59,8 @@ def test_noise_hides_and_its_absence_tells():
         assert low <= linked(privatizer, X, codes) <= high
 
 
-@slow
-@parametrize(
+@pytest.mark.slow
+@pytest.mark.parametrize(
     "spec",
     [
         attribute_spec("raw-staircase", 2, epsilon=3.0, bounds=(-1.0, 1.0)),
@@ -98,7 +90,7 @@ def test_chances_are_frequencies(spec):
         assert is_first[group].sum() == pytest.approx(expected.sum(), abs=error)
 
 
-@parametrize("method, k", [("raw-square-wave", 256), ("dp-signoporp-rr", 256)])
+@pytest.mark.parametrize("method, k", [("raw-square-wave", 256), ("dp-signoporp-rr", 256)])
 def test_the_crowd_is_part_of_the_odds(method, k):
     """Vectors of a few directions: cosines find the codes that fit everyone, odds do not."""
     rng = default_rng(3)

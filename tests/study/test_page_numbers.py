@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.common import parametrize, succeeds
+from helpers.common import succeeds
 
 import dpindex
 
@@ -55,7 +55,7 @@ RANGES = [
 ]
 
 
-@parametrize("epsilons, found", RANGES)
+@pytest.mark.parametrize("epsilons, found", RANGES)
 def test_no_position_states_less_than_its_epsilon_allows(epsilons, found):
     """At 38 of 201 positions the percentage was of a smaller epsilon than the label's."""
     answer = said(epsilons, found)
@@ -69,7 +69,7 @@ def test_no_position_states_less_than_its_epsilon_allows(epsilons, found):
         assert len(digits) <= 3 or float(label) in epsilons
 
 
-@parametrize("epsilons, found", RANGES)
+@pytest.mark.parametrize("epsilons, found", RANGES)
 def test_what_is_wanted_is_found_at_the_epsilon_that_is_shown(epsilons, found):
     """It said that 2.9 of 10 need 3.2, where 2.82 were found."""
     for line in said(epsilons, found)["solved"]:

@@ -12,11 +12,9 @@ from helpers.common import (
     codes_of,
     directions,
     known_noise,
-    parametrize,
     projected,
     record_spec,
     refuses,
-    slow,
 )
 from numpy.random import default_rng
 
@@ -266,7 +264,7 @@ ROWS = {
 }  # fmt: skip
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "name, method, epsilons",
     [
         ("clinc150", "record-codebook", (4, 6, 8, 10, 12)),
@@ -295,7 +293,7 @@ def test_the_page_says_what_was_measured(name, method, epsilons):
                 assert bound[0] == pytest.approx(float(chosen[epsilon]["bound"]), abs=0.0051), row
 
 
-@slow
+@pytest.mark.slow
 def test_the_command_writes_a_table_and_a_section(prints, tmp_path, monkeypatch):
     monkeypatch.setattr(panel, "ATTACKED_ROWS", 50)
     for name, x in (

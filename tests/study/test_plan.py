@@ -20,9 +20,7 @@ from helpers.common import (
     few_queries,
     known_noise,
     normal,
-    parametrize,
     refuses,
-    slow,
     some_queries,
     uniform,
     unit,
@@ -76,7 +74,7 @@ def base():
 # The model of the collection
 
 
-@parametrize("n", [500, 900, 2000, 4500, 50_000, 10**9])
+@pytest.mark.parametrize("n", [500, 900, 2000, 4500, 50_000, 10**9])
 def test_candidates_stand_for_the_whole_collection(sample, n):
     population = Population(sample, n, 200)
     assert_allclose(population.weight.sum(axis=1), n)
@@ -86,7 +84,7 @@ def test_candidates_stand_for_the_whole_collection(sample, n):
         assert counted.mean() < 1.01 * neighbours  # a few tie with the last
 
 
-@parametrize("metric", ["cosine", "l2"])
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_all_of_a_large_sample_tells_how_near_neighbours_are(metric):
     """Every query has its own nearest sampled vectors."""
     rows = uniform(20_000, 3).astype(np.float32)
@@ -172,7 +170,7 @@ def counts(rows, seed):
     return np.minimum(rng.poisson(mixed), 10).astype(np.float32)
 
 
-@slow
+@pytest.mark.slow
 @some
 def test_a_sample_is_clipped_as_the_vectors_will_be():
     """Counts above the limit lie far away from the near vectors, which are made inside it."""
@@ -195,7 +193,7 @@ def test_a_sample_is_clipped_as_the_vectors_will_be():
     assert_array_equal(found.toarray(), np.minimum(rows, 10))
 
 
-@slow
+@pytest.mark.slow
 @some
 def test_embeddings_are_clipped_to_the_middle_of_the_sample(base):
     """A change is no wider than the bounds, so that more is found, of the vectors as they are."""
@@ -238,7 +236,7 @@ def wide(rows, seed):
     return x
 
 
-@slow
+@pytest.mark.slow
 @some
 def test_predictions_for_sparse_vectors(tmp_path):
     n = 3000
@@ -272,7 +270,7 @@ def test_queries_have_no_siblings_among_the_sampled():
 # Plans
 
 
-@slow
+@pytest.mark.slow
 @some
 def test_the_stated_exposure_is_what_attacks_on_the_codes_find(base):
     """Own code found, by the likelihood and by a denoised search, and vectors rebuilt."""
@@ -302,7 +300,7 @@ def test_the_stated_exposure_is_what_attacks_on_the_codes_find(base):
     assert stated.guess_cosine == pytest.approx(measured["guess_cosine"], abs=0.02)
 
 
-@slow
+@pytest.mark.slow
 def test_predictions_are_near_what_is_measured_and_the_best_is_recommended(base, monkeypatch):
     monkeypatch.setattr(comparison, "QUERIES", 500)
     outcome = plan(**TERMS, public=collection(2000, 1), methods=FEW)
@@ -330,7 +328,7 @@ def test_predictions_are_near_what_is_measured_and_the_best_is_recommended(base,
     assert recommended["denoiser"] == outcome.best.denoiser
 
 
-@slow
+@pytest.mark.slow
 @few
 def test_no_next_method_is_said_to_find_more_than_what_is_recommended(sample):
     """What is promised of the best comes from other queries than what is predicted of others."""
@@ -340,7 +338,7 @@ def test_no_next_method_is_said_to_find_more_than_what_is_recommended(sample):
     assert told.endswith(f"; raw-laplace with {DIM} numbers is about as good.")
 
 
-@slow
+@pytest.mark.slow
 @few
 def test_a_plan_for_exact_queries_ranks_by_them(sample):
     made = plan(
@@ -353,7 +351,7 @@ def test_a_plan_for_exact_queries_ranks_by_them(sample):
     assert "recall@1 of the true 1 = " in made.why
 
 
-@slow
+@pytest.mark.slow
 @few
 def test_codes_with_next_to_no_signal_are_not_tried(sample, monkeypatch):
     """128 or more noisy sums have a signal-to-noise ratio of 0.1 in all, raw numbers one of 9."""
@@ -373,7 +371,7 @@ def test_codes_with_next_to_no_signal_are_not_tried(sample, monkeypatch):
     assert "dp-rp-l" in tried  # there is no other
 
 
-@slow
+@pytest.mark.slow
 @few
 def test_the_epsilon_for_a_recall_reaches_it(sample):
     stated = {**TERMS, "epsilon": None, "recall": 0.5, "methods": ["raw-staircase"]}
@@ -386,7 +384,7 @@ def test_the_epsilon_for_a_recall_reaches_it(sample):
     assert plan(**less).best.private.recall < 0.3
 
 
-@slow
+@pytest.mark.slow
 @few
 def test_record_level_terms_lead_to_record_level_methods(sample):
     stated = {**TERMS, "epsilon": 32.0, "adjacency": l2(2.0), "delta": 1e-6}
@@ -399,7 +397,7 @@ def test_record_level_terms_lead_to_record_level_methods(sample):
 
 
 @few
-@parametrize(
+@pytest.mark.parametrize(
     "changes, words",
     [
         ({"epsilon": None}, "an epsilon, a target recall, or both"),
@@ -489,7 +487,7 @@ def plan_line(run, tmp_path):
     return lambda line: run(f"plan --n {N} --methods dp-signoporp-rr --beta 1 {line}")
 
 
-@slow
+@pytest.mark.slow
 @few
 def test_the_command_line_shows_a_table_and_a_reason(plan_line):
     code, out, err = plan_line("--epsilon 4 --public sample.npy")
@@ -503,7 +501,7 @@ def test_the_command_line_shows_a_table_and_a_reason(plan_line):
     assert max(map(len, table.splitlines())) <= 80
 
 
-@slow
+@pytest.mark.slow
 @few
 def test_a_plan_has_a_picture(plan_line, tmp_path):
     pytest.importorskip("matplotlib")
@@ -516,7 +514,7 @@ def test_a_plan_has_a_picture(plan_line, tmp_path):
         fails(plan_line(f"{terms} --plot {name}"), words)
 
 
-@slow
+@pytest.mark.slow
 @few
 def test_a_byte_budget_is_kept_and_curves_go_through_the_recommended_point(sample):
     made = plan(
@@ -536,7 +534,7 @@ def test_a_byte_budget_is_kept_and_curves_go_through_the_recommended_point(sampl
         assert [row.spec.budget for row in line] == [1.0, 2.0, 4.0, 8.0, 16.0]
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "line, words",
     [
         ("", "--public"),
@@ -551,8 +549,8 @@ def test_bad_input_is_one_sentence(plan_line, line, words):
     assert said[1] == ""
 
 
-@slow
-@parametrize("adjacency", [attribute(1.0), l2(2.0)])
+@pytest.mark.slow
+@pytest.mark.parametrize("adjacency", [attribute(1.0), l2(2.0)])
 @few
 def test_finding_7_no_default_has_a_delta_over_the_projection(sample, adjacency):
     terms = {**TERMS, "public": sample[:500], "adjacency": adjacency, "delta": 1e-6, "epsilon": 5.0}
@@ -611,8 +609,8 @@ def assert_as_near(population, sampled, truth):
         assert predicted == pytest.approx(1 - truth.scores[:, rank].mean(), rel=0.12)
 
 
-@parametrize("shares", [None, RARE / RARE.sum()], ids=["equal", "rare"])
-@parametrize("n", [8000, 16_000, 40_000])
+@pytest.mark.parametrize("shares", [None, RARE / RARE.sum()], ids=["equal", "rare"])
+@pytest.mark.parametrize("n", [8000, 16_000, 40_000])
 def test_the_nearest_of_a_topic_are_no_nearer_than_they_are(n, shares):
     """Distances leap behind the last sampled vector of a rare topic, and in no other place."""
     population = Population(topics(1000, 1, shares), n, 250)
@@ -688,7 +686,7 @@ def test_vectors_of_near_ranks_lie_where_they_should(sample):
         assert made.max() <= sample.max()
 
 
-@parametrize("copied", [0, 24], ids=["", "with copies"])
+@pytest.mark.parametrize("copied", [0, 24], ids=["", "with copies"])
 def test_near_ranks_are_as_near_as_each_querys_exponent_says(copied):
     """Two thirds of the vectors lie in a plane, and the others fill 16 dimensions.
 
@@ -749,7 +747,7 @@ def test_near_vectors_of_words_lie_and_tie_as_those_of_a_collection_do():
         assert population.near[:, rank].mean() == pytest.approx(actual, abs=0.04)
 
 
-@parametrize("metric", ["cosine", "l2"])
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_near_vectors_of_few_values_have_no_others(metric):
     """Sums of bits are often zero: signs of them were promised .25 of ten, and found .06."""
     rows = default_rng(0).integers(0, 3, (800, 60)).astype(np.float32)
@@ -787,7 +785,7 @@ def test_near_vectors_of_counts_have_no_values_between():
     assert {*np.unique(made)} <= {*np.unique(rows)}
 
 
-@parametrize("data", ["answers", "square roots of shares"])
+@pytest.mark.parametrize("data", ["answers", "square roots of shares"])
 def test_near_vectors_of_one_norm_stay_within_bounds(data):
     """Plans for answers to questions, or roots of shares, said that a row was outside of bounds."""
     rng = default_rng(0)
@@ -809,7 +807,7 @@ def test_near_vectors_of_one_norm_stay_within_bounds(data):
         assert_allclose(np.linalg.norm(made, axis=1), 1.0, atol=0.01)
 
 
-@slow
+@pytest.mark.slow
 @some
 def test_what_is_promised_of_topics_is_found():
     """Fifteen times the sample: .72 of ten answers were promised, and .52 found."""

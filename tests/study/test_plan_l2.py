@@ -1,8 +1,9 @@
 """Plans for neighbours by Euclidean distance, where lengths count."""
 
 import numpy as np
+import pytest
 from found_shares import found_shares
-from helpers.common import few_queries, known_noise, parametrize, refuses, slow
+from helpers.common import few_queries, known_noise, refuses
 from scipy import sparse
 
 from dpindex import Spec, attribute, plan, record
@@ -22,7 +23,7 @@ def table(rows, seed=0):
     return np.hstack([free, follow]).astype(np.float32)
 
 
-@slow
+@pytest.mark.slow
 def test_promises_by_distance_are_found():
     """Within 0.08: a promise varies by 0.04 and 200 queries by 0.02."""
     rows = table(8200)
@@ -46,7 +47,7 @@ def test_promises_by_distance_are_found():
         assert abs(row.found(mode).precision - precision) < 0.08, mode
 
 
-@slow
+@pytest.mark.slow
 @few_queries
 def test_a_plan_says_that_cosines_rank_unless_distances_do():
     options = {"n": 3000, "epsilon": 6.0, "public": table(700)}
@@ -69,7 +70,7 @@ def test_a_plan_names_a_delta_above_one_over_n():
     assert any("delta = 0.01 is more than one over" in line for line in outcome.remarks)
 
 
-@slow
+@pytest.mark.slow
 @few_queries
 def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range():
     """Bytes without a scale: one grey level is hidden, and only the build said so."""
@@ -87,7 +88,7 @@ def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range():
     assert not any(line.startswith("beta") for line in whole.remarks)
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "changes, words",
     [
         ({"metric": "ip"}, "metric must be 'cosine' or 'l2'"),

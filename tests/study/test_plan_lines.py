@@ -5,7 +5,7 @@ The noise is known: these tests are about predictions, not about privacy.
 
 import numpy as np
 import pytest
-from helpers.common import normal, parametrize, slow, topics
+from helpers.common import normal, topics
 from numpy.random import default_rng
 
 import dpindex as dpi
@@ -36,8 +36,8 @@ def plan(public, **changes):
     return dpi.plan(public, **{**terms, "adjacency": dpi.attribute(1.0), **changes})
 
 
-@slow
-@parametrize("method", ["dp-designed-laplace", "codebook-softmax"])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dp-designed-laplace", "codebook-softmax"])
 def test_public_parts_are_made_of_the_sample_as_it_is_clipped(method):
     """A few cells of 80 ranges would decide all of a design, and any codeword that has one."""
     far = table(600, 1, 80.0)
@@ -45,7 +45,7 @@ def test_public_parts_are_made_of_the_sample_as_it_is_clipped(method):
     assert plan(far, **terms).best.spec == plan(far.clip(0, 1), **terms).best.spec
 
 
-@parametrize("query", ["exact", "private"])
+@pytest.mark.parametrize("query", ["exact", "private"])
 def test_rows_of_a_table_differ(query):
     """Windows differ in rows that have all else alike."""
     made = plan(embeddings(600, 1), methods=["codebook-softmax"], query=query)

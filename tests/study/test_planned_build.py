@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.common import fails, parametrize, refuses, slow, topics
+from helpers.common import fails, refuses, topics
 
 import dpindex as dpi
 from dpindex import PrivateIndex, Spec, build, record
 from dpindex.study.saved_plan import SavedPlan
 
-pytestmark = [slow, pytest.mark.usefixtures("known_noise", "few_queries")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("known_noise", "few_queries")]
 DIM = 16
 PRIVATE = "build vectors.npy my-index"
 RECORD = f"{PRIVATE} --record --epsilon 8 --public public.npy"
@@ -30,7 +30,7 @@ def files(tmp_path, monkeypatch):
     np.save("queries.npy", collection(3, 3))
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "vectors",
     [
         "vectors.npy",
@@ -58,7 +58,7 @@ def test_one_command_plans_and_builds(prints, vectors):
     assert np.array(hits["exact"]).all()
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "methods, promise",
     [
         ("record-codebook", "--record --epsilon 6"),
@@ -115,7 +115,7 @@ def test_a_public_file_as_long_as_the_vectors_has_to_be_allowed(run, prints):
     prints(f"{RECORD} --skip-leak-check")
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "options, words",
     [
         ("--record --epsilon 8", "one of --public, --plan and --method"),

@@ -25,15 +25,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from helpers.common import (
-    attribute_spec,
-    codes_of,
-    filled_index,
-    known_noise,
-    parametrize,
-    refuses,
-    reopened,
-)
+from helpers.common import attribute_spec, codes_of, filled_index, known_noise, refuses, reopened
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex import Spec, codes_from_bytes, methods
@@ -180,8 +172,8 @@ def test_codes_are_written_read_and_checked(spec, vectors):
     assert 0 < spec.format.noise_share(codes.to_float(), vectors) < 1
 
 
-@parametrize("metric", ["cosine", "ip", "l2"])
-@parametrize("mode", ["exact", "private"])
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("mode", ["exact", "private"])
 def test_an_index_is_built_searched_saved_and_opened(spec, vectors, tmp_path, metric, mode):
     index = filled_index(spec, vectors, metric=metric)
     index.add_codes(codes_of(spec, vectors[:5]), ids=range(ROWS, ROWS + 5))

@@ -6,7 +6,7 @@ found by everything that is given codes: search, plan, publish, evaluate, attack
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, parametrize, slow
+from helpers.common import attribute_spec, filled_index
 from helpers.toy_database import MADE
 from test_recipe import ROW as LAW
 from test_recipe import BytePairFormat, listed, spec, vectors
@@ -93,7 +93,7 @@ def nearest(index, vectors):
     return np.argsort(-(unit(vectors[:, 1:]) @ counts.T), axis=1)[:, :5]
 
 
-@parametrize("keep", ["memory", "saved"])
+@pytest.mark.parametrize("keep", ["memory", "saved"])
 def test_search_ranks_by_its_ranking(index, vectors, keep, tmp_path):
     wanted = nearest(index, vectors[:9])
     before = Counts.searches
@@ -116,7 +116,7 @@ def test_a_published_index_ranks_by_its_vectors(index, vectors, monkeypatch):
     assert (hits.ids == nearest(index, vectors[:9])).mean() > 0.9
 
 
-@slow
+@pytest.mark.slow
 def test_evaluations_and_plans_run_it(vectors):
     before = Counts.searches
     toy = attribute_spec(LAW.name, 16, epsilon=24.0)
@@ -136,7 +136,7 @@ def test_evaluations_and_plans_run_it(vectors):
     assert planned
 
 
-@slow
+@pytest.mark.slow
 def test_attacks_and_the_audit_know_its_law(spec, vectors):
     privatizer = Privatizer(spec)
     likelihoods = decoder_of(spec).likelihoods(privatizer, vectors[:50])

@@ -8,7 +8,6 @@ from helpers.common import (
     directions,
     known_noise,
     normal,
-    parametrize,
     record_spec,
     refuses,
 )
@@ -51,7 +50,7 @@ SPECS = [
 ]
 
 
-@parametrize("spec", SPECS, ids=lambda spec: spec.method)
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.method)
 def test_no_other_scaling_of_the_estimate_is_nearer(spec):
     """Under the prior, regressing the truth on the estimate has slope 1.
 
@@ -93,8 +92,8 @@ def test_what_cannot_be_inverted_is_refused():
         invert(codes_of(wide, np.zeros((1, 1 << 20))), wide)
 
 
-@parametrize("method", ["record-cap", "record-codebook"])
-@parametrize("epsilon", [2.0, 6.0, 12.0])
+@pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
+@pytest.mark.parametrize("epsilon", [2.0, 6.0, 12.0])
 def test_record_level_codes_are_rebuilt_as_large_as_is_best(method, epsilon):
     """The slope of the truth on the estimate is 1, up to what is approximate in either."""
     book = Codebook(directions(400, DIM, 1)) if method == "record-codebook" else None
@@ -151,7 +150,7 @@ def test_public_vectors_make_the_attack_as_strong_as_bayes():
     assert Reconstructor(spec).exposure(truth, codes)["reconstruction_error"] == 1.0
 
 
-@parametrize("spec", SPECS[2:], ids=lambda spec: spec.method)
+@pytest.mark.parametrize("spec", SPECS[2:], ids=lambda spec: spec.method)
 def test_the_guess_is_the_public_mean_and_codes_add_to_it(spec):
     """One baseline for every method; no method falls below what is known without a code."""
     truth = correlated(2000, 1)
@@ -196,7 +195,7 @@ def test_a_symbol_stands_for_the_public_vectors_that_may_give_it(
         assert estimate == pytest.approx(np.average(kept, axis=0, weights=chances), abs=1e-5)
 
 
-@parametrize("epsilon", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_who_knows_the_whole_population_stays_below_the_highest_cosine(epsilon):
     """Topics with near duplicates: 600 vectors tell little of them, and 10 000 all that 30 000 do.
 

@@ -3,16 +3,15 @@
 import json
 
 import numpy as np
+import pytest
 from found_shares import found_shares
 from helpers.common import (
     fails,
     few_queries,
     known_noise,
     normal,
-    parametrize,
     record_spec,
     refuses,
-    slow,
     some_queries,
     topics,
     unit,
@@ -42,7 +41,7 @@ def plan(**changes):
     return dpi.plan(**{"n": N, "adjacency": record(), **terms, **changes})
 
 
-@slow
+@pytest.mark.slow
 def test_methods_are_compared_and_the_best_is_recommended(monkeypatch):
     # As many as users' plans have: with 200 what the best one is promised differs from what 300
     # queries said of others by luck.
@@ -105,9 +104,9 @@ def test_sets_are_near_the_size_at_which_reports_are_half_true():
     assert promising_subsets(1000, 20.0, reranked=False) == (1,)
 
 
-@slow
+@pytest.mark.slow
 @few_queries
-@parametrize(
+@pytest.mark.parametrize(
     "changes, words",
     [
         (
@@ -143,7 +142,7 @@ def test_codebook_files(run, prints, tmp_path):
     fails(run("codebook public.npy b.txt --size 10"), ".npy")
 
 
-@slow
+@pytest.mark.slow
 def test_predictions_for_sentence_embeddings(data_dir):
     """CLINC150, of whose sentences a random part is public; bench/promises.py tries more."""
     with np.load(data_dir / "clinc150_minilm.npz") as data:
@@ -162,7 +161,7 @@ def test_predictions_for_sentence_embeddings(data_dir):
         assert abs(outcome.best.found(query).precision - precision) < 0.07
 
 
-@slow
+@pytest.mark.slow
 def test_a_codebook_of_vectors_without_clusters_is_promised_no_more_than_it_finds():
     """Vectors are encoded by few codewords that their neighbours are: .19 was promised for .09."""
     rng = default_rng(0)
@@ -183,7 +182,7 @@ def variants(vectors, seed):
     return x.astype(np.float32), np.tile(np.arange(len(vectors)), 5)
 
 
-@slow
+@pytest.mark.slow
 def test_promises_hold_for_groups_that_are_told_or_found():
     """Queries without siblings find less than vectors of the sample would."""
     base, _ = variants(collection(1200, 2), 3)
@@ -205,7 +204,7 @@ def test_promises_hold_for_groups_that_are_told_or_found():
         assert abs(outcome.best.exact.recall_within(60) - recall) < 0.1
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "changes, words",
     [
         ({"groups": np.arange(7)}, "800 vectors, and there are 7 groups"),
@@ -218,7 +217,7 @@ def test_what_is_told_must_fit(changes, words):
         plan(**changes)
 
 
-@slow
+@pytest.mark.slow
 @few_queries
 def test_a_plan_asks_for_groups_until_it_is_told_of_queries():
     """How near the nearest are says nothing about groups."""

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from importlib import import_module
 
 import pytest
-from helpers.common import attribute_spec, parametrize, refuses, slow
+from helpers.common import attribute_spec, refuses
 
 from dpindex.study import Additions, Curve, Run, require_libraries, write_report
 from dpindex.study.reconstruction import EXPOSURE
@@ -86,7 +86,7 @@ class Page(HTMLParser):
             self.words += data
 
 
-@slow
+@pytest.mark.slow
 def test_the_report_is_one_file_with_everything_in_it(tmp_path):
     curve = made_up(some_specs())
     path = write_report(
@@ -126,7 +126,7 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
     ]
 
 
-@slow
+@pytest.mark.slow
 def test_the_report_says_what_was_denoised(tmp_path):
     curve = replace(made_up(some_specs()), denoise="auto")
     first = "dp-oporp-staircase"
@@ -143,7 +143,7 @@ def test_the_report_says_what_was_denoised(tmp_path):
     assert "without a denoiser" not in words
 
 
-@slow
+@pytest.mark.slow
 def test_an_exposure_that_nobody_measured_is_left_out(tmp_path):
     curve = made_up(some_specs())
     unknown = dict.fromkeys(EXPOSURE, math.nan)
@@ -152,15 +152,15 @@ def test_an_exposure_that_nobody_measured_is_left_out(tmp_path):
     assert "nan" not in page.words
 
 
-@slow
-@parametrize("runs_each, spread", [(1, False), (2, True)])
+@pytest.mark.slow
+@pytest.mark.parametrize("runs_each, spread", [(1, False), (2, True)])
 def test_a_spread_is_stated_of_several_runs_alone(runs_each, spread, tmp_path):
     page = Page(write_report(tmp_path, [made_up(some_specs(), runs_each)]).read_text("utf-8"))
     assert ("one standard deviation" in page.words) == spread
     assert ("Every figure is of one run" in page.words) == (not spread)
 
 
-@slow
+@pytest.mark.slow
 def test_without_a_library_the_numbers_are_kept(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     for attempt in (
@@ -199,7 +199,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
         write_report(tmp_path / "file", [made_up(some_specs())])
 
 
-@slow
+@pytest.mark.slow
 def test_a_report_of_other_runs_is_not_replaced_in_silence(tmp_path):
     curve = made_up(some_specs())
     write_report(tmp_path, [curve])

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from helpers.common import parametrize, refuses, slow
+from helpers.common import refuses
 
 from dpindex import attribute
 from dpindex.study import evaluate, spec_grid, write_report
@@ -36,7 +36,7 @@ class Interrupted:
             raise KeyboardInterrupt
 
 
-@slow
+@pytest.mark.slow
 def test_an_interrupted_evaluation_goes_on(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         measure(tmp_path, progress=Interrupted(3))
@@ -69,7 +69,7 @@ def test_a_line_that_was_cut_off_is_measured_again(tmp_path):
     assert len(read_runs(tmp_path)) == 2
 
 
-@parametrize(
+@pytest.mark.parametrize(
     "changes",
     [
         {"specs": SPECS[1:]},

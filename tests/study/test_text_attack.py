@@ -3,7 +3,8 @@
 import csv
 
 import numpy as np
-from helpers.common import fails, known_noise, normal, refuses, slow, unit
+import pytest
+from helpers.common import fails, known_noise, normal, refuses, unit
 from numpy.random import default_rng
 
 from dpindex import Codebook, Spec, l2, record
@@ -34,7 +35,7 @@ def specs(*epsilons):
     return spec_grid(DIM, names, epsilons, **terms).specs
 
 
-@slow
+@pytest.mark.slow
 def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast():
     found = {spec.method: spec for spec in specs(8.0)}
     assert found["raw-gaussian"].adjacency == l2(2)
@@ -64,7 +65,7 @@ def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast():
     ]  # fmt: skip
 
 
-@slow
+@pytest.mark.slow
 def test_topics_come_back_with_epsilon():
     attack = text_attack(
         BASE,
@@ -101,7 +102,7 @@ def test_texts_are_lines(tmp_path):
         read_texts(tmp_path / "t")
 
 
-@slow
+@pytest.mark.slow
 def test_command_line(run, prints, tmp_path):
     for name, x in (("x", BASE), ("q", rows(5, 3)), ("public", PUBLIC)):
         np.save(tmp_path / f"{name}.npy", x)
