@@ -14,6 +14,7 @@ import scipy
 
 from dpindex.base.arrays import (
     AnyArray,
+    Bools,
     Doubles,
     Floats,
     Integers,
@@ -38,8 +39,10 @@ _COUNTED_NUMBERS = 1 << 18
 # The same of tables of few columns, whose rows tie: of seven values .69 was promised, 1.00 found.
 _FEW_OF_TABLE = 32
 _FEW_COLUMNS = 64
-# Steps in which near vectors take attributes of farther ones.
+# Steps in which near vectors take attributes of farther ones: each attribute has one of them, which
+# the first bits of a word tell.
 _STEPS = 256
+_SHIFT = 24
 # Squared differences from a query beyond a vector, as shares of that of the vector.
 _FARTHEST = 4.0
 _TINY = 1e-30
@@ -140,7 +143,8 @@ class Ends:
         """
         norms = self._asked_norms[places.asked]
         if self.are_crossed:
-            made = self.crossed(places)[0]
+            crossing, taken, _ = self._crossing(places)
+            made = crossing.at(taken)
             # Others keep their values: longer rows of bits would have values beyond them.
             if self._on_sphere and abs(float(self._norms[0]) - 1.0) <= _SAME_NORM:
                 scale = norms / np.maximum(row_norms(made), _TINY)
@@ -153,20 +157,24 @@ class Ends:
             made *= (norms / np.maximum(row_norms(made), _TINY)).astype(np.float32)[:, None]
         return self._kept_within(made, norms)
 
-    def crossed(self, places: Between) -> tuple[Any, Doubles]:
-        """Return vectors, CSR, with as many attributes of farther ones as they are to be far.
+    def reached(self, places: Between) -> Doubles:
+        """Return the distances at which vectors with attributes of two others are made."""
+        return self._crossing(places)[2]
+
+    def _crossing(self, places: Between) -> tuple[_Crossing, Integers, Doubles]:
+        """Return rows that take attributes of farther ones, in how many steps they are so far.
 
         And the distances that are reached: with shares of coins alone the nearest of many were too
         near, and .05 to .12 too much was promised of bits.
         """
         first = scipy.sparse.csr_matrix(self._queries[places.asked])
         second = scipy.sparse.csr_matrix(self._vectors[places.sources])
-        inner, squares = _steps(first, second, places.coins)
-        norms = row_norms(first)[:, None]
+        crossing = _Crossing(first, second, places.coins)
+        inner, squares = crossing.sums()
+        norms = self._asked_norms[places.asked, None]
         steps = self._apart(inner, norms, np.sqrt(np.maximum(squares, 0.0)))
         taken = np.abs(steps - places.near[:, None]).argmin(axis=1)
-        reached = steps[np.arange(len(taken)), taken]
-        return _crossing(first, second, 1.0 - taken / _STEPS, places.coins), reached
+        return crossing, taken, steps[np.arange(len(taken)), taken]
 
     def _kept_within(self, made: Floats, norms: Doubles) -> Floats:
         """Return dense vectors with values within those of the sample, and norms if all have one.
@@ -195,44 +203,61 @@ def _has_few_values(vectors: Floats) -> bool:
     return bool(common >= _FEW_ARE * some.size)
 
 
-def _steps(first: Any, second: Any, words: Integers) -> tuple[Doubles, Doubles]:
-    """Return inner products with the first, and squares, as rows become those of the second.
+class _Crossing:
+    """Rows that take the attributes of others, step by step, each as a coin says.
 
-    Both have shape (n, 1 + steps). In each step it takes attributes of the coins of a bin.
+    Parameters
+    ----------
+    first, second : CSR matrices, shape (n, dim)
+        What rows are before the first step and after the last one.
+    words : uint32 array, shape (n,)
+        What the coins of each row are made of.
     """
-    count = first.shape[0]
 
-    def sums(part: Any, values: AnyArray) -> Doubles:
-        bins = np.floor((1.0 - _coins_of(part, words)) * _STEPS).astype(np.intp)
-        rows = np.repeat(np.arange(count), np.diff(part.indptr))
-        places = rows * _STEPS + np.minimum(bins, _STEPS - 1)
-        added = np.bincount(places, weights=values, minlength=count * _STEPS)
-        every: Doubles = np.cumsum(added.reshape(count, _STEPS), axis=1)
-        return np.pad(every, ((0, 0), (1, 0)))
+    def __init__(self, first: Any, second: Any, words: Integers) -> None:
+        self._first = first
+        self._second = second
+        self._words = words
 
-    common = scipy.sparse.csr_matrix(first.multiply(second))
-    given = sums(first, np.square(first.data, dtype=np.float64))
-    left = given[:, -1:] - given
-    taken = sums(second, np.square(second.data, dtype=np.float64))
-    return left + sums(common, common.data), left + taken
+    def sums(self) -> tuple[Doubles, Doubles]:
+        """Return inner products with the first, and squares, before and after each step.
+
+        Both have shape (n, 1 + steps).
+        """
+        first, second = self._first, self._second
+        given = self._summed(first, np.square(first.data, dtype=np.float64))
+        left = given[:, -1:] - given
+        taken = self._summed(second, np.square(second.data, dtype=np.float64))
+        common = scipy.sparse.csr_matrix(first.multiply(second))
+        return left + self._summed(common, common.data), left + taken
+
+    def _summed(self, part: Any, values: AnyArray) -> Doubles:
+        rows, steps = self._steps(part)
+        count = part.shape[0]
+        added = np.bincount(rows * _STEPS + steps, weights=values, minlength=count * _STEPS)
+        sums = np.zeros((count, 1 + _STEPS))
+        np.cumsum(added.reshape(count, _STEPS), axis=1, out=sums[:, 1:])
+        return sums
+
+    def at(self, taken: Integers) -> Any:
+        """Return the rows after so many steps each, CSR."""
+        rows, steps = self._steps(self._first)
+        others, their_steps = self._steps(self._second)
+        left = _kept(self._first, steps >= taken[rows])
+        return left + _kept(self._second, their_steps < taken[others])
+
+    def _steps(self, part: Any) -> tuple[Integers, Integers]:
+        """Return the row of each entry of a CSR matrix, and the step in which it is taken."""
+        rows = np.repeat(np.arange(part.shape[0]), np.diff(part.indptr))
+        mixed = part.indices.astype(np.uint32) ^ self._words[rows]
+        mixed *= np.uint32(2654435761)
+        mixed ^= mixed >> np.uint32(15)
+        mixed *= np.uint32(2246822519)
+        return rows, (mixed >> np.uint32(_SHIFT)).astype(np.intp)
 
 
-def _coins_of(part: Any, words: Integers) -> Doubles:
-    """Return a coin from 0 to 1 for each entry of a CSR matrix, by its row and its attribute."""
-    mixed = part.indices.astype(np.uint32) ^ np.repeat(words, np.diff(part.indptr))
-    mixed = mixed * np.uint32(2654435761)
-    coins = (mixed ^ mixed >> np.uint32(15)) * np.uint32(2246822519) / 2.0**32
-    return np.asarray(coins)
-
-
-def _crossing(first: Any, second: Any, share: Doubles, words: Integers) -> Any:
-    """Return rows that have each attribute of one CSR matrix or of another, by a coin for each."""
-
-    def kept(part: Any, inside: bool) -> Any:
-        entries = np.diff(part.indptr)
-        left = part.copy()
-        left.data[(_coins_of(part, words) < np.repeat(share, entries)) != inside] = 0
-        left.eliminate_zeros()
-        return left
-
-    return kept(first, True) + kept(second, False)
+def _kept(part: Any, chosen: Bools) -> Any:
+    """Return a CSR matrix with these of its entries alone."""
+    before = np.append(0, np.cumsum(chosen))
+    kept = part.data[chosen], part.indices[chosen], before[part.indptr]
+    return scipy.sparse.csr_matrix(kept, shape=part.shape)

@@ -26,6 +26,7 @@ from dpindex.base.arrays import (
     Doubles,
     Integers,
     Vectors,
+    row_blocks,
     spaced,
 )
 from dpindex.decode.base import Metric
@@ -54,6 +55,8 @@ _ALIKE = 10
 # Queries for which vectors are made as near as those of the sample, fewer where specs are compared.
 _TESTED = 300
 _COARSE_TESTED = 100
+# Near ranks that are put where attributes allow it at a time.
+_CROSSED = 1 << 9
 _TINY = 1e-30
 
 
@@ -183,10 +186,12 @@ class Population:
         tie, and what ties with a true neighbour is true, too.
         """
         every = np.arange(self.near.shape[1])
-        rows = np.arange(len(self.near))[:, None]
-        reached = [self.ends.crossed(self.between(row, every))[1] for row in rows]
+        rows = np.arange(len(self.near))
+        blocks = row_blocks(len(rows), max(1, _CROSSED // len(every)))
+        reached = [self.ends.reached(self.between(rows[block], every)) for block in blocks]
         known = np.unique(rising)
-        places = np.searchsorted((known[1:] + known[:-1]) / 2, np.array(reached))
+        distances = np.concatenate(reached).reshape(self.near.shape)
+        places = np.searchsorted((known[1:] + known[:-1]) / 2, distances)
         near = np.minimum(known[places], rising[:, [_REPLACED]])
         order = np.argsort(near, axis=1)
         self.near, self._coins, self._sources = (
