@@ -12,12 +12,22 @@ from dpindex.base.files import release_pages
 from dpindex.base.threads import limited_threads
 from dpindex.decode.base import Decoder, Queries
 from dpindex.index.backends import SearchBackend, SymbolLists, faiss
+from dpindex.index.exact_vectors import ExactVectors
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.storage.code_store import CodeStore
+from dpindex.storage.manifest import parse_index_type
 
-BACKENDS: dict[str, type[SearchBackend]] = {
-    "vectors": FaissVectors,
+
+def vector_backend(width: int, metric: str, index_type: str) -> SearchBackend:
+    """Return what ranks vectors of an index type."""
+    is_exact = parse_index_type(index_type, width).exact
+    kind = ExactVectors if is_exact else FaissVectors
+    return kind(width, metric, index_type)
+
+
+BACKENDS: dict[str, Callable[[int, str, str], SearchBackend]] = {
+    "vectors": vector_backend,
     "signs": FaissSigns,
     "symbols": SymbolLists,
 }

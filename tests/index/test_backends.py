@@ -14,6 +14,7 @@ from dpindex.decode import DECODERS, decoder_of
 from dpindex.decode.designed import DesignedDecoder
 from dpindex.decode.symbols import SymbolDecoder
 from dpindex.index.backends import SymbolLists, faiss
+from dpindex.index.exact_vectors import ExactVectors
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.ranking import BACKENDS, few_threads
@@ -35,7 +36,7 @@ LOSSY = [
     "HNSW16",
     "ROT12,HNSW16,SQ8",
 ]
-VECTORS = [(FaissVectors, metric, "f32") for metric in ("cosine", "ip", "l2")]
+VECTORS = [(ExactVectors, metric, "f32") for metric in ("cosine", "ip", "l2")]
 ALL = [
     *VECTORS,
     (FaissSigns, "cosine", "f32"),
@@ -73,7 +74,12 @@ pytest.mark.slow(SearchBackendContract.test_added_in_pieces_with_searches_betwee
 
 def test_every_backend_is_judged_here():
     """Lists of symbols, which are asked otherwise, have a file of tests of their own."""
-    assert {*BACKENDS.values()} == {SymbolLists, *(case[0] for case in ALL)}
+    made = [
+        kind(WIDTH, "cosine", index_type)
+        for kind in BACKENDS.values()
+        for index_type in ("f32", "SQ8")
+    ]
+    assert {*map(type, made)} == {SymbolLists, *(case[0] for case in ALL)}
 
 
 @pytest.mark.parametrize("made", VECTORS)

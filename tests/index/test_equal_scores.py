@@ -5,7 +5,7 @@ import pytest
 from helpers.common import attribute_spec
 
 import dpindex as dpi
-from dpindex.index.faiss_vectors import FaissVectors
+from dpindex.index.exact_vectors import ExactVectors
 
 RNG = np.random.default_rng(0)
 
@@ -84,7 +84,7 @@ def test_scores_that_err_by_as_much_as_they_can_come_in_order(metric, width, lar
     lost[4:6] = doubled[4:6] = 0, left
     items = np.full((3000, width), 0.1)
     items[[5, 9]] = doubled, lost
-    index = FaissVectors(width, metric, "f32")
+    index = ExactVectors(width, metric, "f32")
     index.begin(items, len(items))
     index.add(items)
     _, rows = index.search(np.tile(query, (200, 1)), 2)

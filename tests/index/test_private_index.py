@@ -27,6 +27,7 @@ from scipy import sparse
 import dpindex as dpi
 from dpindex.data import open_dataset
 from dpindex.decode.base import InnerProductDecoder
+from dpindex.index.exact_vectors import ExactVectors
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.private_index import PrivateIndex
@@ -332,8 +333,8 @@ def test_range_search_needs_similarities():
         (Ranking, "search", 2),
         (Ranking, "sync", 1),
         (InnerProductDecoder, "estimates", 2),
-        (FaissVectors, "begin", 1),
-        (FaissVectors, "finish", 1),
+        (ExactVectors, "begin", 1),
+        (ExactVectors, "add", 1),
         (FaissSigns, "add", 1),
         (FaissSigns, "finish", 1),
     ],
@@ -350,7 +351,7 @@ def test_ctrl_c_in_a_search_leaves_the_index_usable(method, part, step, call, mo
         return plain(*arguments)
 
     monkeypatch.setattr(part, step, interrupted)
-    other = {FLOAT: FaissSigns, BITS: FaissVectors}[method]
+    other = {FLOAT: FaissSigns, BITS: ExactVectors}[method]
     if part is not other:
         with pytest.raises(KeyboardInterrupt):
             _ = index.search(_vectors(200)).similarity
@@ -364,7 +365,8 @@ def test_ctrl_c_in_a_search_leaves_the_index_usable(method, part, step, call, mo
 def test_ctrl_c_between_blocks_does_not_shift_rows(index_type, after, monkeypatch):
     index = _filled("none-oporp", metric="l2", index_type=index_type)
     monkeypatch.setattr("dpindex.storage.code_store.STORED_NUMBERS", 20 * index.codes.k)
-    plain = FaissVectors.add
+    kind = ExactVectors if index_type == "f32" else FaissVectors
+    plain = kind.add
     calls = [0]
 
     def interrupted(self, items):
@@ -374,7 +376,7 @@ def test_ctrl_c_between_blocks_does_not_shift_rows(index_type, after, monkeypatc
         if calls[0] == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(FaissVectors, "add", interrupted)
+    monkeypatch.setattr(kind, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
         index.search(_vectors(1))
     hits = index.search(_vectors(60), k=1)

@@ -6,7 +6,7 @@ from helpers.common import attribute_spec, filled_index, known_noise, record_spe
 
 import dpindex as dpi
 from dpindex.index import filters as selection
-from dpindex.index.faiss_vectors import FaissVectors
+from dpindex.index.exact_vectors import ExactVectors
 
 N = 800
 DIM = 16
@@ -112,7 +112,7 @@ def test_subsets_that_do_not_fit_into_memory(index, monkeypatch):
     """Only decoded vectors are searched in parts."""
     mask = np.arange(N) % 10 == 3
     whole = index.search(Q, k=5, filter=mask)
-    monkeypatch.setattr(FaissVectors, "max_subset", property(lambda backend: 50))
+    monkeypatch.setattr(ExactVectors, "max_subset", property(lambda backend: 50))
     parts = index.search(Q, k=5, filter=mask)
     assert np.allclose(whole.scores, parts.scores, rtol=1e-5, atol=1e-6)
     monkeypatch.setattr(selection, "FEW", 1000)
