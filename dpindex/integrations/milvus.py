@@ -147,7 +147,28 @@ class Milvus(Database):
             raise InputError(f"Milvus compares whole numbers of 64 bits, not {value}.")
         if kind is not None and not isinstance(value, str) and _kind(kind)[0] == "VARCHAR":
             value = as_text(value, kind)
-        return json.dumps(_id(value) if name == "id" else value, ensure_ascii=False)
+        if name == "id":
+            value = _id(value)
+        if isinstance(value, str):
+            return self._quoted(value)
+        return json.dumps(value)
+
+    def _quoted(self, text: str) -> str:
+        # Milvus Lite reads an escape as its letter alone, so that it cannot be given a line break;
+        # other control characters stand for themselves.
+        if self.files is not None and ("\n" in text or "\r" in text):
+            raise InputError(
+                "Milvus Lite compares no text that has line breaks; give ids, or search the index "
+                "that was published.",
+                field="filter",
+            )
+        escapes = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"}
+        return '"{}"'.format("".join(escapes.get(letter, letter) for letter in text))
+
+    def is_nan(self, name: str) -> str:
+        # Milvus Lite finds NaN in every list, and "!=" true of NaN in the last rows alone, beyond
+        # whole blocks of 64.
+        return f"{name} != {name} or ({name} in [0.0] and {name} in [1.0])"
 
     def compared(self, name: str, operator: str, value: Any, kind: Any, *, negated: bool) -> str:
         literal = self.literal(value, kind, name)
@@ -164,16 +185,18 @@ class Milvus(Database):
         text = f"{name} {operator} {literal}"
         if negated:  # Milvus Lite knows no "not (…)"
             text = f"{name} {_OPPOSITE[operator]} {literal}"
-            if is_order and isinstance(value, float):
-                text = f"({text} or {name} != {name})"  # of NaN no comparison is true
+        is_true_of_nan = (operator == "!=") != negated
+        if is_true_of_nan and isinstance(value, float):
+            text = f"({text} or {self.is_nan(name)})"
         return _with_value(name, text)
 
     def among(self, name: str, values: Sequence[Any], kind: Any, *, negated: bool = False) -> str:
         literals = ", ".join(self.literal(value, kind, name) for value in values)
         text = f"{name} {'not ' * negated}in [{literals}]"
-        if isinstance(values[0], float):  # Milvus Lite finds NaN in every list
-            number = f"{name} {'!=' if negated else '=='} {name}"
-            text = f"({text} {'or' if negated else 'and'} {number})"
+        if isinstance(values[0], float) and negated:
+            text = f"({text} or {self.is_nan(name)})"
+        elif isinstance(values[0], float):
+            text = f"({text} and {name} == {name})"
         return _with_value(name, text)
 
     def truth(self, name: str, *, negated: bool) -> str:

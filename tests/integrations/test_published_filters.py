@@ -66,3 +66,39 @@ def test_a_filter_means_the_same_where_it_is_published(place, tmp_path):
     expression = ~pc.field("n").isin([1])
     assert served.search(np.ones(4), 4, "exact", filter=expression).ids.shape == (1, 2)
     served.close()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_values_that_engines_read_in_their_own_way_are_found_in_every_row(place, tmp_path):
+    # Engines compare whole blocks of rows by other instructions than the rows that are left.
+    rows = 150
+    numbers = np.arange(rows) % 5 - 1.0
+    numbers[::3] = np.nan
+    texts = ["a\tb", "a b", "\x01", "é", "\\n", "n", '\\"', "\x7f", "line\nbreak", "end\r"]
+    payload = {"f": numbers, "s": [texts[row % len(texts)] for row in range(rows)]}
+    spec = dpi.Spec("dp-oporp-staircase", 4, epsilon=60.0, adjacency=dpi.attribute(0.001))
+    index = filled_index(spec, np.ones((rows, 4)), payload=payload)
+    uri = address(tmp_path, place)
+    publish(index, uri, "t")
+    served = dpi.open(uri, "t")
+    of_numbers = [
+        "f != 1",
+        "not (f == 1)",
+        "not (f > 1)",
+        "not (f <= 1)",
+        "f not in [0, 1]",
+        "f < 1",
+    ]
+    of_texts = [f"s == {text!r}" for text in texts[:-2]] + [f"s in {texts[:-2]}"]
+    for text in (*of_numbers, *of_texts):
+        here = index.search(np.ones(4), rows, filter=text).ids
+        there = served.search(np.ones(4), rows, "exact", filter=text).ids
+        assert sorted(there.ravel()) == sorted(here.ravel()), text
+    for text in texts[-2:]:
+        asked = f"s == {text!r}"
+        if place.endswith(".db"):
+            with pytest.raises(dpi.InputError, match="no text that has line breaks"):
+                served.search(np.ones(4), rows, "exact", filter=asked)
+        else:
+            assert served.search(np.ones(4), rows, "exact", filter=asked).ids.size == rows // 10
+    served.close()
