@@ -217,7 +217,10 @@ class Ranges:
                 )
 
     def check_frame(self, vectors: Any, name: str) -> None:
-        """Raise InputError as :meth:`check_order` if vectors are a frame with such columns."""
+        """Raise InputError as :meth:`check_order` if vectors are a frame with such columns.
+
+        ``name`` is what the message calls them.
+        """
         self.check_order(column_names(vectors), name)
 
     def to_dict(self) -> dict[str, Any]:

@@ -276,7 +276,10 @@ class VectorSource(AbstractContextManager["VectorSource"]):
     def in_memory(
         cls, location: Location, array: Chunk, attributes: Sequence[str] = ()
     ) -> VectorSource:
-        """A source of ``array``, an ndarray or a canonical CSR matrix; ``location`` is its name."""
+        """A source of ``array``, an ndarray or a canonical CSR matrix; ``location`` is its name.
+
+        Its columns may have names, the ``attributes``.
+        """
         return cls(
             location,
             array.shape,
