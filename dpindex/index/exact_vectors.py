@@ -179,31 +179,41 @@ class VectorItems:
         if not multiplied:
             return *best_of(found, depth), np.zeros(1)
         scores, rows = found[0] if len(found) == 1 else best_of(found, depth)
+        error = self._error(queries)
+        self._settle(queries, scores, rows, error)
+        return scores, rows, error
+
+    def _error(self, queries: Singles) -> Doubles:
+        """How far apart two scores of each query may come out that are equal."""
         steps = self._width + 2
         if not self._of_norm_1:
             steps *= 8 if self._by_distance else 2
         relative = _STEP * min(steps, _MOST_STEPS)
-        error = relative * (row_norms(queries) + math.sqrt(self._longest)) ** 2
+        return relative * (row_norms(queries) + math.sqrt(self._longest)) ** 2
+
+    def _settle(self, queries: Singles, scores: Doubles, rows: Rows, error: Doubles) -> None:
+        """Compute scores anew that are near each other, best first, and put them in order."""
         is_near = np.zeros(scores.shape, np.bool_)  # the one before it
         is_near[:, 1:] = np.diff(scores, axis=1) >= -error[:, None]
         # Distances are what large numbers leave of each other: none is good enough as it is.
         unsure = is_near | self._by_distance
         unsure[:, :-1] |= is_near[:, 1:]
         asked, columns = np.nonzero(unsure)
-        if len(asked):
-            exact = self._exactly(queries, asked, rows[unsure])
-            scores[unsure] = exact
-            # Those that are near each other are a run. Each is put in order that is in none: few
-            # are, and to sort all of them would take a tenth of the time of a search.
-            run = np.cumsum(~is_near[unsure])
-            is_wrong = (exact[1:] >= exact[:-1]) & (run[1:] == run[:-1])
-            if is_wrong.any():
-                moved = np.flatnonzero(np.isin(run, run[1:][is_wrong]))
-                cells = asked[moved], columns[moved]
-                order = np.lexsort((rows[cells], -exact[moved], run[moved]))
-                scores[cells] = exact[moved][order]
-                rows[cells] = rows[cells][order]
-        return scores, rows, error
+        if not len(asked):
+            return
+        exact = self._exactly(queries, asked, rows[unsure])
+        scores[unsure] = exact
+        # Those that are near each other are a run. Each is put in order that is in none: few are,
+        # and to sort all of them would take a tenth of the time of a search.
+        run = np.cumsum(~is_near[unsure])
+        is_wrong = (exact[1:] >= exact[:-1]) & (run[1:] == run[:-1])
+        if not is_wrong.any():
+            return
+        moved = np.flatnonzero(np.isin(run, run[1:][is_wrong]))
+        cells = asked[moved], columns[moved]
+        order = np.lexsort((rows[cells], -exact[moved], run[moved]))
+        scores[cells] = exact[moved][order]
+        rows[cells] = rows[cells][order]
 
     def _scanned(self, queries: Singles, items: Singles, count: int) -> tuple[Singles, Rows]:
         """Return scores and rows of the nearest items, by one sum after another."""
