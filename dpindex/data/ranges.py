@@ -200,8 +200,10 @@ class Ranges:
                 f"each, in their order."
             )
 
-    def check_order(self, attributes: Sequence[str], name: str) -> None:
+    def check_order(self, attributes: Sequence[str], name: str, *, field: str = "") -> None:
         """Raise InputError, which begins with a name, if of the attributes one has another's range.
+
+        The ``field`` of the error is the parameter that held the vectors.
 
         Those that have numbers for names, or other names than the ranges, are taken in order. One
         column of lists has no names of attributes.
@@ -213,7 +215,8 @@ class Ranges:
             if places.get(own, place) != place:
                 raise InputError(
                     f"{name}: {own!r} is column {place + 1} of the vectors and {places[own] + 1} "
-                    f"of the ranges; bring both into one order."
+                    f"of the ranges; bring both into one order.",
+                    field=field,
                 )
 
     def check_frame(self, vectors: Any, name: str) -> None:

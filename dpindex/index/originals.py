@@ -197,7 +197,7 @@ class Originals(Holder):
                 field="rerank",
             )
         if self.ranges is not None:
-            self.ranges.check_order(self._table.attributes, self._table.name)
+            self.ranges.check_order(self._table.attributes, self._table.name, field="rerank")
 
     def similarities(
         self,

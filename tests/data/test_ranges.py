@@ -109,6 +109,8 @@ def test_wrong_vectors_are_refused():
 
 def test_a_column_does_not_take_the_range_of_another(tmp_path, run):
     """Names that the ranges lack are labels, and numbers are places."""
+    numbers = tmp_path / "x.npy"
+    np.save(numbers, ROWS)
     path = tmp_path / "x.csv"
     path.write_text("income,age,rate\n5e4,30,0\n")
     with open_vectors(path) as source, refuses("'income' is column 1 of the vectors and 2 of the"):
@@ -117,12 +119,11 @@ def test_a_column_does_not_take_the_range_of_another(tmp_path, run):
         build(dataset, tmp_path / "index", spec=plain_spec(ranges=TABLE))
     filled_index(plain_spec(ranges=TABLE), ROWS).save(tmp_path / "index")
     fails(run("query", tmp_path / "index", path), f"{path}: 'income' is column 1 of the vectors")
-    filled_index(plain_spec(ranges=TABLE), ROWS).save(tmp_path / "again")
-    fails(run("add", tmp_path / "again", path), f"{path}: 'income' is column 1 of the vectors")
+    reranked = run("query", tmp_path / "index", numbers, "-k", 1, "--rerank", path)
+    fails(reranked, f"{path}: 'income' is column 1")
+    fails(run("add", tmp_path / "index", path), f"{path}: 'income' is column 1 of the vectors")
     options = ["--epsilon", 1, "--bandwidth", 1, "--ranges"]
     in_order = written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
-    numbers = tmp_path / "x.npy"
-    np.save(numbers, ROWS)
     run("race", "build", numbers, tmp_path / "sketch", *options, in_order)
     fails(run("race", "query", tmp_path / "sketch", path), f"{path}: 'income' is column 1 of the")
     path.write_text("years,income,part\n30,5e4,0\n")
