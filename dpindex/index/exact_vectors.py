@@ -63,6 +63,11 @@ class VectorItems:
         Scores are negated squared distances; otherwise inner products.
     of_norm_1 : bool
         All vectors are of norm 1.
+
+    Attributes
+    ----------
+    count : int
+        Rows.
     """
 
     def __init__(self, width: int, *, by_distance: bool, of_norm_1: bool) -> None:
@@ -70,15 +75,12 @@ class VectorItems:
         self._by_distance = by_distance
         self._of_norm_1 = of_norm_1
         self._blocks: list[Singles] = []
-        self._count = 0
+        self.count = 0
         self._longest = 1.0  # squared norm
-
-    def __len__(self) -> int:
-        return self._count
 
     def clear(self, count: int) -> None:
         """Forget all rows, and have room for ``count``."""
-        self._count = 0
+        self.count = 0
         self._longest = 1.0
         del self._blocks[1:]
         # Memory that was written to before takes half of the time, as after a removal.
@@ -94,18 +96,18 @@ class VectorItems:
         """Append vectors, shape (n, width)."""
         if not self._of_norm_1:
             self._longest = max(self._longest, _longest_of(vectors))
-        stop = self._count + len(vectors)
+        stop = self.count + len(vectors)
         lacking = stop - sum(map(len, self._blocks))
         if lacking > 0:
-            self._blocks.append(self._room(max(lacking, _ROOM_ROWS, self._count // _ROOM_SHARE)))
+            self._blocks.append(self._room(max(lacking, _ROOM_ROWS, self.count // _ROOM_SHARE)))
         for first, block in self._placed():
-            low = max(first, self._count)
+            low = max(first, self.count)
             high = min(first + len(block), stop)
             if low < high:
-                rows = vectors[low - self._count : high - self._count]
+                rows = vectors[low - self.count : high - self.count]
                 block[low - first : high - first] = rows
         # At last, so that Ctrl-C never comes between a row and its count.
-        self._count = stop
+        self.count = stop
 
     def _placed(self) -> Iterator[tuple[int, Singles]]:
         """Yield the row at which each block begins, and the block, room and all."""
@@ -118,7 +120,7 @@ class VectorItems:
         """Return other vectors, which are searched alike, where they lie."""
         other = copy(self)
         other._blocks = [vectors]
-        other._count = len(vectors)
+        other.count = len(vectors)
         if not self._of_norm_1:
             other._longest = _longest_of(vectors)
         return other
@@ -139,7 +141,7 @@ class VectorItems:
         Of those that are equal but for rounding any are found. So more rows are taken, until the
         last of these is worse than the last that is wanted, by more than both may be off.
         """
-        total = len(self)
+        total = self.count
         depth = min(count + spare, total)
         size = max(1, _BLOCK_FOUND // depth)
         if len(queries) > size:
@@ -167,7 +169,7 @@ class VectorItems:
         multiplied = queries.size >= PRODUCTS_FROM or len(queries) >= _QUERIES_FROM
         found = []
         for first, block in self._placed():
-            items = block[: max(0, self._count - first)]
+            items = block[: max(0, self.count - first)]
             if not len(items):
                 continue
             wanted = min(depth, len(items))
@@ -283,7 +285,7 @@ class ExactVectors(VectorBackend):
         self._items = self._new_items(width)
 
     def __len__(self) -> int:
-        return len(self._items)
+        return self._items.count
 
     def begin(self, sample: Floats, count: int = 0) -> None:
         self._measure(sample)

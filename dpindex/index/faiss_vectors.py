@@ -62,7 +62,7 @@ class FaissVectors(VectorBackend):
         if self._only is not None:
             return len(self._only)
         if self._items is not None:
-            return len(self._items)
+            return self._items.count
         return 0 if self._index is None else int(self._index.ntotal)
 
     @property
