@@ -75,13 +75,14 @@ def base():
 
 
 @pytest.mark.parametrize("n", [500, 900, 2000, 4500, 50_000, 10**9])
-def test_candidates_stand_for_the_whole_collection(sample, n):
+def test_candidates_stand_for_the_whole_collection(sample, n, monkeypatch):
     population = Population(sample, n, 200)
+    monkeypatch.setattr("dpindex.study.population.TIE", 0.0)
+    untied = Population(sample, n, 200)
     assert_allclose(population.weight.sum(axis=1), n)
     for neighbours in (1, 10, NEIGHBOURS):
-        counted = population.true(neighbours).sum(axis=1)
-        assert (counted > neighbours - 1e-9).all()
-        assert counted.mean() < 1.01 * neighbours  # a few tie with the last
+        assert (population.true(neighbours).sum(axis=1) > neighbours - 1e-9).all()
+        assert_allclose(untied.true(neighbours).sum(axis=1), neighbours)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
@@ -347,7 +348,9 @@ def test_a_plan_for_exact_queries_ranks_by_them(sample):
         methods=FEW[1:],
         at=1,
     )
-    assert made.best.exact.recall >= max(row.exact.recall for row in made.rows) - 0.01
+    # The best one is promised what other queries find.
+    of_others = [row.exact.recall for row in made.rows[1:]]
+    assert of_others == sorted(of_others, reverse=True)
     assert "recall@1 of the true 1 = " in made.why
 
 
