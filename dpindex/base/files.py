@@ -196,7 +196,7 @@ def write_file(
     temporary.unlink(missing_ok=True)
     try:
         with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
-            _write_through(file, data)
+            _write_through(file, data, place)
         os.replace(temporary, place)
     finally:
         temporary.unlink(missing_ok=True)
@@ -220,19 +220,21 @@ def create_file(
         raise InputError(f"{place} already exists; choose another name.") from None
     try:
         with file:
-            _write_through(file, data)
-    except BaseException as error:
+            _write_through(file, data, place)
+    except BaseException:
         place.unlink()
-        if isinstance(error, OSError):
-            error.filename = str(place)  # writes to an open file name none
         raise
     sync_folder(place.parent)
 
 
-def _write_through(file: BinaryIO, data: bytes) -> None:
-    file.write(data)
-    file.flush()
-    os.fsync(file.fileno())
+def _write_through(file: BinaryIO, data: bytes, place: Path) -> None:
+    try:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = str(place)  # writes to an open file name none
+        raise
 
 
 def make_folder(path: Path) -> None:

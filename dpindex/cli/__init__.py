@@ -5,6 +5,7 @@ Commands are thin, one file a group, and have no logic of their own.
 
 from __future__ import annotations
 
+import errno
 import inspect
 import json
 import os
@@ -16,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from textwrap import wrap
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -193,8 +195,17 @@ def commands() -> Any:
     return typer.main.get_command(app)
 
 
+_REMEDIES = {
+    errno.ENOSPC: "; make room there and run it again",
+    errno.EROFS: "; take another place",
+}
+
+
 def main() -> None:
     """Entry point: bad input is one sentence on standard error and exit code 2."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Of a terminal or file in Latin-1: letters that it lacks are escaped, as those of errors.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         sys.exit(commands()(prog_name="dpindex", standalone_mode=False))
     except InputError as error:
@@ -211,7 +222,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        _end(f"{error.filename or 'a file'}: {error.strerror or error}.", 2)
+        remedy = _REMEDIES.get(error.errno or 0, "")
+        _end(f"{error.filename or 'a file'}: {error.strerror or error}{remedy}.", 2)
     except MemoryError as error:
         _end(
             f"there is not enough memory ({_first_line(error)}); take fewer vectors or queries at "

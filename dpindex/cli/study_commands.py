@@ -99,14 +99,17 @@ def plan(
             **{**vars(target), "candidates": o.number_or_share(target.candidates)},
             **options.stated(),
         )
+    # First, as a file that cannot be written ends the command, and a plan takes minutes.
+    if as_json:
+        o.print_json(outcome.to_dict())
+    else:
+        typer.echo(outcome)
     if save is not None:
         outcome.save(save)
     if plot is not None:
         create_file(plot, plan_png(outcome))
     if as_json:
-        o.print_json(outcome.to_dict())
         return
-    typer.echo(outcome)
     if plot is not None:
         o.say(f"Plot: {plot}")
     if save is not None:

@@ -286,7 +286,7 @@ def sole_column(location: Location, file: ColumnFile) -> Location:
     types = kinds.values()
     if not any(map(is_list, types)) and any(map(is_number, types)):
         raise location.error(
-            f"it has 0 list columns of numbers among its columns ({', '.join(kinds)}); name "
+            f"it has no list columns of numbers among its columns ({', '.join(kinds)}); name "
             f"columns of numbers as PATH:first:last or PATH:d*, or by --columns."
         )
     return location.sole(kinds, is_list, "{} list columns of numbers among its columns")

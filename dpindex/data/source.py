@@ -83,8 +83,10 @@ class Location:
         their number.
         """
         keys = [key for key, array in arrays.items() if fits(array)]
-        if len(keys) != 1:
-            names = ", ".join(arrays) or "none"
+        names = ", ".join(arrays) or "none"
+        if not keys:
+            raise self.error(f"it has {held.format('no')} ({names}); save the vectors as numbers.")
+        if len(keys) > 1:
             raise self.error(f"it has {held.format(len(keys))} ({names}); name one as PATH:KEY.")
         return replace(self, key=keys[0])
 
@@ -154,8 +156,10 @@ def locate(
         raise file.error("the file is empty; write it again.")
     _, suffix = os.path.splitext(path.lower())
     if suffix not in readers:
-        advice = f"no {what} has the suffix {suffix!r}; use one of {', '.join(readers)}"
-        raise file.error(f"{advice}.")
+        fault = f"no {what} has the suffix {suffix!r}"
+        if not suffix:
+            fault = "its name has no suffix to say what it holds"
+        raise file.error(f"{fault}; use one of {', '.join(readers)}.")
     return file, readers[suffix]
 
 

@@ -154,7 +154,7 @@ def _which_are_numbers(cells: Sequence[str]) -> list[bool]:
 
 def _is_number(cell: str) -> bool:
     try:
-        return bool(cell.strip()) and _parsed([cell], "\0").size > 0
+        return bool(cell.strip()) and _parsed([cell], "\0").size == 1
     except ValueError:
         return False
 

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from helpers.common import needs_posix, python, refuses
 
-from dpindex.base.files import create_file, map_file, pack, parse_file, release_pages, unpack
+from dpindex.base.files import (
+    create_file,
+    map_file,
+    pack,
+    parse_file,
+    release_pages,
+    unpack,
+    write_file,
+)
 
 DATA = {"x": np.arange(6, dtype=np.int16).reshape(2, 3), "y": np.ones(2)}
 
@@ -61,13 +69,14 @@ def test_a_new_file_never_replaces_one(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_full_disk_is_told_by_the_name_of_the_file(tmp_path, monkeypatch):
+@pytest.mark.parametrize("write", [create_file, write_file])
+def test_a_full_disk_is_told_by_the_name_of_the_file(tmp_path, monkeypatch, write):
     def full(file):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"No space left on device: .*my\.plan"):
-        create_file(tmp_path / "my.plan", b"bytes")
+        write(tmp_path / "my.plan", b"bytes")
     assert not [*tmp_path.iterdir()]
 
 

@@ -3,6 +3,8 @@
 Every message here was once met by somebody whom it did not help.
 """
 
+import errno
+import io
 import os
 import re
 import sys
@@ -281,6 +283,7 @@ def test_a_refusal_names_the_option_to_change(run, files, options, words):
     [
         ("german.csv", "0,5;0,25\n0,1;0,2\n", "line 1 has commas within numbers"),
         ("csv.npy", "0.5,0.25\n", "it does not begin as a .npy file"),
+        ("vectors", "0.5,0.25\n", "its name has no suffix to say what it holds; use one of .npy"),
     ],
 )
 def test_a_file_that_is_not_what_it_seems_is_refused_for_that(run, files, name, text, words):
@@ -404,3 +407,22 @@ def test_the_home_folder_is_found_by_its_sign(prints, tmp_path, monkeypatch):
     assert (tmp_path / "copy" / "manifest.json").exists()
     assert len(dpindex.Ledger("~/l.db").totals()) == 1
     assert dpindex.open_dataset("~/v.npy").rows == 3
+
+
+def test_a_plan_that_cannot_be_saved_is_shown(run, files, monkeypatch):
+    class Made(str):
+        def save(self, path):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("dpindex.study.planner.plan", lambda *_, **__: Made("what was planned"))
+    result = run("plan --public x.npy --n 900 --epsilon 4 --beta 1 --save my.plan")
+    assert result[1] == "what was planned\n"
+    fails(result, "my.plan: No space left on device; make room there and run it again.")
+
+
+def test_a_terminal_that_lacks_a_letter_gets_it_escaped(prints, monkeypatch):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    prints("build --help")
+    terminal.flush()
+    assert b".csv, \\u2026" in terminal.buffer.getvalue()

@@ -29,6 +29,7 @@ def test_text(tmp_path, head):
         ("1.5,2\n3,\n", "line 2, column 2 is empty or marks a missing value; fill it"),
         ("1.5,2\n3,-inf\n", "line 2, column 2 is no finite number"),
         ("a,b\n\n1.5,2\n\nx,3\n", "line 5, column 1 is not a number"),
+        ("a,b\n1,2\n0.5,0.\x002\n", "line 3, column 2 is not a number"),
         ("a,b\n", "0 x 2"),
         ("1.5,2\n\xff,1\n", "line 2, column 1"),
     ],
