@@ -11,6 +11,7 @@ from helpers.common import (
     filled_index,
     low_rank,
     normal,
+    overlap,
     photographs,
     projected,
     refuses,
@@ -533,8 +534,7 @@ class TestRanking:
         true = np.argsort(-asked @ unit(x).T)[:, :50]
 
         def precision(ranked):
-            found = np.argsort(-asked @ ranked.T)[:, :10]
-            return float(np.mean([np.isin(a, b).mean() for a, b in zip(found, true, strict=True)]))
+            return overlap(np.argsort(-asked @ ranked.T)[:, :10], true)
 
         assert precision(denoiser.to_rank(codes)) > precision(unit(denoiser(codes)))
 

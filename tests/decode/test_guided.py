@@ -6,7 +6,16 @@ from functools import cache
 
 import numpy as np
 import pytest
-from helpers.common import codes_of, fails, filled_index, known_noise, refuses, seed_noise, unit
+from helpers.common import (
+    codes_of,
+    fails,
+    filled_index,
+    known_noise,
+    overlap,
+    refuses,
+    seed_noise,
+    unit,
+)
 from helpers.toy_database import MADE, Toy
 
 import dpindex as dpi
@@ -81,8 +90,7 @@ def recall(index, query, candidates):
         candidates=candidates,
         rerank=PRIVATE,
     )
-    found = [np.isin(a, b).mean() for a, b in zip(np.asarray(hits.ids, int), truth, strict=True)]
-    return float(np.mean(found))
+    return overlap(hits.ids, truth)
 
 
 @pytest.mark.parametrize("epsilon", [7.0, 45.0])

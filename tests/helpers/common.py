@@ -12,6 +12,7 @@ from helpers.made_datasets import (
     directions,
     low_rank,
     normal,
+    overlap,
     photographs,
     tables,
     topics,
@@ -22,6 +23,7 @@ from helpers.made_datasets import (
     watched,
     write_dataset,
 )
+from helpers.memory import peak_memory
 from helpers.processes import finished, needs_posix, python, succeeds, typed
 from helpers.refusals import interrupt, interrupted_at, refuses
 from helpers.releases import (
@@ -31,6 +33,7 @@ from helpers.releases import (
     counted,
     dataset_of,
     filled_index,
+    names_in,
     projected,
     reopened,
     write_codes,

@@ -48,6 +48,12 @@ def true_cosines(hits, base, queries):
     return np.einsum("qkd,qd->qk", unit(base)[hits.ids], unit(queries))
 
 
+def overlap(found, true):
+    """The mean share of what was found, row by row, that is among the true."""
+    pairs = zip(found, true, strict=True)
+    return float(np.mean([np.isin(one, other).mean() for one, other in pairs]))
+
+
 def low_rank(rows, seed=0, dim=24):
     """Vectors in [0, 1] that lie near a plane of three directions."""
     rng = default_rng(seed)

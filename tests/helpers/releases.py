@@ -30,6 +30,11 @@ def all_bytes(folder):
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
+def names_in(folder):
+    """The names in a folder, sorted."""
+    return sorted(path.name for path in folder.iterdir())
+
+
 def filled_index(spec, vectors, ids=None, **options):
     """An index to which vectors were added; takes the options of both."""
     names = ("metric", "index_type", "query_epsilon")

@@ -1,6 +1,5 @@
 """The index as its users see it: what goes in comes out, and what fails changes nothing."""
 
-import tracemalloc
 from functools import cache, partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from helpers.common import (
     interrupted_at,
     known_noise,
     needed,
+    peak_memory,
     python,
     refuses,
     reopened,
@@ -494,14 +494,10 @@ def test_range_search_takes_the_memory_of_a_block(method, rows, megabytes):
     rng = default_rng(0)
     index.add(rng.uniform(-1, 1, (rows, 8)))
     index.range_search(np.ones(8), 1.5)  # learns the posterior, within 200 MB, once
-    tracemalloc.start()
-    try:
+    with peak_memory() as peak:
         found = index.range_search(rng.uniform(-1, 1, (16, 8)), 1.5)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
     assert [len(hits.ids) for hits in found] == [0] * 16
-    assert peak < megabytes << 20
+    assert peak.bytes < megabytes << 20
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """Reranking: whoever has the original vectors orders the candidates that the codes found."""
 
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, codebook, filled_index, record_spec, refuses
+from helpers.common import attribute_spec, codebook, filled_index, peak_memory, record_spec, refuses
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -254,15 +253,10 @@ def test_sparse_queries_stay_sparse():
     vectors = sparse.csr_matrix((np.ones(4000), (rows, places.ravel())), shape=(100, columns))
     queries = vectors[:40]
     candidates = Candidates(np.tile(np.arange(100), (40, 1)), None, 100)
-    tracemalloc.start()
-    found = Originals(vectors, ids=range(100)).similarities(
-        queries,
-        candidates,
-        "cosine",
-    )
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2e8
+    holder = Originals(vectors, ids=range(100))
+    with peak_memory() as peak:
+        found = holder.similarities(queries, candidates, "cosine")
+    assert peak.bytes < 2e8
     assert_array_equal(found.argmax(axis=1), np.arange(40))
 
 
@@ -388,11 +382,9 @@ def test_few_rows_are_read_without_a_copy_of_all(arranged):
     shared = dpi.Originals(arranged(RNG.normal(size=(50_000, DIM))))
     rows = np.arange(10)[None]
     candidates = Candidates(rows, rows, 50_000)
-    tracemalloc.start()
-    shared.similarities(Q[:1], candidates, "ip")
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 50_000 * DIM
+    with peak_memory() as peak:
+        shared.similarities(Q[:1], candidates, "ip")
+    assert peak.bytes < 50_000 * DIM
 
 
 def test_searches_in_several_threads_share_vectors():

@@ -13,6 +13,7 @@ from helpers.common import (
     FolderView,
     attribute_spec,
     counted,
+    names_in,
     python,
     refuses,
     vectors,
@@ -99,7 +100,7 @@ def test_workers_are_killed(cluster, client, tmp_path):
     assert sorted(index.ids) == sorted(f"n{row}" for row in range(rows))
     assert made <= rows  # results of killed workers were lost; their codes were not
     assert counted(ledger) == [(rows, 1)]
-    assert sorted(file.name for file in tmp_path.iterdir()) == [
+    assert names_in(tmp_path) == [
         "data", "index", "index.released", "ledger", "ledger.key"
     ]  # fmt: skip
 

@@ -5,7 +5,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, interrupted_at, record_spec, refuses
+from helpers.common import (
+    attribute_spec,
+    filled_index,
+    interrupted_at,
+    names_in,
+    record_spec,
+    refuses,
+)
 from helpers.faulty_s3 import moto_server
 from helpers.lite import LITE
 
@@ -45,7 +52,7 @@ def small_groups(monkeypatch):
 def test_anyone_reads_the_file(index, tmp_path):
     place = str(tmp_path / "codes.parquet")
     dpi.publish(index, place)
-    assert [file.name for file in tmp_path.iterdir()] == ["codes.parquet"]
+    assert names_in(tmp_path) == ["codes.parquet"]
     table = pq.read_table(place)
     assert table.schema.names == ["id", "code", "year"]
     rows = table.sort_by("id").to_pydict()
@@ -201,7 +208,7 @@ def test_a_build_becomes_a_table_and_goes_on_wherever_it_was_cut_off(tmp_path, e
     interrupted_at("dpindex.storage.journal.Journal.end", built)
     assert len(dpi.open(place)) == len(X)
     assert built().drawn == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["codes.parquet"]
+    assert names_in(tmp_path) == ["codes.parquet"]
     table = dpi.open(place)
     assert len(table) == len(X)
     assert table[7].stored == drawn.stored[7]

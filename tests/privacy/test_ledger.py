@@ -16,7 +16,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import releases
-from helpers.common import all_bytes, attribute_spec, counted, fails, needs_posix, refuses, uniform
+from helpers.common import (
+    all_bytes,
+    attribute_spec,
+    counted,
+    fails,
+    names_in,
+    needs_posix,
+    refuses,
+    uniform,
+)
 
 from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
 from dpindex.base.errors import DamagedError
@@ -392,7 +401,7 @@ def test_a_link_is_another_name_of_one_ledger(ledger, tmp_path):
     Ledger(link).record(SPEC, ["a"])
     assert ledger.path.exists()
     assert ledger.key_path.exists()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "private"]
+    assert names_in(tmp_path) == ["link", "private"]
     for known in (ledger, Ledger(link)):
         with refuses(TWICE):
             told(known, "a")
@@ -504,7 +513,7 @@ def test_two_processes_that_record_at_once_are_both_booked(ledger):
         assert child.returncode == 0
     assert len(ledger.entries()) == 40
     assert shown(ledger) == [(10, 2, [2.0]), (20, 1, [1.0])]
-    assert sorted(p.name for p in ledger.path.parent.iterdir()) == ["ledger", "ledger.key"]
+    assert names_in(ledger.path.parent) == ["ledger", "ledger.key"]
 
 
 @pytest.mark.parametrize("fault", ["full", "interrupted"])
@@ -528,7 +537,7 @@ def test_what_could_not_be_written_is_taken_back(ledger, monkeypatch, fault):
         with pytest.raises((InputError, KeyboardInterrupt), match=words):
             ledger.record(SPEC, [f"b{i}" for i in range(1000)])
     assert ledger.path.read_bytes() == before
-    assert sorted(p.name for p in ledger.path.parent.iterdir()) == ["ledger", "ledger.key"]
+    assert names_in(ledger.path.parent) == ["ledger", "ledger.key"]
 
 
 def test_work_that_is_resumed_is_recorded_once(ledger):

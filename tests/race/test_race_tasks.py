@@ -1,12 +1,11 @@
 """The estimators over sketches: what they find, and scikit-learn's conventions."""
 
 import math
-import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
-from helpers.common import Seeded, known_noise, python, refuses, uniform, unit
+from helpers.common import Seeded, known_noise, peak_memory, python, refuses, uniform, unit
 from numpy.random import default_rng
 from scipy import sparse, stats
 
@@ -521,11 +520,9 @@ def test_many_attributes_take_little_memory():
     form = np.diag(np.linspace(0.1, 1.0, 40))
     products = np.einsum("rd,de,re->r", left, form, right)
     signs = SignPairs(left, right, 2 / np.pi * products)
-    tracemalloc.start()
-    moments = signs.moments
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 15 << 20
+    with peak_memory() as peak:
+        moments = signs.moments
+    assert peak.bytes < 15 << 20
     np.testing.assert_allclose(moments.form, form, atol=1e-4)
     assert moments.error < 1e-4
 

@@ -3,7 +3,6 @@
 import os
 import pickle
 import shutil
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -21,6 +20,8 @@ from helpers.common import (
     codes_of,
     counted,
     example,
+    names_in,
+    peak_memory,
     refuses,
     vectors,
     watched,
@@ -181,7 +182,7 @@ def test_what_cannot_be_a_payload(data, tmp_path):
             tmp_path / "index",
             SPEC,
         )
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["data"]
+    assert names_in(tmp_path) == ["data"]
     odd = pa.table({"id": ["x"], "v": [[0.0] * DIM], "row": ["one"]})
     pq.write_table(odd, data / "day=0" / "zzz.parquet")
     with refuses("are of the types string and those of the first file int"):
@@ -226,7 +227,7 @@ def test_checking_writes_nothing_and_is_repeatable(data, tmp_path):
     target = tmp_path / "index"
     with pytest.raises(Killed):
         build(data, target, engine=killed)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["data"]
+    assert names_in(tmp_path) == ["data"]
     first = begun(opened(data), target)
     assert not target.exists()
     second = begun(opened(data), target)
@@ -384,7 +385,7 @@ def test_a_fault_in_the_last_vector_leaves_nothing(tmp_path, in_process):
     labelled = dataset.with_labels(np.arange(ROWS))
     with dataset, refuses(r"x.npy: row 239, column 3 is NaN"):
         build_index(labelled, tmp_path / "index", SPEC, terms=terms)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
+    assert names_in(tmp_path) == ["x.npy"]
 
 
 @pytest.mark.parametrize(
@@ -395,7 +396,7 @@ def test_ids_must_be_unique_in_all_files(tmp_path, ids, rows):
     dataset = open_dataset(tmp_path / "x.npy", rows_per_part=2).with_labels(np.array(ids))
     with refuses(f"rows {rows[0]} and {rows[1]} have the same id"):
         build_index(dataset, tmp_path / "index", SPEC)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
+    assert names_in(tmp_path) == ["x.npy"]
 
 
 def changed_in_place(path, old, new):
@@ -565,12 +566,11 @@ def test_a_worker_needs_the_memory_of_a_segment(tmp_path):
     (shard,) = attempt.shards
     codes_of(spec, np.zeros((1, 128)))  # caches
     assert isinstance(attempt.draw, CodeDraw)
-    tracemalloc.start()
-    drawn = replace(attempt.draw, threads=1)(shard)
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    alone = replace(attempt.draw, threads=1)
+    with peak_memory() as peak:
+        drawn = alone(shard)
     assert len(drawn) == 30
-    assert most < 10 << 20  # the shard has 30 MB of vectors
+    assert peak.bytes < 10 << 20  # the shard has 30 MB of vectors
 
 
 def published_paths(target):
@@ -662,7 +662,7 @@ def test_files_of_the_user_are_no_private_folder(data, tmp_path, place):
         (tmp_path / place / "notes.txt").write_text("mine")
 
     build(data, tmp_path / "index", options, engine=late)
-    assert [path.name for path in (tmp_path / place).iterdir()] == ["notes.txt"]
+    assert names_in(tmp_path / place) == ["notes.txt"]
 
 
 def test_an_unfinished_build_outlives_another_index_in_its_place(data, tmp_path):
@@ -704,7 +704,7 @@ def test_too_many_segments(tmp_path, monkeypatch):
     dataset = opened(tmp_path / "x.npy", rows=1, id_column=None)
     with refuses("240 segments are too many"):
         build_index(dataset, tmp_path / "index", SPEC)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
+    assert names_in(tmp_path) == ["x.npy"]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from importlib import import_module
 
 import pytest
-from helpers.common import attribute_spec, refuses
+from helpers.common import attribute_spec, names_in, refuses
 
 from dpindex.study import Additions, Curve, Run, require_libraries, write_report
 from dpindex.study.reconstruction import EXPOSURE
@@ -119,7 +119,7 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
         if spec.epsilon == 2:
             assert spec.guarantee.protects() in page.words
             assert all(line in page.words for line in spec.guarantee.does_not_protect(16))
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
+    assert names_in(tmp_path) == [
         "curve.csv",
         "report.html",
         "runs.csv",
@@ -169,7 +169,7 @@ def test_without_a_library_the_numbers_are_kept(tmp_path, monkeypatch):
     ):
         with refuses("needs jinja2 and pillow; run pip"):
             attempt()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.csv", "runs.csv"]
+    assert names_in(tmp_path) == ["curve.csv", "runs.csv"]
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -178,7 +178,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", _interrupt)
     with pytest.raises(KeyboardInterrupt):
         write_all(folder, {"report.html": b"new"})
-    assert [p.name for p in folder.iterdir()] == ["report.html"]
+    assert names_in(folder) == ["report.html"]
     assert (folder / "report.html").read_bytes() == b"old"
 
 
@@ -190,7 +190,7 @@ def test_an_interrupted_page_leaves_no_report(tmp_path, monkeypatch):
     )
     with pytest.raises(KeyboardInterrupt):
         write_report(tmp_path, [made_up(some_specs())])
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.csv", "runs.csv"]
+    assert names_in(tmp_path) == ["curve.csv", "runs.csv"]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
