@@ -54,11 +54,7 @@ def stated_for(family, **changes):
     if family.public is Codebook:
         part["codebook"] = codebook(dim)
     if family.public is Design:
-        part["design"] = designed(
-            dim,
-            changes.get("delta", 0) > 0,
-            changes.get("k"),
-        )
+        part["design"] = designed(dim, changes.get("delta", 0) > 0, changes.get("k"))
     return stated(**{**part, **changes})
 
 
@@ -121,9 +117,12 @@ def test_rows_are_projected_exactly_in_any_layout(family, changes):
         wanted = x.astype(np.int64) @ matrix.astype(np.int64)
         dense = projection.apply(x)
         assert dense.dtype == dtype
-        assert_array_equal(dense, wanted)
-        assert_array_equal(projection.apply_sparse(sparse.csr_matrix(x)), wanted)
-        assert_array_equal(projection.apply(np.asfortranarray(x)), wanted)
+        for found in (
+            dense,
+            projection.apply_sparse(sparse.csr_matrix(x)),
+            projection.apply(np.asfortranarray(x)),
+        ):
+            assert_array_equal(found, wanted)
         assert_array_equal(projection.apply(x[3:4]), wanted[3:4])
         assert_array_equal(x, before)
 
@@ -134,8 +133,11 @@ def test_sensitivities_by_brute_force(family, changes):
     projection = made(family, **changes)
     dim = changes["dim"]
     x = default_rng(1).integers(-99, 100, (1, dim)).astype(np.float64)
-    moved = np.abs(projection.apply(x + np.eye(dim)) - projection.apply(x))
-    assert_array_equal(moved, np.abs(projection.apply(x - np.eye(dim)) - projection.apply(x)))
+    start = projection.apply(x)
+    moved, down = (
+        np.abs(projection.apply(x + step) - start) for step in (np.eye(dim), -np.eye(dim))
+    )
+    assert_array_equal(moved, down)
     sizes = projection.sensitivity
     assert sizes.count == max(1, np.count_nonzero(moved, axis=1).max())
     assert sizes.l1 == max(1, moved.sum(axis=1).max())
@@ -274,43 +276,23 @@ def test_what_a_family_does_not_use_is_refused(family):
     if not isinstance(family.variant, Blocks):
         refused(family, "a-method takes no sparsity", sparsity=2)
     if family.public is not Codebook:
-        refused(
-            family,
-            "a-method takes no codebook here; leave it out",
-            codebook=codebook(DIM),
-        )
+        words = "a-method takes no codebook here; leave it out"
+        refused(family, words, codebook=codebook(DIM))
     if not family.subset:
         refused(family, "a-method takes no subset here; leave it out", subset=3)
     if family.public is not Design:
         refused(family, "a-method takes no design", design=designed(DIM))
     else:
-        for delta in (0.0, 1e-6):
-            words = "make one without a delta" if delta == 0 else "make one with a delta"
-            refused(
-                family,
-                words,
-                delta=delta,
-                design=designed(DIM, delta == 0),
-            )
-        refused(
-            family,
-            "the design is of vectors of 24 attributes, and these have 25",
-            dim=25,
-            design=designed(DIM),
-        )
-        refused(
-            family,
-            "k is that of the design, 8",
-            k=9,
-            design=designed(DIM),
-        )
+        gaussian = designed(DIM, gaussian=True)
+        refused(family, "make one without a delta", delta=0.0, design=gaussian)
+        refused(family, "make one with a delta", delta=1e-6, design=designed(DIM))
+        words = "the design is of vectors of 24 attributes, and these have 25"
+        refused(family, words, dim=25, design=designed(DIM))
+        refused(family, "k is that of the design, 8", k=9, design=designed(DIM))
         with refuses("a-method needs a design"):
             family.resolved(stated())
     if family.lengths is not None:
-        words = (
-            "codes of one length" if len(family.lengths) == 1 else "k of a-method must be a mult"
-        )
-        refused(family, words, k=family.lengths[-1] + 1)
+        refused(family, "codes of one length|must be a mult", k=family.lengths[-1] + 1)
     if family.keeps_all:
         refused(family, "keeps every coordinate: k must be dim = 24", k=23)
     if family.bins:
@@ -322,12 +304,7 @@ def test_repetitions_divide_the_length():
     family = FAMILIES["REPEATED_OPORP"]
     assert family.resolved(stated(k=48, repetitions=2))["k"] == 48
     refused(family, "25 bins", k=50, repetitions=2)
-    refused(
-        family,
-        "k = 25 is not a multiple of repetitions = 2",
-        k=25,
-        repetitions=2,
-    )
+    refused(family, "k = 25 is not a multiple of repetitions = 2", k=25, repetitions=2)
 
 
 @folded("family", DENSE)
@@ -335,20 +312,11 @@ def test_entries_are_chosen_from_those_of_the_family(family):
     forms = [form.entries for form in family.variant.forms]
     assert sorted(forms) == ["gaussian", "rademacher", "uniform", "very-sparse"]
     assert family.resolved(stated())["variant"].entries == forms[0]
-    kinds = {entries: type(made(family, entries=entries)).__name__ for entries in forms}
-    assert kinds == {
-        "gaussian": "Gaussian",
-        "rademacher": "Rademacher",
-        "uniform": "Uniform",
-        "very-sparse": "VerySparse",
-    }
+    for entries in forms:
+        name = type(made(family, entries=entries)).__name__
+        assert name.lower() == entries.replace("-", "")
     refused(family, "must be one of .*, not 'normal'", entries="normal")
-    refused(
-        family,
-        "sparsity is that of very-sparse",
-        entries="uniform",
-        sparsity=2,
-    )
+    refused(family, "sparsity is that of very-sparse", entries="uniform", sparsity=2)
 
 
 @folded("family", DENSE)
@@ -359,22 +327,15 @@ def test_sparsity_of_very_sparse_entries(family):
     assert isinstance(projection, VerySparse)
     assert projection.sparsity == 2
     for sparsity in (0, 1 << 17, 1.5):
-        refused(
-            family,
-            "sparsity must be a whole number",
-            entries="very-sparse",
-            sparsity=sparsity,
-        )
+        words = "sparsity must be a whole number"
+        refused(family, words, entries="very-sparse", sparsity=sparsity)
 
 
 def test_codebooks_belong_to_the_vectors():
     family = FAMILIES["CODEWORDS"]
     refused(family, "a-method needs a codebook", codebook=None)
-    refused(
-        family,
-        "the codebook is of vectors of 5 attributes, and these have 24",
-        codebook=codebook(5),
-    )
+    words = "the codebook is of vectors of 5 attributes, and these have 24"
+    refused(family, words, codebook=codebook(5))
     for subset in (0, 50, 1.5):
         refused(family, "subset must be a whole number", subset=subset)
 
@@ -384,19 +345,9 @@ def test_sparsity_of_blocks_divides_the_length():
     for k, sparsity in ((128, 4), (9, 3), (10, 2), (7, 1)):
         assert family.resolved(stated(k=k))["variant"].sparsity == sparsity
     assert family.resolved(stated(k=10, sparsity=5))["variant"].sparsity == 5
-    refused(
-        family,
-        "k = 10 is not a multiple of sparsity = 4",
-        k=10,
-        sparsity=4,
-    )
+    refused(family, "k = 10 is not a multiple of sparsity = 4", k=10, sparsity=4)
     for sparsity in (0, 1025, 1.5):
-        refused(
-            family,
-            "sparsity must be a whole number",
-            k=1 << 12,
-            sparsity=sparsity,
-        )
+        refused(family, "sparsity must be a whole number", k=1 << 12, sparsity=sparsity)
 
 
 def test_fine_entries_are_normal_ones_in_smaller_steps():

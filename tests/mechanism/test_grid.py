@@ -1,12 +1,12 @@
 """The grid: sensitivity in exact rational arithmetic, and refusals that never show a value."""
 
-import math
 from fractions import Fraction
 
 import numpy as np
 from helpers.common import attribute_spec, folded, refuses
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import default_rng
 
 from dpindex.mechanism.grid import Grid, grid_point, grid_step
 
@@ -15,20 +15,14 @@ BETAS = (0.1, 1 / 3, 1.0, 255.0, 7e-9)
 
 
 def _grid(**changes):
-    stated = {
-        "beta": 1.0,
-        "bits": 12,
-        "scale": 1.0,
-        "bounds": (-1.0, 1.0),
-        "clip": False,
-        "max_column_l1": 1,
-    }
-    return Grid(**{**stated, **changes})
+    stated = {"beta": 1.0, "bits": 12, "scale": 1.0, "bounds": (-1.0, 1.0)}
+    return Grid(**{**stated, "clip": False, "max_column_l1": 1, **changes})
 
 
 def _within_one_beta(x, grid, dtype):
     """The largest number of ``dtype`` whose attribute is at most one beta above that of x."""
-    limit = Fraction(x) + Fraction(grid.beta) * Fraction(grid.scale)
+    beta = Fraction(grid.beta) * Fraction(grid.scale)
+    limit = Fraction(x) + beta
     other = dtype(float(limit))
     while Fraction(float(other)) > limit:
         other = np.nextafter(other, dtype(-np.inf))
@@ -37,16 +31,17 @@ def _within_one_beta(x, grid, dtype):
 
 def _worst_move(grid, x):
     """Largest exact change of a rounded attribute between each x and its furthest neighbour."""
-    others = np.array([_within_one_beta(float(v), grid, x.dtype.type) for v in x], dtype=x.dtype)
-    moves = grid.round(others).astype(np.float64) - grid.round(x).astype(np.float64)
-    return int(moves.max())
+    kind = x.dtype.type
+    furthest = [_within_one_beta(value, grid, kind) for value in x.tolist()]
+    before, after = (grid.round(each).astype(np.float64) for each in (x, np.array(furthest, kind)))
+    return int((after - before).max())
 
 
 def _near_ties(grid, dtype, reach, count):
     """Inputs around half-steps, where the roundings of floats can tip the result."""
-    step = Fraction(grid.step) * Fraction(grid.scale)
-    places = np.random.default_rng(0).integers(0, int(reach / grid.step), count)
-    ties = np.array([float((int(place) + Fraction(1, 2)) * step) for place in places], dtype=dtype)
+    half = Fraction(grid.step) * Fraction(grid.scale) / 2
+    places = default_rng(0).integers(0, int(reach / grid.step), count).tolist()
+    ties = np.array([float((2 * place + 1) * half) for place in places], dtype)
     around = [ties]
     for target in (-np.inf, np.inf):
         moved = ties
@@ -89,13 +84,6 @@ def test_float_type_follows_from_public_parameters_only(changes, dtype):
     assert grid.dtype == dtype
     assert grid.round(np.zeros(2, np.float32)).dtype == dtype
     assert grid.round(np.zeros(2, np.float64)).dtype == dtype
-
-
-def test_sums_in_the_chosen_type_are_exact():
-    grid = _grid(max_column_l1=4094)
-    largest = grid.round(np.array([1.0]))[0] * 4094
-    assert grid.dtype == np.float32
-    assert largest < 2**24
 
 
 @folded("most", [2**30, 2**46])
@@ -170,10 +158,11 @@ def test_clip_moves_to_the_bounds_and_leaves_its_input_alone():
 
 
 def test_grid_point_agrees_with_round():
-    for value in (-1.0, -0.25, 0.0, 0.1, 1 / 3, 1.0):
-        point = grid_point(value, 0.5, 12)
-        assert point == int(_grid(beta=0.5).round(np.array([value]))[0])
-        assert math.isclose(point * grid_step(0.5, 12), value, abs_tol=grid_step(0.5, 12) / 2)
+    step = grid_step(0.5, 12)
+    values = [-1.0, -0.25, 0.0, 0.1, 1 / 3, 1.0]
+    points = [grid_point(value, 0.5, 12) for value in values]
+    assert points == _grid(beta=0.5).round(np.array(values)).tolist()
+    np.testing.assert_allclose(np.array(points) * step, values, rtol=0, atol=step / 2)
 
 
 @folded("dtype", [np.float16, np.float32, np.float64])
@@ -222,13 +211,7 @@ def test_neighbours_at_a_bound_stay_neighbours(high, share, dtype, data):
 @folded("scale", [0.01, 1.0, 255.0])
 def test_low_the_grid_of_a_spec_is_that_of_scaled_attributes(scale):
     """One beta, in units of the data, is 2^bits steps but for the slack, whatever the scale."""
-    spec = attribute_spec(
-        "dp-oporp-staircase",
-        4,
-        k=4,
-        epsilon=1.0,
-        scale=scale,
-    )
+    spec = attribute_spec("dp-oporp-staircase", 4, k=4, epsilon=1.0, scale=scale)
     beta = spec.guarantee.adjacency.size
     low, high = spec.grid.round(np.array([0.0, beta]))
     assert 0 <= (1 << spec.grid.bits) - (high - low) <= 1

@@ -125,10 +125,16 @@ def test_fingerprint_is_pinned():
 
 def test_equal_numbers_are_equal_specs():
     """However a number is written, the text and so the fingerprint are those of its value."""
-    plain = Spec(
-        "dp-signoporp-rr", 24, k=8, epsilon=2.0, scale=4.0, bounds=(0.0, 1.0),
-        variant=Repeated(2), norm=1.0, seed=3, adjacency=attribute(2.0),
-    )  # fmt: skip
+
+    def stated(whole, real):
+        return Spec(
+            "dp-signoporp-rr", whole(24), k=whole(8), epsilon=real(2),
+            variant=Repeated(whole(2)), scale=real(4), bounds=[real(-0.0), real(1)],
+            norm=real(1), seed=whole(3),
+            adjacency=attribute(real(2)), delta=real(-0.0),
+        )  # fmt: skip
+
+    plain = stated(int, float)
     for whole, real in (
         (int, int),
         (np.int64, np.float64),
@@ -137,12 +143,7 @@ def test_equal_numbers_are_equal_specs():
         (float, np.int32),
         (np.float32, Fraction),
     ):
-        other = Spec(
-            "dp-signoporp-rr", whole(24), k=whole(8), epsilon=real(2),
-            variant=Repeated(whole(2)), scale=real(4), bounds=[real(-0.0), real(1)],
-            norm=real(1), seed=whole(3),
-            adjacency=attribute(real(2)), delta=real(-0.0),
-        )  # fmt: skip
+        other = stated(whole, real)
         assert other == plain
         assert other.to_json() == plain.to_json()
         assert {type(other.dim), type(other.k), type(other.seed)} == {int}
@@ -162,18 +163,14 @@ NOT_NUMBERS = [math.nan, math.inf, -math.inf, True, "2", None, 1j, [2.0], np.arr
 
 def refused(words, **changes):
     """The spec is refused with one sentence that holds the words."""
-    arguments = {
-        "adjacency": attribute(1.0),
-        "method": "dp-oporp-staircase",
-        "dim": 24,
-        "k": 8,
-        "epsilon": 2.0,
-    }
+    arguments = {"method": "dp-oporp-staircase", "dim": 24, "k": 8, "epsilon": 2.0}
+    arguments |= {"adjacency": attribute(1.0), **changes}
     with refuses() as caught:
-        Spec(**with_variant({**arguments, **changes}))
-    assert words in str(caught.value)
-    assert str(caught.value).endswith(".")
-    assert "\n" not in str(caught.value)
+        Spec(**with_variant(arguments))
+    sentence = str(caught.value)
+    assert words in sentence
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
 
 
 @folded("value", NOT_NUMBERS)
@@ -192,53 +189,42 @@ def test_what_is_no_whole_number_in_range_is_refused(name, value):
     refused(f"{name} must be a whole number from", **{name: value})
 
 
-@folded("name", ["dim", "k", "repetitions"])
-def test_counts_start_at_one(name):
-    refused(f"{name} must be a whole number from 1", **{name: 0})
+OUTSIDE = [
+    *((name, "must be a whole number from 1", [0]) for name in ("dim", "k", "repetitions")),
+    *((name, "must be above 0", [0, -1.0]) for name in ("scale", "norm", "epsilon", "min_norm")),
+    ("epsilon", "must lie in [0.001, 64]", [9.99e-4, 64.1, 1e-300, 1e300]),
+    ("bounds", "bound", [None, 1.0, (1.0,), (0, 1, 2), "01", (1.0, 1.0), (1.0, -1.0)]),
+    ("bounds", "bound", [(math.nan, 1.0), (0.0, math.inf), (False, True), {0: 0, 1: 1}]),
+    ("clip", "must be true or false", [None, 0, 1, "yes", "false"]),
+    ("adjacency", "must be dpindex.attribute(…), dpindex.l2(…) or dpindex.record()",
+     [None, 1.0, "attribute", {"kind": "attribute", "beta": 1.0}]),
+]  # fmt: skip
 
 
-@folded("name", ["scale", "norm", "epsilon", "min_norm"])
-@folded("value", [0, -1.0])
-def test_positive_numbers(name, value):
-    refused(f"{name} must be above 0", **{name: value})
+@folded("name, words, values", OUTSIDE)
+def test_what_lies_outside_is_refused(name, words, values):
+    for value in values:
+        refused(words, **{name: value})
 
 
-@folded("epsilon", [9.99e-4, 64.1, 1e-300, 1e300])
-def test_epsilon_out_of_range(epsilon):
-    refused("epsilon must lie in [0.001, 64]", epsilon=epsilon)
-
-
-@folded("bounds", [None, 1.0, (1.0,), (0, 1, 2), "01", (1.0, 1.0), (1.0, -1.0), (math.nan, 1.0),
-               (0.0, math.inf), (False, True), {0: 0, 1: 1}])  # fmt: skip
-def test_bounds_are_an_interval(bounds):
-    refused("bound", bounds=bounds)
-
-
-@folded("value", [None, 0, 1, "yes", "false"])
-def test_clip_is_true_or_false(value):
-    refused("clip must be true or false", clip=value)
-
-
-@folded("value", [None, 1.0, "attribute", {"kind": "attribute", "beta": 1.0}])
-def test_adjacency_is_a_type(value):
-    refused(
-        "adjacency must be dpindex.attribute(…), dpindex.l2(…) or dpindex.record()", adjacency=value
-    )
+def refused_of(row, words, **changes):
+    """The same of a method, at ordinary values for the rest."""
+    refused(words, **needed(row) | {"k": None, **changes})
 
 
 @folded("row", methods())
 def test_epsilon_is_needed_or_refused(row):
     if row.definition == "none":
         for name, value in (("epsilon", 1.0), ("delta", 0.1)):
-            refused(f"takes no {name} here", **(needed(row) | {"k": None, name: value}))
+            refused_of(row, f"takes no {name} here", **{name: value})
     else:
-        refused(f"{row.name} needs an epsilon", **(needed(row) | {"k": None, "epsilon": None}))
+        refused_of(row, f"{row.name} needs an epsilon", epsilon=None)
 
 
 @folded("row", [row for row in methods() if row.needs_delta])
 @folded("delta", [0, -1e-6, 1.0, 2.0, 1e-31])
 def test_gaussian_methods_need_a_delta(row, delta):
-    refused(f"{row.name} needs a delta", **(needed(row) | {"k": None, "delta": delta}))
+    refused_of(row, f"{row.name} needs a delta", delta=delta)
 
 
 PURE_ONLY = [row for row in methods() if row.calibration.delta == "zero" and row.private]
@@ -247,7 +233,7 @@ PURE_ONLY = [row for row in methods() if row.calibration.delta == "zero" and row
 @folded("row", PURE_ONLY)
 @folded("delta", [1e-30, 1e-6, -1e-6, 0.5])
 def test_pure_methods_take_none(row, delta):
-    refused(f"{row.name} takes no delta here", **(needed(row) | {"k": None, "delta": delta}))
+    refused_of(row, f"{row.name} takes no delta here", delta=delta)
 
 
 @folded(
@@ -255,26 +241,20 @@ def test_pure_methods_take_none(row, delta):
     [r for r in methods() if r.kind.startswith("pure") and r.adjacencies == ("attribute",)],
 )
 def test_no_guarantee_under_an_adjacency_it_was_not_analysed_for(row):
-    wrong = needed(row) | {"k": None, "adjacency": l2(1.0)}
-    refused(f"{row.name} has no guarantee under l2(radius=1)", **wrong)
+    refused_of(row, f"{row.name} has no guarantee under l2(radius=1)", adjacency=l2(1.0))
 
 
 @folded("row", [row for row in methods() if row.calibration.bounded])
 def test_bounds_no_wider_than_beta(row):
-    wide = needed(row) | {"k": None, "bounds": (0.0, 1.001)}
-    refused("needs bounds no wider than beta = 1, not [0, 1.001]", **wide)
+    words = "needs bounds no wider than beta = 1, not [0, 1.001]"
+    refused_of(row, words, bounds=(0.0, 1.001))
     example(row, bounds=(-0.5, 0.5))
     example(row, bounds=(0.0, 255.0), adjacency=attribute(255))
 
 
 @folded("row", [r for r in methods() if isinstance(r.family.variant, Dense)])
 def test_no_parameter_is_accepted_and_ignored(row):
-    refused(
-        f"{row.name} does not use min_norm",
-        **needed(row),
-        k=None,
-        min_norm=1.0,
-    )
+    refused_of(row, f"{row.name} does not use min_norm", min_norm=1.0)
 
 
 def test_frozen():

@@ -110,8 +110,7 @@ def test_a_group_is_stated_alike_everywhere(m, epsilon, delta):
     guarantee = Guarantee(epsilon, delta, "DP", attribute(0.5))
     together = guarantee.group(m)
     far = guarantee.at(attribute(0.5 * m))
-    assert together.epsilon == far.epsilon
-    assert together.delta == far.delta
+    assert (together.epsilon, together.delta) == (far.epsilon, far.delta)
     assert Fraction(together.epsilon) >= m * Fraction(epsilon)
     least = 0.0
     for _ in range(m):
@@ -151,9 +150,8 @@ def test_a_group_costs_no_more_than_a_whole_record():
 @given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
 def test_finding_2_group_privacy_takes_whole_steps(beta, change):
     steps = Guarantee(1.0, 0.0, "DP", attribute(beta)).at(attribute(change)).epsilon
-    assert (
-        Fraction(steps - 1) * Fraction(beta) < Fraction(change) <= Fraction(steps) * Fraction(beta)
-    )
+    exact = Fraction(change) / Fraction(beta)
+    assert steps - 1 < exact <= steps
 
 
 def test_finding_2_what_says_nothing_about_a_change_is_refused():
@@ -161,7 +159,7 @@ def test_finding_2_what_says_nothing_about_a_change_is_refused():
         assert weak.at(attribute(0.25)).epsilon == 1.0
         with refuses("says nothing about"):
             weak.at(attribute(1.0))
-    kinds = [attribute(0.5), l2(0.5), AnyVector(), Records("replace"), Records("add-remove")]
+    kinds = [*VECTORS, *RECORDS]
     for one, other in permutations(kinds, 2):
         with refuses("count different changes"):
             Guarantee(1.0, 0.0, "DP", one).at(other)
@@ -179,27 +177,14 @@ def test_finding_2_a_delta_that_grows_beyond_one_promises_nothing_more():
 @folded("scale, size", [(0.01, 0.01), (255.0, 255.0), (1.0, 1.0)])
 def test_finding_3_a_guarantee_is_in_the_units_of_the_data(scale, size):
     """``x / scale`` changes by at most beta when ``x`` does by at most beta · scale."""
-    spec = attribute_spec(
-        "dp-oporp-staircase",
-        6,
-        k=2,
-        epsilon=2.0,
-        scale=scale,
-    )
+    spec = attribute_spec("dp-oporp-staircase", 6, k=2, epsilon=2.0, scale=scale)
     promise = spec.guarantee
     assert str(promise) == f"epsilon = 2 (pure DP) under attribute(beta={size:g})"
     assert f"by at most {size:g} in the units of the data" in promise.protects()
     assert promise.to_dict()["adjacency"] == {"kind": "attribute", "beta": size}
-    moved = np.rint(spec.grid.round(np.array([[size / 2, 0.0], [-size / 2, 0.0]])))
-    assert np.abs(np.diff(moved, axis=0)).max() in (2.0**spec.grid.bits - 1, 2.0**spec.grid.bits)
-    ball = Spec(
-        "raw-gaussian",
-        6,
-        epsilon=1.0,
-        delta=1e-6,
-        adjacency=l2(0.5),
-        scale=scale,
-    )
+    low, high = spec.grid.round(np.array([-size / 2, size / 2]))
+    assert 0 <= (1 << spec.grid.bits) - (high - low) <= 1
+    ball = Spec("raw-gaussian", 6, epsilon=1.0, delta=1e-6, adjacency=l2(0.5), scale=scale)
     assert ball.guarantee.adjacency == l2(size / 2)
     assert f"moved by at most {size / 2:g} in Euclidean" in ball.guarantee.protects()
 
@@ -218,8 +203,7 @@ def test_finding_7_delta_over_the_projection_is_no_promise_given_the_map():
 
 def test_json_holds_every_field():
     guarantee = Guarantee(1.5, 1e-6, "iDP", attribute(0.5), False, "projection")
-    data = json.loads(json.dumps(guarantee.to_dict()))
-    assert data == {
+    assert json.loads(json.dumps(guarantee.to_dict())) == {
         "epsilon": 1.5,
         "delta": 1e-6,
         "definition": "iDP",

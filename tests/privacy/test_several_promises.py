@@ -18,14 +18,8 @@ def both(epsilon=2.0, record=8.0):
 
 
 def spec(epsilon=2.0, record=8.0, **terms):
-    return Spec(
-        "codebook-softmax",
-        4,
-        epsilon=epsilon,
-        codebook=BOOK,
-        record_epsilon=record,
-        **{"adjacency": BETA, **terms},
-    )
+    stated = {"adjacency": BETA, "codebook": BOOK, **terms}
+    return Spec("codebook-softmax", 4, epsilon=epsilon, record_epsilon=record, **stated)
 
 
 def test_both_are_said_wherever_a_promise_is():
@@ -58,10 +52,7 @@ def test_both_are_said_wherever_a_promise_is():
     ],
 )
 def test_of_two_bounds_on_a_change_the_smaller_holds(change, epsilon):
-    found = both().at(change)
-    assert found.epsilon == epsilon
-    assert found.adjacency == change
-    assert found.also == ()
+    assert both().at(change) == Guarantee(epsilon, 0.0, "DP", change)
 
 
 def test_a_change_of_the_collection_is_neither():
@@ -93,8 +84,12 @@ def test_tight_totals_have_both():
     assert first.epsilon == pytest.approx(compose([spec(0.1, None)] * 40, delta=1e-6).epsilon)
 
 
-def test_a_ledger_books_both(tmp_path):
-    ledger = Ledger(tmp_path / "ledger")
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(tmp_path / "ledger")
+
+
+def test_a_ledger_books_both(ledger):
     ledger.record(spec(), ["ann", "bob"])
     ledger.record(spec(1.0, 4.0), ["ann"], allow_rerelease=True)
     twice, once = ledger.totals()
@@ -107,9 +102,8 @@ def test_a_ledger_books_both(tmp_path):
     assert "and epsilon = 12" in str(twice)
 
 
-def test_a_ledger_never_forgets_a_release_without_the_second_promise(tmp_path):
+def test_a_ledger_never_forgets_a_release_without_the_second_promise(ledger):
     """Every release counts for the attribute; the record's total says that it has not all."""
-    ledger = Ledger(tmp_path / "ledger")
     ledger.record(spec(), ["ann"])
     ledger.record(spec(1.0, None), ["ann"], allow_rerelease=True)
     (total,) = ledger.totals()
@@ -120,14 +114,10 @@ def test_a_ledger_never_forgets_a_release_without_the_second_promise(tmp_path):
     ]
 
 
-def test_sizes_of_one_kind_are_compared_and_the_other_bounds_them(tmp_path):
-    ledger = Ledger(tmp_path / "ledger")
+def test_sizes_of_one_kind_are_compared_and_the_other_bounds_them(ledger):
     ledger.record(spec(), ["ann"])
-    ledger.record(
-        spec(adjacency=attribute(5.0), bounds=(-9.0, 9.0)),
-        ["ann"],
-        allow_rerelease=True,
-    )
+    wide = spec(adjacency=attribute(5.0), bounds=(-9.0, 9.0))
+    ledger.record(wide, ["ann"], allow_rerelease=True)
     (total,) = ledger.totals()
     found = {str(g.adjacency): g.epsilon for g in total.guarantees}
     assert found == {
