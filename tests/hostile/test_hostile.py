@@ -4,18 +4,24 @@ What every reader does with damaged bytes is tested beside it (test_codes, test_
 test_directory, test_vectors, test_race_sketch); here are the things that a forger can get right.
 """
 
-import hashlib
 import json
 import os
 import pickle
 import sys
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, codes_of, filled_index, refuses, reopened, with_variant
-from independent.by_hand import write_index_by_hand
+from helpers.common import (
+    attribute_spec,
+    codes_of,
+    filled_index,
+    peak_memory,
+    refuses,
+    reopened,
+    with_variant,
+)
+from independent.by_hand import resealed, write_index_by_hand
 
 from dpindex import Blocks, Dense, Privatizer, Repeated, Spec, attribute, l2
 from dpindex.base.files import read_file
@@ -32,16 +38,6 @@ from dpindex.storage.manifest import Settings
 SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=2.0)
 HUGE = 2**31 - 1
 MB = 1 << 20
-
-
-def _peak(action):
-    """Bytes allocated at once by Python and NumPy while the action runs."""
-    tracemalloc.start()
-    try:
-        action()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 def _forged(path, spec, codes, ids=(1, 2)):
@@ -70,15 +66,11 @@ def _forged(path, spec, codes, ids=(1, 2)):
     ],
 )
 def test_no_spec_makes_a_projection_that_is_too_large(fields):
-    spec = Spec.from_json(
-        Spec(**{"adjacency": attribute(1.0), "dim": HUGE, "epsilon": 1.0, **fields}).to_json()
-    )
-
-    def make():
-        with refuses(r"1 GB|2\^31 entries"):
-            Privatizer(spec)
-
-    assert _peak(make) < 8 * MB  # modules that are imported late
+    stated = Spec(**{"adjacency": attribute(1.0), "dim": HUGE, "epsilon": 1.0, **fields})
+    spec = Spec.from_json(stated.to_json())
+    with peak_memory() as peak, refuses(r"1 GB|2\^31 entries"):
+        Privatizer(spec)
+    assert peak.bytes < 8 * MB  # modules that are imported late
 
 
 @pytest.mark.parametrize(
@@ -106,23 +98,14 @@ def test_no_spec_makes_a_projection_that_is_too_large(fields):
 )
 def test_no_spec_makes_a_table_that_is_too_large(fields, words):
     """Without these limits each of them works for minutes before it is refused."""
+    stated = {"adjacency": attribute(1.0), "dim": 2, "epsilon": 1.0, **fields}
     with refuses(words):
-        Privatizer(
-            Spec(**with_variant({"adjacency": attribute(1.0), "dim": 2, "epsilon": 1.0, **fields}))
-        )
+        Privatizer(Spec(**with_variant(stated)))
 
 
 def test_large_projections_that_are_meant_still_pass():
-    for fields in ({"k": 64}, {"method": "dp-sjlt-laplace", "k": 64, "variant": Blocks(1)}):
-        spec = Spec(
-            **{
-                "method": "dp-oporp-staircase",
-                "dim": 2**20,
-                "epsilon": 2.0,
-                "adjacency": attribute(1.0),
-                **fields,
-            }
-        )
+    for method, more in (("dp-oporp-staircase", {}), ("dp-sjlt-laplace", {"variant": Blocks(1)})):
+        spec = attribute_spec(method, 2**20, k=64, epsilon=2.0, **more)
         assert spec.projection.dim == 2**20
 
 
@@ -138,12 +121,9 @@ def test_an_index_is_read_before_its_projection_is_made(tmp_path):
     other = replace(SPEC, dim=2**26)
     codes = codes_of(SPEC, np.zeros((2, 6)))
     index = _forged(tmp_path / "i", other, codes)
-
-    def refuse():
-        with refuses("another spec"):
-            PrivateIndex.open(index)
-
-    assert _peak(refuse) < 8 * MB
+    with peak_memory() as peak, refuses("another spec"):
+        PrivateIndex.open(index)
+    assert peak.bytes < 8 * MB
 
 
 def _numbers(k, mark):
@@ -192,31 +172,19 @@ def test_a_manifest_takes_memory_in_proportion(tmp_path):
     """The largest that is read has 16 MB: what parsing makes of it stays below 1 GB."""
     (tmp_path / "manifest.json").write_bytes(b"[" + b"[]," * (MB // 3 - 2) + b"[]]")
 
-    def refuse():
-        with refuses("not a manifest"):
-            IndexDirectory(tmp_path).manifest()
-
-    assert _peak(refuse) < 50 * MB
+    with peak_memory() as peak, refuses("not a manifest"):
+        IndexDirectory(tmp_path).manifest()
+    assert peak.bytes < 50 * MB
 
 
 def test_a_declared_size_is_not_allocated(tmp_path):
     index = _forged(tmp_path / "i", SPEC, codes_of(SPEC, np.zeros((2, 6))))
-    data = json.loads((index / "manifest.json").read_text())
-    del data["checksum"]
-    data["files"]["segments/000000.codes"]["bytes"] = 1 << 32
-    (index / "manifest.json").write_text(_sealed(data))
+    with resealed(index) as manifest:
+        manifest["files"]["segments/000000.codes"]["bytes"] = 1 << 32
 
-    def refuse():
-        with refuses("cut off"):
-            PrivateIndex.open(index)
-
-    assert _peak(refuse) < 8 * MB
-
-
-def _sealed(data):
-    """A manifest with the right checksum, as anyone can make one."""
-    seal = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-    return json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True)
+    with peak_memory() as peak, refuses("cut off"):
+        PrivateIndex.open(index)
+    assert peak.bytes < 8 * MB
 
 
 def _add_and_save(index, path, times):

@@ -1,5 +1,9 @@
 """Index directories written file by file, for what no dpindex writes."""
 
+import hashlib
+import json
+from contextlib import contextmanager
+
 import numpy as np
 
 from dpindex.storage.ids import ids_to_bytes
@@ -23,3 +27,14 @@ def write_index_by_hand(path, settings, segments):
         counts[six_digits] = len(codes)
     manifest = Manifest(settings, len(counts), counts, files=marks)
     (path / MANIFEST).write_bytes(manifest.text)
+
+
+@contextmanager
+def resealed(path):
+    """What a manifest says, to be edited as an attacker would, who can compute checksums too."""
+    manifest = path / MANIFEST
+    data = json.loads(manifest.read_text())
+    del data["checksum"]
+    yield data
+    seal = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    manifest.write_text(json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True))

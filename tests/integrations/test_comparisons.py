@@ -3,6 +3,7 @@
 import json
 import logging
 import socket
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -50,17 +51,18 @@ def bearer(token):
 @pytest.fixture
 def server(tmp_path):
     index = filled_index(SPEC, X, NAMES, query_epsilon=6.0)
+    limits = {"per_minute": 100, "clock": lambda: 0.0}
+    comparisons = Comparisons(dpi.Originals(X, NAMES), SPEC, index.metric, **limits)
+    with serving(index, tmp_path / "log", comparisons=comparisons) as client:
+        yield client
+
+
+@contextmanager
+def serving(index, log, **options):
+    """A client of a service that answers all who have a token."""
     tokens = Tokens(f"search {SEARCH}\nrerank {RERANK}\nreaches {REACHES}")
-    owner = dpi.Originals(X, NAMES)
-    comparisons = Comparisons(
-        owner,
-        SPEC,
-        index.metric,
-        per_minute=100,
-        clock=lambda: 0.0,
-    )
-    with Collector(index, tmp_path / "log", lambda: None) as collector:
-        app = Service(collector, tokens, comparisons=comparisons).app()
+    with Collector(index, log, lambda: None) as collector:
+        app = Service(collector, tokens, **options).app()
         yield testclient.TestClient(app, base_url="http://localhost")
 
 
@@ -114,22 +116,17 @@ def test_it_answers_exact_similarities(server, caplog):
 def test_a_threshold_is_answered_without_the_similarity(metric, tmp_path):
     spec = attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=4.0)
     index = dpi.PrivateIndex(spec, metric=metric)
-    tokens = Tokens(f"rerank {RERANK}\nreaches {REACHES}")
     comparisons = Comparisons(dpi.Originals(X, NAMES), spec, metric)
-    exact = UNIT @ UNIT[3] if metric == "cosine" else -((X - X[3]) ** 2).sum(axis=1)
+    exact = UNIT @ UNIT[3]
+    if metric == "l2":
+        exact = -((X - X[3]) ** 2).sum(axis=1)
     least = float(np.median(exact))
     body = {"query": X[3].tolist(), "ids": ["nobody", *NAMES]}
-    with Collector(index, tmp_path / "log", lambda: None) as collector:
-        app = Service(collector, tokens, comparisons=comparisons).app()
-        client = testclient.TestClient(app, base_url="http://localhost")
+    with serving(index, tmp_path / "log", comparisons=comparisons) as client:
 
         def post(token, path="/reaches", **more):
             content = json.dumps({**body, **more})
-            return client.post(
-                path,
-                content=content,
-                headers={**JSON, **bearer(token)},
-            )
+            return client.post(path, content=content, headers={**JSON, **bearer(token)})
 
         answer = post(REACHES, threshold=least)
         assert answer.json() == {"reaches": [None, *(exact >= least).tolist()]}
@@ -143,9 +140,7 @@ def test_a_threshold_is_answered_without_the_similarity(metric, tmp_path):
 def test_the_route_is_off_and_has_a_role(server, tmp_path):
     assert ask(server, X[3].tolist(), ["n 3"], SEARCH).status_code == 403
     assert ask(server, X[3].tolist(), ["n 3"], 32 * "z").status_code == 401
-    index = dpi.PrivateIndex(SPEC)
-    with Collector(index, tmp_path / "other log", lambda: None) as collector:
-        without = testclient.TestClient(Service(collector, None).app(), base_url="http://localhost")
+    with serving(dpi.PrivateIndex(SPEC), tmp_path / "other log") as without:
         assert ask(without, X[3].tolist(), ["n 3"]).status_code == 404
 
 
@@ -160,44 +155,37 @@ def test_a_minute_has_so_many_candidates(server):
 
 def test_what_was_asked_is_forgotten_with_time():
     now = [0.0]
-    owner = dpi.Originals(X, ids=NAMES)
-    made = Comparisons(
-        owner,
-        SPEC,
-        "cosine",
-        per_minute=60,
-        clock=lambda: now[0],
-    )
-    made.answer(asked(), str, "a")
-    made.answer(asked(), str, "b")  # each asker has a minute of its own
+    limits = {"per_minute": 60, "clock": lambda: now[0]}
+    made = Comparisons(dpi.Originals(X, ids=NAMES), SPEC, "cosine", **limits)
+
+    def answered(asker="a", ids=NAMES):
+        return made.answer(asked(ids), str, asker)
+
+    answered()
+    answered("b")  # each asker has a minute of its own
     for seconds, few in ((0.0, 1), (29.0, 30), (30.5, 60)):
         now[0] = seconds
         with pytest.raises(RefusedError):
-            made.answer(
-                asked(NAMES[:few]),
-                str,
-                "a",
-            )
+            answered(ids=NAMES[:few])
     now[0] = 60.5
-    assert len(made.answer(asked(), str, "a")) == N
+    assert len(answered()) == N
+
+
+QUERY = X[0].tolist()
+
+
+@pytest.mark.parametrize("last", [[], [None], [True], [10**400], [float("nan")]])
+def test_wrong_queries(last, server):
+    answer = ask(server, [*QUERY[1:], *last], ["n 1"])
+    assert answer.status_code == 422
+    assert "n 1" not in answer.text
 
 
 @pytest.mark.parametrize(
-    "query, ids, status",
-    [
-        (X[0, 1:].tolist(), ["n 1"], 422),
-        ([*X[0, 1:].tolist(), None], ["n 1"], 422),
-        ([*X[0, 1:].tolist(), True], ["n 1"], 422),
-        ([*X[0, 1:].tolist(), 10**400], ["n 1"], 422),
-        ([*X[0, 1:].tolist(), float("nan")], ["n 1"], 422),
-        (X[0].tolist(), [], 422),
-        (X[0].tolist(), [7], 422),
-        (X[0].tolist(), "n 1", 422),
-        (X[0].tolist(), ["n 1"] * (MAX_CANDIDATES + 1), 413),
-    ],
+    "ids, status", [([], 422), ([7], 422), ("n 1", 422), (["n 1"] * (MAX_CANDIDATES + 1), 413)]
 )
-def test_wrong_requests(query, ids, status, server):
-    answer = ask(server, query, ids)
+def test_wrong_ids(ids, status, server):
+    answer = ask(server, QUERY, ids)
     assert answer.status_code == status
     assert "n 1" not in answer.text
     body = server.post("/rerank", content=b"{", headers={**JSON, **bearer(RERANK)})
@@ -206,18 +194,16 @@ def test_wrong_requests(query, ids, status, server):
 
 def test_f5_a_megabyte_takes_no_gigabytes():
     """One long id beside many short ones: an array is as wide as its longest for each of them."""
-    asked = []
+    sizes = []
 
     class Nobody(dpi.Holder):
         def similarities(self, queries, candidates, metric):
-            asked.append(candidates.ids.nbytes)
+            sizes.append(candidates.ids.nbytes)
             return np.full(candidates.ids.shape, np.nan)
 
     comparisons = Comparisons(Nobody(), SPEC, "cosine", per_minute=10**6)
-    query = X[0].tolist()
     for length in (10**6, 10**5, 1025, 1024):
-        ids = ["x" * length, *("y" for _ in range(MAX_CANDIDATES - 1))]
-        body = json.dumps({"query": query, "ids": ids}).encode()
+        body = asked(["x" * length, *(MAX_CANDIDATES - 1) * "y"])
         with peak_memory() as peak:
             if length > 1024:
                 with pytest.raises(RefusedError, match="has at most 1024 characters"):
@@ -225,7 +211,7 @@ def test_f5_a_megabyte_takes_no_gigabytes():
             else:
                 assert comparisons.answer(body, str, "somebody") == [None] * MAX_CANDIDATES
         assert peak.bytes < 2e7, length
-    assert asked == [4 * 1024 * MAX_CANDIDATES]
+    assert sizes == [4 * 1024 * MAX_CANDIDATES]
 
 
 @pytest.mark.parametrize("size", [1e308, 2e-308, 5e-324])

@@ -38,17 +38,18 @@ def dataset(vectors):
 
 
 class BuiltFolder(Case):
+    options = None
+
+    @property
+    def address(self):
+        return self.place
+
     def terms(self, allow_rerelease):
         return Terms(self.ledger, allow_rerelease)
 
     def run(self, vectors=VECTORS, allow_rerelease=False):
-        build_index(
-            dataset(vectors),
-            self.place,
-            SPEC,
-            None,
-            self.terms(allow_rerelease),
-        )
+        terms = self.terms(allow_rerelease)
+        build_index(dataset(vectors), self.address, SPEC, self.options, terms)
 
     def published(self):
         if not self.place.exists():
@@ -79,17 +80,13 @@ class Stored(BuiltFolder):
         super().move_away()
         self.place.mkdir()
 
-    def run(self, vectors=VECTORS, allow_rerelease=False):
-        private = self.folder / "keys.unpublished"
-        options = IndexOptions(private=private)
-        url = f"file://{self.place}"
-        build_index(
-            dataset(vectors),
-            url,
-            SPEC,
-            options,
-            self.terms(allow_rerelease),
-        )
+    @property
+    def address(self):
+        return f"file://{self.place}"
+
+    @property
+    def options(self):
+        return IndexOptions(private=self.folder / "keys.unpublished")
 
     def published(self):
         if not (self.place / "manifest.json").exists():
@@ -132,10 +129,10 @@ class Grown(Case):
     """A saved index to which vectors are added that a ledger counts."""
 
     ends_with = (0,)
+    there = (VECTORS[:3], ["x", "y", "z"])
 
     def prepare(self):
-        index = filled_index(SPEC, VECTORS[:3], ["x", "y", "z"])
-        index.save(self.place)
+        filled_index(SPEC, *self.there).save(self.place)
         shutil.copytree(self.place, self.folder / "before")
 
     def run(self, vectors=VECTORS, allow_rerelease=False):
@@ -176,16 +173,12 @@ class GrownAlone(Grown):
 
     counts = False
     ends_with = (0, 2)
+    there = (-VECTORS[:3],)
 
     def run(self, vectors=VECTORS, allow_rerelease=False):
         with dpi.PrivateIndex.changing(self.place, _busy) as index:
             index.add(vectors)
             index.save(self.place)
-
-    def prepare(self):
-        index = filled_index(SPEC, -VECTORS[:3])
-        index.save(self.place)
-        shutil.copytree(self.place, self.folder / "before")
 
 
 class Saved(Case):

@@ -1,6 +1,5 @@
 """The directory on disk: whatever is changed in it is noticed, and nothing outside is touched."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -10,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers.common import attribute_spec, codes_of, refuses
-from independent.by_hand import write_index_by_hand
+from independent.by_hand import resealed, write_index_by_hand
 
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import NumberFormat
@@ -129,16 +128,6 @@ def test_links_pipes_and_folders_are_not_read(saved, tmp_path):
     _refused(saved)
 
 
-def _reseal(path, edit):
-    """Edit a manifest as an attacker would, who can compute checksums too."""
-    data = json.loads((path / "manifest.json").read_text())
-    del data["checksum"]
-    edit(data)
-    seal = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-    sealed = json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True)
-    (path / "manifest.json").write_text(sealed)
-
-
 FORGED = {
     "format": [1, 3, "2"],
     "count": [7, True],
@@ -187,14 +176,11 @@ def _forgeries():
 def test_a_manifest_edited_with_care_is_still_refused(saved):
     whole = (saved / "manifest.json").read_bytes()
     for number, (folders, edit) in enumerate(_forgeries()):
-
-        def edit_within(data, folders=folders, edit=edit):
+        (saved / "manifest.json").write_bytes(whole)
+        with resealed(saved) as data:
             for name in folders:
                 data = data[name]
             edit(data)
-
-        (saved / "manifest.json").write_bytes(whole)
-        _reseal(saved, edit_within)
         with refuses():
             assert not PrivateIndex.open(saved), f"forgery {number}"
 
@@ -203,11 +189,11 @@ def test_a_manifest_edited_with_care_is_still_refused(saved):
 def test_finding_3_a_manifest_states_the_adjacency_in_units_of_the_attribute(tmp_path, stated):
     index = PrivateIndex(replace(SPEC, scale=255.0))
     index.save(tmp_path / "i")
-    assert json.loads((tmp_path / "i/manifest.json").read_text())["guarantee"]["adjacency"] == {
-        "kind": "attribute", "beta": 255.0
-    }  # fmt: skip
+    manifest = json.loads((tmp_path / "i/manifest.json").read_text())
+    assert manifest["guarantee"]["adjacency"] == {"kind": "attribute", "beta": 255.0}
     assert PrivateIndex.open(tmp_path / "i").spec.guarantee.adjacency.size == 255.0
-    _reseal(tmp_path / "i", lambda d: d["guarantee"]["adjacency"].update(beta=stated))
+    with resealed(tmp_path / "i") as data:
+        data["guarantee"]["adjacency"]["beta"] = stated
     _refused(tmp_path / "i")
 
 

@@ -107,13 +107,27 @@ class Explorer:
         assert all(url.startswith(("file:", "data:")) for url in self.requests)
 
 
+@pytest.fixture
+def explore(browser, files):
+    """Opens the page of a kind, and closes it when the test is over."""
+    opened = []
+
+    def open_page(kind, *how):
+        opened.append(Explorer(browser, files[kind], *how))
+        return opened[-1]
+
+    yield open_page
+    for explorer in opened:
+        explorer.close()
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_overflows_and_axe_finds_nothing(browser, files, size, scheme):
+def test_nothing_overflows_and_axe_finds_nothing(explore, files, size, scheme):
     found = {}
     every = (size, scheme) in (("desktop", "light"), ("phone", "dark"))
     for kind in files if every else ["picture"]:
-        explorer = Explorer(browser, files[kind], size, scheme)
+        explorer = explore(kind, size, scheme)
         assert explorer.page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
         explorer.page.click("summary")
         if AXE is not None:
@@ -122,14 +136,13 @@ def test_nothing_overflows_and_axe_finds_nothing(browser, files, size, scheme):
             judge = "axe.run().then(r => JSON.stringify(r.violations.map(v => [v.id, v.help])))"
             terms = {"expression": judge, "awaitPromise": True, "returnByValue": True}
             found[kind] = json.loads(session.send("Runtime.evaluate", terms)["result"]["value"])
-        explorer.close()
     if AXE is None:
         pytest.skip("DPINDEX_AXE names no axe.min.js: the rest of this test passed")
     assert not any(found.values()), found
 
 
-def test_the_epsilon_slider_moves_everything(browser, files):
-    explorer = Explorer(browser, files["picture"])
+def test_the_epsilon_slider_moves_everything(explore):
+    explorer = explore("picture")
     explorer.page.select_option("#focus", label="dp-oporp-staircase, k = 12")
     seen = {}
     for key in ("Home", "End"):
@@ -149,20 +162,18 @@ def test_the_epsilon_slider_moves_everything(browser, files):
     assert explorer.epsilon == pytest.approx(30 ** (3 / 200), abs=0.06)
     assert "nearest to your ε" in explorer.text("#measured")
     assert "epsilon" in str(explorer.page.get_attribute("#epsilon", "aria-valuetext"))
-    explorer.close()
 
 
-def test_the_odds_are_said(browser, files):
+def test_the_odds_are_said(explore):
     """Those of all positions are in test_page_numbers.py."""
-    explorer = Explorer(browser, files["id"])
+    explorer = explore("id")
     explorer.press("#epsilon", "Home")
     assert "at most 73.2 % sure: odds of 2.72 to 1" in explorer.text("#odds")
     assert "ε = 1 × 12 = 12" in explorer.text("#odds-more")
-    explorer.close()
 
 
-def test_the_recall_slider_solves_for_epsilon(browser, files):
-    explorer = Explorer(browser, files["id"])
+def test_the_recall_slider_solves_for_epsilon(explore):
+    explorer = explore("id")
     explorer.page.select_option("#focus", label="dp-oporp-staircase, k = 12")
     (method,) = [
         m for m in explorer.data["views"][0]["methods"] if m["method"] == "dp-oporp-staircase"
@@ -179,27 +190,28 @@ def test_the_recall_slider_solves_for_epsilon(browser, files):
         assert "finds at most" in explorer.text("#recall-said")
     assert explorer.epsilon == 30
     assert "none-oporp" not in explorer.text("#focus")
-    explorer.close()
 
 
-def test_more_candidates_find_more(browser, files):
-    explorer = Explorer(browser, files["id"])
+def test_more_candidates_find_more(explore):
+    explorer = explore("id")
     explorer.page.select_option("#focus", label="dp-oporp-staircase, k = 12")
     assert "codes alone decide" in explorer.text("#candidates-said")
     explorer.press("#epsilon", "Home")
     now = "#methods .method:first-child .now"
-    before = [explorer.text(now), explorer.pixels("#found canvas"), explorer.text("#hits")]
+
+    def shown():
+        return explorer.text(now), explorer.pixels("#found canvas"), explorer.text("#hits")
+
+    before = shown()
     explorer.press("#candidates", "End")
     assert explorer.text("#candidates-value") == "R = 50"
     assert "50 of 80: 63 % of the vectors" in explorer.text("#candidates-said")
-    after = [explorer.text(now), explorer.pixels("#found canvas"), explorer.text("#hits")]
-    assert [one != other for one, other in zip(before, after, strict=True)] == [True] * 3
+    assert all(one != other for one, other in zip(before, shown(), strict=True))
     assert "among 50 candidates" in explorer.text("#table")
-    explorer.close()
 
 
-def test_adjacency_query_and_methods_are_chosen(browser, files):
-    explorer = Explorer(browser, files["text"], "phone")
+def test_adjacency_query_and_methods_are_chosen(explore):
+    explorer = explore("text", "phone")
     page = explorer.page
     private = explorer.label("#found")
     page.get_by_label("Only you").check()
@@ -220,11 +232,10 @@ def test_adjacency_query_and_methods_are_chosen(browser, files):
     assert "dp-oporp-staircase" in explorer.label("#found")
     page.get_by_label("The whole record").check()
     assert not page.get_by_role("checkbox", name="record-cap").is_checked()
-    explorer.close()
 
 
-def test_texts_are_shown_one_query_at_a_time(browser, files):
-    explorer = Explorer(browser, files["text"])
+def test_texts_are_shown_one_query_at_a_time(explore):
+    explorer = explore("text")
     assert explorer.page.locator("#hits .example").count() == 1
     first = explorer.page.inner_text("#hits")
     assert "<img src=x onerror=alert(1)>" in first
@@ -233,22 +244,19 @@ def test_texts_are_shown_one_query_at_a_time(browser, files):
     explorer.page.get_by_label("Only you").check()
     assert explorer.page.locator("#hits .hit").count() == 10
     assert explorer.text("#rebuilt").count("the attacker would pick") == 4
-    explorer.close()
 
 
-def test_what_has_no_noise_is_named_and_is_no_protection(browser, files):
-    explorer = Explorer(browser, files["id"])
+def test_what_has_no_noise_is_named_and_is_no_protection(explore):
+    explorer = explore("id")
     assert "none-oporp, k = 12 (dotted: no noise, the limit" in explorer.text("#methods")
     assert explorer.page.locator("#focus option").all_text_contents() == [
         method["label"] for method in explorer.data["views"][0]["methods"][:-1]
     ]
-    explorer.close()
 
 
-def test_a_click_on_a_chart_moves_epsilon(browser, files):
-    explorer = Explorer(browser, files["picture"])
+def test_a_click_on_a_chart_moves_epsilon(explore):
+    explorer = explore("picture")
     box = explorer.page.locator("#exposed .u-over").bounding_box()
     assert box
     explorer.page.locator("#exposed .u-over").click(position={"x": box["width"] / 2, "y": 40})
     assert explorer.epsilon == pytest.approx(np.sqrt(30), rel=0.05)
-    explorer.close()
