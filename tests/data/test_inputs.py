@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers.common import refuses, uniform
+from numpy.testing import assert_array_equal
 
 from dpindex.data import open_vectors, read_payload
 
@@ -15,10 +16,10 @@ def test_text(tmp_path, head):
     (tmp_path / "x.csv").write_text(f"{head}{lines}\n\n", encoding="utf-8")
     with open_vectors(tmp_path / "x.csv") as source:
         assert source.shape == (7, 4)
-        assert np.array_equal(source.read(), X)
+        assert_array_equal(source.read(), X)
         chunks = [chunk for _, chunk in source.chunks(3)]
-        assert np.array_equal(np.concatenate(chunks), X)
-        assert np.array_equal(next(source.chunks(2, start=5))[1], X[5:])
+        assert_array_equal(np.concatenate(chunks), X)
+        assert_array_equal(next(source.chunks(2, start=5))[1], X[5:])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from helpers.common import STAIRCASE, fails, filled_index, folded, refuses, uniform
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 import dpindex as dpi
 from dpindex.base.ids import id_array
@@ -60,11 +61,11 @@ def _write(table, folder):
 def test_lists_of_any_form_are_vectors(column, tmp_path):
     chunked = pa.chunked_array([column[:3], column[3:3], column[3:]])
     for form in (column, chunked, column[2:], pa.table({"v": chunked})):
-        assert np.array_equal(as_source(form).read(), V[7 - len(form) :])
+        assert_array_equal(as_source(form).read(), V[7 - len(form) :])
     for path in _write(pa.table({"v": chunked, "n": range(7)}), tmp_path):
         assert np.array_equal(_read(path), V), path
         with open_vectors(f"{path}:v") as source:
-            assert np.array_equal(next(source.chunks(2, start=4))[1], V[4:6])
+            assert_array_equal(next(source.chunks(2, start=4))[1], V[4:6])
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint16", "int64", "float16", "float32", "bool"])
@@ -75,10 +76,10 @@ def test_numbers_keep_their_type(kind, tmp_path):
     for form in (flat, wide):
         read = as_source(form).read()
         assert read.dtype == numbers.dtype
-        assert np.array_equal(read, numbers)
+        assert_array_equal(read, numbers)
     for path in _write(pa.table({"v": flat}), tmp_path):
         assert _read(path).dtype == numbers.dtype
-        assert np.array_equal(_read(path), numbers)
+        assert_array_equal(_read(path), numbers)
 
 
 def test_a_column_for_each_coordinate_is_read_by_name(run, prints, tmp_path):
@@ -86,8 +87,8 @@ def test_a_column_for_each_coordinate_is_read_by_name(run, prints, tmp_path):
     table = pa.table({"id": NAMES, **columns, "other": range(7)})
     for path in _write(table, tmp_path):
         for key in ("d0:d3", "d*", "d[0-3]"):
-            assert np.array_equal(_read(f"{path}:{key}"), V)
-        assert np.array_equal(_read(f"{path}:d1:d2"), V[:, 1:3])
+            assert_array_equal(_read(f"{path}:{key}"), V)
+        assert_array_equal(_read(f"{path}:d1:d2"), V[:, 1:3])
         with refuses("'id' is string; vectors need"):
             _read(f"{path}:id:d3")
         with refuses(r"no single column 'e\*'; name one of id, d0"):
@@ -112,7 +113,7 @@ def test_an_arrow_file_is_read_by_its_footer(tmp_path):
     path = _write(table, tmp_path)[1]
     content = path.read_bytes()
     path.write_bytes(content[:8] + content[16:24] * 2 + content[24:])
-    assert np.array_equal(_read(path), V)
+    assert_array_equal(_read(path), V)
     assert read_ids(f"{path}:id").tolist() == NAMES
     path.write_bytes(content[:-30])
     with refuses("check that the file is whole"):
@@ -125,7 +126,7 @@ def test_files_of_polars_are_vectors(tmp_path):
     frame = polars.DataFrame({"id": NAMES, "v": V.tolist()})
     for packing in ("uncompressed", "zstd"):
         frame.write_ipc(tmp_path / "x.arrow", compression=packing)
-        assert np.array_equal(_read(tmp_path / "x.arrow"), V)
+        assert_array_equal(_read(tmp_path / "x.arrow"), V)
         assert read_ids(f"{tmp_path}/x.arrow:id").tolist() == NAMES
 
 
@@ -170,7 +171,7 @@ def test_frames_of_polars_are_vectors():
     polars = pytest.importorskip("polars")
     arrays = polars.Series("v", V, dtype=polars.Array(polars.Float64, 4))
     for form in (polars.DataFrame(V), arrays, arrays.to_frame(), polars.Series(V.tolist())):
-        assert np.array_equal(as_source(form).read(), V)
+        assert_array_equal(as_source(form).read(), V)
 
 
 @pytest.mark.extra
@@ -180,7 +181,7 @@ def test_relations_of_duckdb_are_vectors_and_ids():
     with duckdb.connect() as database:
         database.register("t", table)
         for query in ("v", "v::DOUBLE[4] as v"):
-            assert np.array_equal(as_source(database.sql(f"select {query} from t")).read(), V)
+            assert_array_equal(as_source(database.sql(f"select {query} from t")).read(), V)
         assert id_array(database.sql("select id from t")).tolist() == NAMES
         texts = id_array(database.sql("select uuid() as id from t"))
         assert len({uuid.UUID(text) for text in texts.tolist()}) == 7
@@ -380,7 +381,7 @@ def test_files_of_big_ann_benchmarks(suffix, kind, tmp_path):
     header = np.array(vectors.shape, "<u4").tobytes()
     path = tmp_path / f"x.{suffix}"
     path.write_bytes(header + vectors.tobytes())
-    assert np.array_equal(_read(path), vectors)
+    assert_array_equal(_read(path), vectors)
     assert _read(path).dtype == np.dtype(kind)
     for damaged in (header + vectors.tobytes()[:-1], header, header[:7], header + b"\0" * 99):
         path.write_bytes(damaged)

@@ -19,7 +19,7 @@ from helpers.common import (
     unit,
 )
 from numpy.random import default_rng
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex import Privatizer, Spec, attribute
 from dpindex.base.files import pack, unpack
@@ -653,7 +653,7 @@ class TestBytes:
         _, codes, denoiser = learned("raw-staircase", 3.0, kind)
         data = denoiser_to_bytes(denoiser)
         again = denoiser_from_bytes(data, denoiser.spec)
-        assert np.array_equal(again(codes), denoiser(codes))
+        assert_array_equal(again(codes), denoiser(codes))
         assert again.kind == kind
         assert again.error == denoiser.error
         assert again.rows == denoiser.rows
@@ -662,7 +662,7 @@ class TestBytes:
     def test_scales_round_trip(self, sized):
         _, codes, denoiser = sized
         again = denoiser_from_bytes(denoiser_to_bytes(denoiser), denoiser.spec)
-        assert np.array_equal(again.to_rank(codes), denoiser.to_rank(codes))
+        assert_array_equal(again.to_rank(codes), denoiser.to_rank(codes))
 
     @pytest.mark.slow
     def test_damage_is_refused(self, learned):
@@ -699,7 +699,7 @@ class TestBytes:
         _, codes, denoiser = learned("raw-square-wave", 3.0, "score")
         data = denoiser_to_bytes(denoiser)
         again = denoiser_from_bytes(data, denoiser.spec)
-        assert np.array_equal(again(codes), denoiser(codes))
+        assert_array_equal(again(codes), denoiser(codes))
         facts, arrays = unpack(data, "denoiser")
         chances = arrays["0.bins.chances"]
         for wrong in (-chances, chances[:, :-1], chances[:, :0]):

@@ -505,7 +505,7 @@ def test_vectors_of_zeros_are_answered():
     index = filled_index(spec_of(4.0, **UNDECLARED), np.zeros((140, DIM)))
     for mode in ("exact", "private"):
         hits = index.search(np.zeros((5, DIM)), query=mode)
-        assert np.array_equal(np.isfinite(hits.similarity), np.isfinite(hits.stderr))
+        assert_array_equal(np.isfinite(hits.similarity), np.isfinite(hits.stderr))
         assert "errors would be above" in hits.unstated or np.isfinite(hits.similarity).all()
 
 

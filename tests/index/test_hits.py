@@ -85,7 +85,7 @@ def test_an_index_is_a_dictionary_of_codes(index):
     assert list(index) == names
     assert names[3] in index
     assert 3 not in index
-    assert np.array_equal(index[names[3]].stored, index.codes.stored[3:4])
+    assert_array_equal(index[names[3]].stored, index.codes.stored[3:4])
     with pytest.raises(KeyError, match="not in the index"):
         index["x"]
     numbers = filled_index(SPEC, VECTORS)

@@ -1,6 +1,7 @@
 """Reranking: whoever has the original vectors orders the candidates that the codes found."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -70,11 +71,11 @@ def _check(hits, metric, ids=None, k=K):
     truth = _truth(metric)
     sign = -1.0 if metric == "l2" else 1.0
     order = np.argsort(-sign * truth, axis=1)[:, :k]
-    assert np.array_equal(hits.ids, names[order])
+    assert_array_equal(hits.ids, names[order])
     assert_allclose(
         hits.similarity, np.take_along_axis(truth, order, axis=1), rtol=1e-12, atol=1e-12
     )
-    assert np.array_equal(hits.scores, sign * hits.similarity)
+    assert_array_equal(hits.scores, sign * hits.similarity)
     assert (hits.stderr == 0).all()
     assert hits.exact.all()
     assert hits.exact.dtype == np.bool_
@@ -92,10 +93,12 @@ def test_candidates_are_what_the_codes_find_first():
     index = _index()
     found = index.search(Q, 40)
     hits = index.search(Q, K, candidates=40, rerank=X)
+    truth = _truth("cosine")
     for row in range(NQ):
-        best = sorted(found.ids[row].tolist(), key=lambda i: -_truth("cosine")[row, i])[:K]
+        candidates = found.ids[row].tolist()
+        best = sorted(candidates, key=lambda i: -truth[row, i])[:K]
         assert hits.ids[row].tolist() == best
-        place = found.ids[row].tolist().index(best[0])
+        place = candidates.index(best[0])
         assert hits.unbiased[row, 0] == found.unbiased[row, place]
 
 
@@ -141,11 +144,11 @@ def test_every_kind_of_originals(metric, files, monkeypatch):
 
 def test_rows_follow_the_order_of_adding_and_ids_name_them():
     index = filled_index(SPECS["numbers"], X, NAMES)
-    _check(_reranked(index, X), "cosine", NAMES)
     backwards = dpi.Originals(X[::-1], ids=NAMES[::-1])
-    _check(_reranked(index, backwards), "cosine", NAMES)
-    more = dpi.Originals(np.vstack([X, X]), ids=[*NAMES, *[f"other {i}" for i in range(N)]])
-    _check(_reranked(index, more), "cosine", NAMES)
+    others = [f"other {i}" for i in range(N)]
+    more = dpi.Originals(np.vstack([X, X]), ids=NAMES + others)
+    for rerank in (X, backwards, more):
+        _check(_reranked(index, rerank), "cosine", NAMES)
     index.remove(NAMES[300:])
     with refuses("there are 600 for its 300 rows; name its rows by ids"):
         index.search(Q, K, rerank=X)
@@ -157,47 +160,44 @@ def test_rows_follow_the_order_of_adding_and_ids_name_them():
 def test_what_is_not_answered_comes_last_in_the_order_of_the_codes():
     index = _index()
     found = index.search(Q, 30)
-    known = set(range(0, N, 3))
-    answers = {i: X[i] for i in known}
-    partial = np.where(np.isin(np.arange(N), list(known))[:, None], X, np.nan)
+    kept = range(0, N, 3)
+    answers = {i: X[i] for i in kept}
+    partial = np.full_like(X, np.nan)
+    partial[kept] = X[kept]
+    truth = _truth("cosine")
 
     def ask(query, ids):
-        return [_truth("cosine", query[None])[0, i] if i in known else None for i in ids]
+        own = _truth("cosine", query[None])[0]
+        return [own[i] if i in kept else None for i in ids]
 
-    kept = sorted(known)
     originals = dpi.Originals(X[kept], ids=kept)
     for rerank in (answers, originals, partial, lambda ids: partial[ids], dpi.Answers(ask)):
         hits = index.search(Q, 30, candidates=30, rerank=rerank)
-        for row in range(len(hits)):
+        for row in range(NQ):
             one = hits[row]
             candidates = found.ids[row].tolist()
-            first = sorted(known & set(candidates), key=lambda i: -_truth("cosine")[row, i])
-            last = [i for i in candidates if i not in known]
-            assert one.ids.tolist() == [*first, *last]
-            assert one.exact.tolist() == [True] * len(first) + [False] * len(last)
-            assert (one.stderr[: len(first)] == 0).all()
-            assert (one.stderr[len(first) :] > 0).all()
-            assert (one.scores[len(first) :] == -np.inf).all()
-            assert (np.diff(one.scores[: len(first)]) <= 0).all()
+            first = sorted((i for i in candidates if i in kept), key=lambda i: -truth[row, i])
+            last = [i for i in candidates if i not in kept]
+            assert one.ids.tolist() == first + last
+            known = len(first)
+            assert one.exact.tolist() == [True] * known + [False] * len(last)
+            assert (one.stderr[:known] == 0).all()
+            assert (one.stderr[known:] > 0).all()
+            assert (one.scores[known:] == -np.inf).all()
+            assert (np.diff(one.scores[:known]) <= 0).all()
 
 
 def test_ties_keep_the_order_of_the_codes():
     index = _index()
     found = index.search(Q, 50)
     hits = index.search(Q, 50, candidates=50, rerank=np.ones((N, DIM)))
-    assert np.array_equal(hits.ids, found.ids)
+    assert_array_equal(hits.ids, found.ids)
     assert hits.exact.all()
 
 
 def test_data_units_become_those_of_the_spec():
+    spec = replace(SPECS["numbers"], scale=50.0)
     for metric in METRICS:
-        spec = attribute_spec(
-            "dp-oporp-staircase",
-            DIM,
-            k=24,
-            epsilon=8.0,
-            scale=50.0,
-        )
         index = filled_index(spec, 50 * X, metric=metric)
         _check(index.search(50 * Q, K, candidates=N, rerank=50 * X), metric)
 
@@ -207,17 +207,16 @@ def test_data_units_become_those_of_the_spec():
 def test_range_search(metric):
     index = _index(metric=metric)
     truth = _truth(metric)
-    sign = -1.0 if metric == "l2" else 1.0
     threshold = float(np.median(truth))
-    every = index.range_search(Q, threshold, candidates=N, rerank=X)
-    few = index.range_search(
-        Q, threshold, candidates=20, rerank=X, filter=lambda row: row["id"] > 9
-    )
+    reaches = truth <= threshold if metric == "l2" else truth >= threshold
+    asked = {"Q": Q, "threshold": threshold, "rerank": X}
+    every = index.range_search(**asked, candidates=N)
+    few = index.range_search(**asked, candidates=20, filter=lambda row: row["id"] > 9)
     first = index.search(Q, 20, filter=np.arange(10, N))
     for row in range(NQ):
-        near = set(np.flatnonzero(sign * truth[row] >= sign * threshold).tolist())
-        assert set(every[row].ids.tolist()) == near
-        assert set(few[row].ids.tolist()) == near & set(first.ids[row].tolist())
+        near = set(np.flatnonzero(reaches[row]))
+        assert set(every[row].ids) == near
+        assert set(few[row].ids) == near & set(first.ids[row])
         assert every[row].exact.all()
 
 
@@ -225,19 +224,10 @@ def test_filters_denoisers_and_payload():
     pytest.importorskip("pyarrow")
     rng = default_rng(1)
     low_rank = rng.normal(size=(N, 4)) @ rng.normal(size=(4, DIM)) / 10
-    index = filled_index(
-        SPECS["numbers"],
-        low_rank.clip(-1, 1),
-        payload={"year": np.arange(N)},
-    )
+    years = {"year": np.arange(N)}
+    index = filled_index(SPECS["numbers"], low_rank.clip(-1, 1), payload=years)
     index.fit_denoiser("linear")
-    hits = index.search(
-        Q,
-        K,
-        filter="year >= 200",
-        candidates=60,
-        rerank=low_rank,
-    )
+    hits = index.search(Q, K, filter="year >= 200", candidates=60, rerank=low_rank)
     assert (hits.ids >= 200).all()
     assert hits.payload["year"].to_pylist() == hits.ids.ravel().tolist()
     truth = _truth("cosine", Q, low_rank)
@@ -262,9 +252,12 @@ def test_sparse_queries_stay_sparse():
 
 def test_one_query_alone_and_sparse_queries():
     index = _index()
-    one = index.search(Q[0], K, candidates=N, rerank=X)
-    assert one.ids.tolist() == index.search(Q[:1], K, candidates=N, rerank=X).ids.tolist()
-    _check(index.search(sparse.csr_matrix(Q), K, candidates=N, rerank=X), "cosine")
+    one, row, every = (
+        index.search(asked, K, candidates=N, rerank=X)
+        for asked in (Q[0], Q[:1], sparse.csr_matrix(Q))
+    )
+    assert_array_equal(one.ids, row.ids)
+    _check(every, "cosine")
 
 
 def test_batches_are_bounded_by_candidates(monkeypatch):
@@ -400,7 +393,14 @@ def test_searches_in_several_threads_share_vectors():
     expected = similarities(0)
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(similarities, range(200)):
-            assert np.array_equal(found, expected)
+            assert_array_equal(found, expected)
+
+
+def _clipping(vectors, metric, **terms):
+    """An index of vectors that leave its bounds."""
+    spec = attribute_spec("raw-staircase", DIM, clip=True, **terms)
+    with pytest.warns(dpi.QualityWarning, match="outside the public bounds"):
+        return filled_index(spec, vectors, metric=metric)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
@@ -408,30 +408,20 @@ def test_searches_in_several_threads_share_vectors():
 def test_vectors_that_a_build_clips_are_compared_clipped(metric, sparsely):
     """A plan counts the neighbours of what lies within the bounds, and so does who reranks."""
     far = 80.0 * X
-    clip = {"adjacency": dpi.attribute(1.0), "epsilon": 40.0, "clip": True}
-    index = dpi.PrivateIndex(dpi.Spec("raw-staircase", DIM, **clip), metric=metric)
-    with pytest.warns(dpi.QualityWarning, match="outside the public bounds"):
-        index.add(far)
+    asked = 80.0 * Q
+    index = _clipping(far, metric, epsilon=40.0)
     originals = sparse.csr_matrix(far) if sparsely else far
-    hits = index.search(80.0 * Q, K, candidates=N, rerank=originals)
-    truth = _truth(metric, (80.0 * Q).clip(-1, 1), far.clip(-1, 1))
-    expected = np.sort(-truth if metric == "cosine" else truth, axis=1)[:, :K]
-    found = -hits.similarity if metric == "cosine" else hits.similarity
-    assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    hits = index.search(asked, K, candidates=N, rerank=originals)
+    truth = _truth(metric, asked.clip(-1, 1), far.clip(-1, 1))
+    expected = np.sort(truth, axis=1)
+    if metric == "cosine":
+        expected = expected[:, ::-1]
+    assert_allclose(hits.similarity, expected[:, :K], rtol=1e-9, atol=1e-9)
 
 
 def test_bounds_within_a_change_are_for_the_noise_alone():
     """A plan narrows bounds for embeddings, whose neighbours are those of the whole vectors."""
-    narrow = {"bounds": (-0.2, 0.2), "clip": True, "epsilon": 8.0}
-    spec = dpi.Spec(
-        "raw-staircase",
-        DIM,
-        adjacency=dpi.attribute(1.0),
-        **narrow,
-    )
-    index = dpi.PrivateIndex(spec)
-    with pytest.warns(dpi.QualityWarning, match="outside the public bounds"):
-        index.add(X)
+    index = _clipping(X, "cosine", epsilon=8.0, bounds=(-0.2, 0.2))
     _check(_reranked(index, X), "cosine")
 
 

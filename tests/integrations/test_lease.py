@@ -13,6 +13,7 @@ import pytest
 from helpers.common import attribute_spec, fails, needs_posix, refuses
 from helpers.lite import LITE, PLACES, address, end_with_children
 from helpers.postgres_server import new_database, programs, wait_for_leases_to_end
+from numpy.testing import assert_array_equal
 
 import dpindex as dpi
 from dpindex.base.errors import BusyError, StorageError
@@ -71,7 +72,7 @@ def test_h5_an_index_directory_under_another_name(tmp_path, run):
     with served(index, tmp_path / "a") as (_, client):
         assert client.submit(codes(1).to_bytes(), ["one"]) == "stored"
         fails(run(serve(link)), "is being written by another process")
-    assert np.array_equal(dpi.open(link)["one"].stored, codes(1).stored)
+    assert_array_equal(dpi.open(link)["one"].stored, codes(1).stored)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -89,7 +90,7 @@ def test_h5_a_published_index_with_two_state_folders(place, tmp_path, run, monke
     with served(uri, tmp_path / "b") as (_, client):  # the lease ended with its holder
         assert client.submit(codes(2).to_bytes(), ["one"]) == "taken"
     index = dpi.open(uri)
-    assert np.array_equal(index["one"].stored, codes(1).stored)
+    assert_array_equal(index["one"].stored, codes(1).stored)
     index.close()
     if place != "postgresql":
         assert not (tmp_path / "a").exists()

@@ -1,9 +1,9 @@
 """What is published, in which order, and how it begins anew."""
 
-import numpy as np
 import pytest
 from helpers.common import attribute_spec, filled_index, refuses, uniform
 from helpers.lite import LITE, PLACES, address
+from numpy.testing import assert_array_equal
 
 import dpindex as dpi
 from dpindex.base.files import unpack
@@ -71,7 +71,7 @@ def test_what_was_cut_off_begins_anew(name, call, place, monkeypatch):
     served = dpi.open(place, "books")
     assert len(served) == 60
     for id_ in (0, 17, 59):
-        assert np.array_equal(served[id_].stored, index[id_].stored)
+        assert_array_equal(served[id_].stored, index[id_].stored)
     served.close()
 
 
@@ -84,7 +84,7 @@ def test_another_state_of_the_index_takes_its_place(place, monkeypatch):
     dpi.publish(other, place, "books")
     served = dpi.open(place, "books")
     assert len(served) == 5
-    assert np.array_equal(served[3].stored, other[3].stored)
+    assert_array_equal(served[3].stored, other[3].stored)
     served.close()
 
 

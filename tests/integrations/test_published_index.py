@@ -17,7 +17,7 @@ from helpers.common import (
 )
 from helpers.documents import section
 from helpers.lite import LITE, PLACES, address
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import dpindex as dpi
 
@@ -160,7 +160,7 @@ def test_originals_order_its_candidates(name, made):
     best = np.argsort(-truth, axis=1)[:, :5]
     if metric != "l2":  # all of these vectors have norm 1
         assert_allclose(every.similarity, np.take_along_axis(truth, best, axis=1))
-    assert np.array_equal(every.ids, names[best])
+    assert_array_equal(every.ids, names[best])
     assert every.exact.all()
     assert (every.stderr == 0).all()
     rows = {id_: row for row, id_ in enumerate(names.tolist())}
@@ -190,9 +190,7 @@ def test_originals_order_its_candidates(name, made):
 def test_rows_of_a_published_index_are_its_ids_or_need_them(made):
     index, served = made("cosine")
     here = index.search(Q[:5], 5, candidates=N, rerank=X)
-    assert np.array_equal(
-        served.search(Q[:5], 5, candidates=N, rerank=X, query="exact").ids, here.ids
-    )
+    assert_array_equal(served.search(Q[:5], 5, candidates=N, rerank=X, query="exact").ids, here.ids)
     _, named = made("signs")
     with refuses("order of the index, which is not known here"):
         named.search(Q[:1], rerank=X, query="exact")
@@ -211,7 +209,7 @@ def test_it_is_a_dictionary_too(made):
         assert one in served
         assert "nobody" not in served
         assert (7 in served) == (name == "cosine")
-        assert np.array_equal(served[one].stored, index[one].stored)
+        assert_array_equal(served[one].stored, index[one].stored)
         assert served.payload_columns == index.payload_columns
         assert repr(served).startswith(f"<PublishedIndex: {N} codes")
         with pytest.raises(KeyError):

@@ -215,7 +215,7 @@ def test_words_do_not_depend_on_how_they_are_asked_for(dtype):
     split = np.concatenate([parts.words(size, dtype) for size in sizes])
     whole = PublicStream(1, "split").words(sum(sizes), dtype)
     assert split.dtype == whole.dtype == dtype
-    assert np.array_equal(split, whole)
+    assert_array_equal(split, whole)
 
 
 def test_permutations_of_four_are_uniform():

@@ -19,6 +19,7 @@ from helpers.common import (
     refuses,
 )
 from numpy.random import default_rng
+from numpy.testing import assert_array_equal
 from scipy import sparse
 from self_test.second_reading import refuted
 
@@ -83,7 +84,7 @@ def test_the_centre_is_subtracted_in_whole_steps():
     apart = [[x - c for x, c in zip(row, centre, strict=True)] for row in grid]
     wanted = [[sum(map(operator.mul, row, column)) for column in weights] for row in apart]
     found = projected(spec, PUBLIC[:5])
-    assert np.array_equal(found, np.rint(found))
+    assert_array_equal(found, np.rint(found))
     assert np.abs(found - wanted).max() <= 256
     near = projected(spec, np.asarray(MADE.centre, np.float64)[None])
     assert np.abs(near).max() <= 256 * 12
@@ -105,7 +106,7 @@ def test_differences_from_a_far_centre_are_exact():
     steps, centre = (spec.grid.round(x).astype(np.int64) for x in (rows, far.centre[None]))
     wanted = (steps - centre) @ far.entries.astype(np.int64).T
     assert np.abs(wanted).max() > 2**24
-    assert np.array_equal(projected(spec, rows).astype(np.int64), wanted)
+    assert_array_equal(projected(spec, rows).astype(np.int64), wanted)
 
 
 def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within():
@@ -118,7 +119,7 @@ def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within():
         spec = Spec("dp-designed-laplace", 12, design=far, **terms)
         assert refuted(spec) == ()
         found.append(projected(spec, rows))
-    assert np.array_equal(*found)
+    assert_array_equal(*found)
 
 
 # Any sample gives a sound design

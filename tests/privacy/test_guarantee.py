@@ -91,13 +91,6 @@ def test_codes_and_sketches_leave_other_things_open():
         assert ("how many records there are" in lines) == (records.neighbouring == "replace")
 
 
-def test_attribute_level_epsilon_tells_the_price_of_a_record():
-    guarantee = Guarantee(2.0, 0.0, "DP", attribute(1.0))
-    assert guarantee.group(784).epsilon == 1568.0
-    assert any("1568" in line for line in guarantee.does_not_protect(784))
-    assert "delta" not in guarantee.protects()
-
-
 WEAK = (
     Guarantee(1.0, 0.0, "iDP", attribute(0.5)),
     Guarantee(1.0, 1e-6, "DP", attribute(0.5), delta_over="projection"),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.common import attribute_spec, known_noise, low_rank, refuses, uniform, unit
+from helpers.common import attribute_spec, known_noise, low_rank, refuses, unit
 from numpy.random import default_rng
 
 from dpindex import Blocks, Codebook, Dense, Repeated, Spec, attribute, record
@@ -390,17 +390,6 @@ def test_linkage_is_never_below_what_the_index_itself_finds(fake):
     assert mean["linked"] < 0.1
     fake.answers = (rows + places) % 150
     assert curve_of(BASE, QUERIES, [spec], runs=1).points[0].mean["linked"] == 1.0
-
-
-def test_more_candidates_never_find_less():
-    """One noisy query is asked for all of them."""
-    base = uniform(2100, DIM, 4)
-    spec = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=0.5)
-    curve = curve_of(base, base[:5], [spec], runs=1, query_modes=["private"])
-    found = [curve.points[0].mean[f"recall@10 within {level}"] for level in curve.candidates]
-    assert curve.candidates[-1] == 200
-    assert found == sorted(found)
-    assert found[0] == curve.points[0].mean["recall@10"]
 
 
 def test_a_curve_prints_as_a_table_and_is_a_frame():
