@@ -5,6 +5,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import scipy.special
 from helpers.common import (
     Seeded,
     attribute_spec,
@@ -81,8 +82,8 @@ class TestChannel:
         estimate = m + table.variances[row[0]] * score
         grid_error = abs(table.variances[row[0]] / v - 1)
         order = np.argsort(estimate[inside])
-        for part in np.array_split(order, 20):
-            off = (estimate[inside] - x[inside])[part]
+        sorted_errors = (estimate - x)[inside][order]
+        for off in np.array_split(sorted_errors, 20):
             allowed = 6 * off.std() / np.sqrt(len(off))
             assert abs(off.mean()) < allowed + 0.05 * grid_error + 0.002
 
@@ -140,9 +141,8 @@ class TestValues:
         prior = np.zeros((1, 33), dtype=np.float32)
         prior[0, [0, 16, 32]] = 0.7, 0.1, 0.2
         messages, (weight,), (noise,) = table.read(prior)
-        message = np.take(messages, table.place(bins, location))
-        estimate = x.mean() + weight * (message - x.mean())
         cell = table.place(bins, location)
+        estimate = x.mean() + weight * (np.take(messages, cell) - x.mean())
         for at in range(table.cells):
             off = (estimate - x)[cell == at]
             assert abs(off.mean()) < 6 * x.std() / np.sqrt(len(off))
@@ -157,9 +157,13 @@ class TestValues:
         x = (rng.random((6000, DIM)) < np.where(kind, 0.2, 0.5)).astype(float)
         spec = spec_of("raw-square-wave", 3.0)
         codes = made(spec, x, 3)
-        found = error(fit_denoiser(codes, spec, "score")(codes), x)
+
+        def left():
+            return error(fit_denoiser(codes, spec, "score")(codes), x)
+
+        found = left()
         with mock.patch.object(ValueTable, "of", return_value=None):
-            assert found < 0.93 * error(fit_denoiser(codes, spec, "score")(codes), x)
+            assert found < 0.93 * left()
 
     def test_values_near_a_prediction_that_none_was_learned_of(self, of_values):
         """Where nothing was held out, they are about the prediction, not about zero."""
@@ -201,6 +205,12 @@ class TestSpectrum:
         assert basis.shape[1] == len(strength) <= 1
 
 
+def of_two_kinds():
+    rng = default_rng(5)
+    centre = rng.choice([-1.2, 1.2], (4000, 1))
+    return (centre + 1.2 * rng.normal(size=(4000, 5))).astype(np.float32)
+
+
 def sizes(z):
     """One Gaussian in several sizes, from rows whose coordinates are independent."""
     return Mixture.of_scales(z, np.maximum(z.var(axis=0, dtype=np.float64) - 1, 0))
@@ -226,38 +236,30 @@ class TestMixture:
         Its density follows from posterior means: they are the code and its noise's variance times
         the slope of the logarithm (Tweedie).
         """
-        rng = default_rng(5)
-        z = np.where(rng.integers(0, 2, (4000, 1)), 1.2, -1.2) + rng.normal(size=(4000, 5)) * 1.2
-        basis = np.linalg.qr(rng.normal(size=(8, 5)))[0].astype(np.float32)
-        mixture = fit(z.astype(np.float32))
+        z = of_two_kinds()
+        basis = np.linalg.qr(normal(8, 5))[0].astype(np.float32)
+        mixture = fit(z)
         noise = np.linspace(0.5, 2.0, 8, dtype=np.float32)
         mean = np.arange(8, dtype=np.float32)
-        filter_ = MixtureFilter(
-            mean,
-            noise,
-            basis,
-            mixture,
-            mixture.leverage(basis),
-        )
+        filter_ = MixtureFilter(mean, noise, basis, mixture, mixture.leverage(basis))
         rows = (z[:30] @ filter_.synthesis.T + mean).astype(np.float32)
         prediction, claim, _ = filter_.predict(rows)
         line = np.arange(-15, 15, 0.05, dtype=np.float32)
         for j in range(8):
+            points = mean[j] + line
             moved = np.repeat(rows, len(line), axis=0)
-            moved[:, j] = np.tile(mean[j] + line, len(rows))
-            slope = ((filter_.apply(moved)[0] - moved)[:, j] / noise[j]).reshape(len(rows), -1)
+            moved[:, j] = np.tile(points, len(rows))
+            estimate, *_ = filter_.apply(moved)
+            slope = (estimate - moved)[:, j].reshape(len(rows), -1) / noise[j]
             log = 0.05 * (np.cumsum(slope, axis=1) - slope / 2)
-            chances = np.exp(log - log.max(axis=1, keepdims=True))
-            chances /= chances.sum(axis=1, keepdims=True)
-            wanted = chances @ (mean[j] + line)
-            spread = chances @ (mean[j] + line) ** 2 - wanted**2 - noise[j]
+            chances = scipy.special.softmax(log, axis=1)
+            wanted = chances @ points
+            spread = chances @ points**2 - wanted**2 - noise[j]
             assert_allclose(prediction[:, j], wanted, atol=0.01)
             assert_allclose(claim[:, j], spread, rtol=0.05)
 
     def test_rows_between_components_get_no_estimate_that_nobody_reads(self, monkeypatch):
-        rng = default_rng(5)
-        z = np.where(rng.integers(0, 2, (4000, 1)), 1.2, -1.2) + rng.normal(size=(4000, 5)) * 1.2
-        z = z.astype(np.float32)
+        z = of_two_kinds()
         mixture = Mixture.fit(z, 3)
         basis = np.eye(5, dtype=np.float32)
         filter_ = MixtureFilter(np.zeros(5), np.ones(5), basis, mixture, mixture.leverage(basis))
@@ -281,24 +283,27 @@ class TestSizes:
         rng = default_rng(6)
         sizes = np.where(rng.random((count, 1)) < 0.3, 2.0, 0.5)
         x = sizes * rng.normal(size=(count, 40)) * np.geomspace(3, 0.3, 40)
-        return x, x + rng.normal(size=x.shape)
+        return x, (x + rng.normal(size=x.shape)).astype(np.float32)
 
     def test_near_the_best_that_knows_the_sizes_there_are(self):
         """Against the Bayes estimate of the two true sizes, by hand; one size loses a tenth."""
         x, z = self.rows(12_000)
         spread = np.geomspace(3, 0.3, 40) ** 2 * np.array([[0.25], [4.0]])
         log = -0.5 * (z[:, None] ** 2 / (1 + spread) + np.log1p(spread)).sum(axis=2)
-        odds = np.exp(log + np.log([0.7, 0.3]) - log.max(axis=1, keepdims=True))
-        odds /= odds.sum(axis=1, keepdims=True)
+        odds = scipy.special.softmax(log + np.log([0.7, 0.3]), axis=1)
         best = error((odds @ (spread / (1 + spread))) * z, x)
-        single = z.astype(np.float32)
-        found = error(sizes(single).posterior(single)[0], x)
+
+        def left(mixture):
+            estimate, *_ = mixture.posterior(z)
+            return error(estimate, x)
+
+        found = left(sizes(z))
         assert found < 1.03 * best
-        assert found < 0.9 * error(Mixture.gaussian(single.var(axis=0) - 1).posterior(single)[0], x)
+        assert found < 0.9 * left(Mixture.gaussian(z.var(axis=0) - 1))
 
     def test_weights_and_covariance_are_those_of_the_collection(self):
         x, z = self.rows(12_000)
-        mixture = sizes(z.astype(np.float32))
+        mixture = sizes(z)
         assert mixture.weight.sum() == pytest.approx(1.0, abs=1e-3)
         assert mixture.weight @ SCALES == pytest.approx(1.0, abs=0.1)
         assert np.diag(mixture.covariance()) == pytest.approx((x**2).mean(axis=0), rel=0.1, abs=0.1)
@@ -306,11 +311,11 @@ class TestSizes:
     def test_claims_the_error_that_it_makes(self):
         """Posterior variance by size, on average and vector by vector."""
         x, z = self.rows(12_000)
-        single = z.astype(np.float32)
-        mixture = sizes(single)
-        share = mixture.responsibilities(single)
-        claimed = share @ mixture.leverage(np.eye(40, dtype=np.float32)).sum(axis=1)
-        made = ((mixture.posterior(single)[0] - x) ** 2).sum(axis=1)
+        mixture = sizes(z)
+        errors = mixture.leverage(np.eye(40, dtype=np.float32)).sum(axis=1)
+        claimed = mixture.responsibilities(z) @ errors
+        estimate, *_ = mixture.posterior(z)
+        made = ((estimate - x) ** 2).sum(axis=1)
         assert claimed.mean() == pytest.approx(made.mean(), rel=0.05)
         assert np.corrcoef(claimed, made)[0, 1] > 0.6
 

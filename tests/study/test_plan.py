@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse
-import scipy.spatial
 from found_shares import found_shares
 from helpers.common import (
     attribute_spec,
@@ -27,6 +26,7 @@ from helpers.common import (
 )
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import cdist
 
 from dpindex import Dense, PrivateIndex, QualityWarning, Spec, attribute, l2, plan, record
 from dpindex.cli.build_commands import query_line
@@ -110,13 +110,7 @@ def test_zero_vectors_ask_nothing():
         assert population.queries.any(axis=1).all()
     zeros = np.zeros((500, 8))
     with refuses("norm 0"):
-        plan(
-            rows,
-            n=5000,
-            adjacency=attribute(1.0),
-            epsilon=5.0,
-            public_queries=zeros,
-        )
+        plan(rows, n=5000, **BETA, epsilon=5.0, public_queries=zeros)
 
 
 def test_vectors_of_one_norm_are_compared_by_directions_under_any_metric(sample):
@@ -140,15 +134,14 @@ def test_what_ties_with_the_last_true_neighbour_is_true_too():
 def test_scores_of_few_symbols_find_by_their_places_what_they_find():
     rng = default_rng(0)
     population = Population(rng.normal(size=(600, 6)).astype(np.float32), 6000, 20)
-    scores = [
-        rng.integers(0, 30, size=(20, *rest)) for rest in ((3, 600), population.near[0].shape)
-    ]
-    rows = np.arange(20)
-    floats, places = (
-        population.found(rows, *(each.astype(kind) for each in scores), 10, (10, 100))
-        for kind in (np.float32, np.int16)
-    )
-    assert (floats == places).all()
+    scores = rng.integers(0, 30, (20, 3, 600))
+    near = rng.integers(0, 30, population.near.shape)
+
+    def found(kind):
+        ranked = scores.astype(kind), near.astype(kind)
+        return population.found(np.arange(20), *ranked, 10, (10, 100))
+
+    assert_array_equal(found(np.float32), found(np.int16))
 
 
 def test_neighbours_are_predicted_as_near_as_they_are(sample, base):
@@ -178,13 +171,7 @@ def test_a_sample_is_clipped_as_the_vectors_will_be():
     lengths = default_rng(9).lognormal(1.0, 2.0, (1000, 1))
     rows = np.rint(lengths * counts(1000, 1)).astype(np.float32)
     rows = rows[rows.any(axis=1)]
-    terms = {
-        "adjacency": attribute(1.0),
-        "n": N,
-        "epsilon": 8.0,
-        "scale": 10.0,
-        "clip": True,
-    }
+    terms = {**BETA, "n": N, "epsilon": 8.0, "scale": 10.0, "clip": True}
     terms |= {"bounds": (0.0, 1.0), "methods": ["raw-staircase"]}
     inside = plan(**terms, public=np.minimum(rows, 10))
     outcome = plan(**terms, public=rows)
@@ -198,16 +185,10 @@ def test_a_sample_is_clipped_as_the_vectors_will_be():
 @some
 def test_embeddings_are_clipped_to_the_middle_of_the_sample(base):
     """A change is no wider than the bounds, so that more is found, of the vectors as they are."""
-    rows = base - 0.5
-    rows = unit(rows)
-    public, private, asked = np.split(rows, [1000, 5800])
-    terms = TERMS | {
-        "bounds": (-1.0, 1.0),
-        "n": 4800,
-        "query": "exact",
-        "adjacency": attribute(2.0),
-    }
-    outcome = plan(public, **terms, methods=["dp-oporp-staircase"])
+    public, private, asked = np.split(unit(base - 0.5), [1000, 5800])
+    terms = TERMS | {"bounds": (-1.0, 1.0), "n": 4800, "query": "exact"}
+    terms |= {"adjacency": attribute(2.0), "methods": ["dp-oporp-staircase"]}
+    outcome = plan(public, **terms)
     spec = outcome.best.spec
     assert outcome.narrowed
     assert spec.clip
@@ -221,7 +202,7 @@ def test_embeddings_are_clipped_to_the_middle_of_the_sample(base):
     truth = ground_truth(private, asked, NEIGHBOURS)  # of the vectors as they are
     found = truth.precision(index.search(asked, k=10).ids, 10, NEIGHBOURS).mean()
     assert abs(outcome.best.exact.precision - found) < 0.1
-    wide = plan(public, **terms, methods=["dp-oporp-staircase"], clip=True).best
+    wide = plan(public, **terms, clip=True).best
     assert outcome.best.exact.within[100] > wide.exact.within[100] + 0.2
 
 
@@ -229,12 +210,11 @@ def wide(rows, seed):
     """Twelve of 5000 words in each row, most of them from its topic."""
     rng = default_rng(seed)
     topic = rng.integers(0, 30, (rows, 1))
-    words = np.where(rng.random((rows, 12)) < 0.7, 40 * topic, 0) + rng.integers(0, 40, (rows, 12))
-    ends = 12 * np.arange(rows + 1)
-    x = scipy.sparse.csr_matrix((np.ones(words.size), words.ravel(), ends), (rows, 5000))
-    x.sum_duplicates()
-    x.data[:] = 1.0
-    return x
+    first = np.where(rng.random((rows, 12)) < 0.7, 40 * topic, 0)
+    words = first + rng.integers(0, 40, (rows, 12))
+    x = np.zeros((rows, 5000))
+    np.put_along_axis(x, words, 1.0, axis=1)
+    return scipy.sparse.csr_matrix(x)
 
 
 @pytest.mark.slow
@@ -276,29 +256,19 @@ def test_queries_have_no_siblings_among_the_sampled():
 def test_the_stated_exposure_is_what_attacks_on_the_codes_find(base):
     """Own code found, by the likelihood and by a denoised search, and vectors rebuilt."""
     terms = {**TERMS, "epsilon": 3.0}
-    planned = plan(
-        **terms,
-        public=collection(2000, 1),
-        methods=["raw-square-wave"],
-    )
+    planned = plan(**terms, public=collection(2000, 1), methods=["raw-square-wave"])
     stated = planned.attacks
-    spec = planned.best.spec
     as_many = base[: stated.codes]
-    (curve,) = evaluate(
-        as_many,
-        base[:20],
-        [spec],
-        runs=1,
-        denoise="auto",
-        query_modes=["exact"],
-    )
+    how = {"runs": 1, "denoise": "auto", "query_modes": ["exact"]}
+    (curve,) = evaluate(as_many, base[:20], [planned.best.spec], **how)
     measured = curve.points[0].mean
-    assert stated.linked == pytest.approx(measured["linked"], abs=0.1)
-    assert stated.reconstruction_error == pytest.approx(measured["reconstruction_error"], abs=0.05)
-    assert stated.reconstruction_cosine == pytest.approx(
-        measured["reconstruction_cosine"], abs=0.02
-    )
-    assert stated.guess_cosine == pytest.approx(measured["guess_cosine"], abs=0.02)
+    for name, most in (
+        ("linked", 0.1),
+        ("reconstruction_error", 0.05),
+        ("reconstruction_cosine", 0.02),
+        ("guess_cosine", 0.02),
+    ):
+        assert getattr(stated, name) == pytest.approx(measured[name], abs=most)
 
 
 @pytest.mark.slow
@@ -310,18 +280,20 @@ def test_predictions_are_near_what_is_measured_and_the_best_is_recommended(base,
         row = next(row for row in outcome.rows if row.method == method)
         found = found_shares(row.spec, base, queries, denoiser=row.denoiser)
         for query, (precision, recall) in found.items():
-            assert abs(row.found(query).precision - precision) < 0.15, (method, query)
-            assert abs(row.found(query).recall - recall) < 0.15, (method, query)
+            promised = row.found(query)
+            assert abs(promised.precision - precision) < 0.15, (method, query)
+            assert abs(promised.recall - recall) < 0.15, (method, query)
     best = max(row.private.recall for row in outcome.rows)
     assert outcome.best.private.recall >= best - 0.01
-    assert "recall@10 of the true 10 = " in outcome.why
-    assert "precision@10 of the true 50 = " in outcome.why
     assert "becomes at most 98.3 % sure" in outcome.protection[0]
     assert "reconstructs a vector from its code to cosine" in outcome.protection[1]
     assert "of the time among 2000 codes" in outcome.protection[2]
-    assert outcome.why.startswith(outcome.best.method)
-    assert "epsilon = 4 (pure DP) under attribute(beta=1)" in outcome.why
-    assert outcome.why.endswith(".")
+    why = outcome.why
+    assert why.startswith(outcome.best.method)
+    assert "recall@10 of the true 10 = " in why
+    assert "precision@10 of the true 50 = " in why
+    assert "epsilon = 4 (pure DP) under attribute(beta=1)" in why
+    assert why.endswith(".")
     assert all(row.guarantee.epsilon == row.spec.epsilon == 4.0 for row in outcome.rows)
     assert any("24 attributes together cost up to 96" in line for line in outcome.remarks)
     recommended = outcome.to_dict()["recommended"]
@@ -453,31 +425,18 @@ def test_a_share_of_candidates_is_planned_for_as_their_mean_number():
 
 @few
 def test_the_collection_itself_is_refused_as_a_sample(sample):
-    stated = {**TERMS, "n": len(sample)}
+    stated = {**TERMS, "n": len(sample), "public": sample, "methods": ["raw-staircase"]}
     with refuses("no epsilon covers"):
-        plan(**stated, public=sample, methods=["raw-staircase"])
-    made = plan(
-        **stated,
-        public=sample,
-        methods=["raw-staircase"],
-        skip_leak_check=True,
-    )
-    assert made.n == len(sample)
+        plan(**stated)
+    assert plan(**stated, skip_leak_check=True).n == len(sample)
 
 
 def test_a_file_that_an_index_was_built_from_is_refused(tmp_path, sample):
-    np.save(tmp_path / "x.npy", sample)
-    spec = attribute_spec(
-        "raw-staircase",
-        DIM,
-        epsilon=1.0,
-        bounds=(0.0, 1.0),
-    )
+    path = tmp_path / "x.npy"
+    np.save(path, sample)
+    spec = attribute_spec("raw-staircase", DIM, epsilon=1.0, bounds=(0.0, 1.0))
     build(tmp_path / "index", spec, sample)
-    with (
-        open_vectors(str(tmp_path / "x.npy")) as source,
-        refuses("looks like the private vectors"),
-    ):
+    with open_vectors(path) as source, refuses("looks like the private vectors"):
         plan(**TERMS, public=source, methods=["raw-staircase"])
 
 
@@ -568,10 +527,9 @@ def test_finding_7_no_default_has_a_delta_over_the_projection(sample, adjacency)
 
 def test_a_denoiser_that_adds_little_is_left_out_and_a_design_is_denoised_for_less():
     gains = (0.005, 0.02, 0.05)
-    plain = [comparison.is_worth_denoising(0.4, 0.4 + gain) for gain in gains]
-    informed = [comparison.is_worth_denoising(0.4, 0.4 + gain, informed=True) for gain in gains]
-    assert plain == [False, False, True]
-    assert informed == [False, True, True]
+    for informed, wanted in ((False, [False, False, True]), (True, [False, True, True])):
+        worth = [comparison.is_worth_denoising(0.4, 0.4 + gain, informed) for gain in gains]
+        assert worth == wanted
 
 
 def test_denoised_noise_is_promised_to_find_nothing():
@@ -581,14 +539,8 @@ def test_denoised_noise_is_promised_to_find_nothing():
     vectors = rng.normal(size=(2000, 8)) @ maps + 0.02 * rng.normal(size=(2000, 192))
     population = Population(vectors.clip(-1, 1).astype(np.float32), 20_000, 100)
     spec = attribute_spec("dp-oporp-staircase", 192, 96, epsilon=0.7)
-    *_, denoised = predicted_rows(
-        spec,
-        population,
-        3,
-        (10, 200, 1000),
-        0.9,
-        "linear",
-    )
+    levels = (10, 200, 1000)
+    *_, denoised = predicted_rows(spec, population, 3, levels, 0.9, "linear")
     assert denoised.denoiser == "linear"
     assert denoised.exact.precision < 0.05
 
@@ -670,18 +622,13 @@ def test_half_of_a_sample_may_be_one_group(sample):
 def test_vectors_of_near_ranks_lie_where_they_should(sample):
     for metric in ("cosine", "l2"):
         population = Population(sample, N, 40, metric=metric)
-        rows = np.arange(3, 9)
-        every = np.arange(population.near.shape[1])
-        places = population.between(rows, every)
-        made = population.ends.vectors_at(places).reshape(6, -1, DIM).astype(np.float64)
-        asked = population.queries[rows, None].astype(np.float64)
-        distances = ((made - asked) ** 2).sum(axis=2) / 2
+        made, asked = (part.astype(np.float64) for part in near_vectors(population, 6))
+        distances = ((made - asked) ** 2).sum(axis=1) / 2
         if metric == "cosine":
-            norms = np.linalg.norm(made, axis=2) * np.linalg.norm(asked, axis=2)
-            distances = 1 - (made * asked).sum(axis=2) / norms
+            distances = 1 - (unit(made) * unit(asked)).sum(axis=1)
         # Values that leave the range of the sample are clipped, and a vector is then nearer.
-        clipped = ((made <= sample.min()) | (made >= sample.max())).any(axis=2)
-        wanted = population.near[rows]
+        clipped = ((made <= sample.min()) | (made >= sample.max())).any(axis=1)
+        wanted = population.near[:6].ravel()
         assert clipped.mean() < 0.25
         assert_allclose(distances[~clipped], wanted[~clipped], rtol=0.01, atol=1e-6)
         assert_allclose(distances[clipped], wanted[clipped], rtol=0.05)
@@ -698,18 +645,21 @@ def test_near_ranks_are_as_near_as_each_querys_exponent_says(copied):
     rng = default_rng(0)
     dims = np.array([2, 16])[np.arange(12_000) % 3 % 2]
     vectors = rng.normal(size=(12_000, 18))
-    vectors[(np.arange(18) < 2) != (dims == 2)[:, None]] = 0.0
+    vectors[dims == 2, 2:] = 0.0
+    vectors[dims == 16, :2] = 0.0
     vectors[:copied] = vectors[copied : 2 * copied] + 1e-3
     public, private = vectors[:1000], vectors[1000:]
     population = Population(public, len(private), 500, metric="l2")
     for dim in (2, 16):
         own = dims[population.asked_labels] == dim
         asked = population.queries[own]
-        nearest = np.sort(scipy.spatial.distance.cdist(asked, private, "sqeuclidean") / 2, axis=1)
-        true = np.log(np.median(nearest[:, [4, 19]], axis=0))
-        made = np.log(np.median(population.near[own][:, [4, 19]], axis=0))
+        nearest = np.sort(cdist(asked, private, "sqeuclidean") / 2, axis=1)
+        made, true = (
+            dim / 2 * np.log(np.median(distances[:, [4, 19]], axis=0))
+            for distances in (population.near[own], nearest)
+        )
         # In logarithms of how many vectors lie that near; with one exponent for all 5 to 13.
-        assert_allclose(dim / 2 * made, dim / 2 * true, rtol=0, atol=2.2)
+        assert_allclose(made, true, rtol=0, atol=2.2)
 
 
 def near_vectors(population, count):
@@ -725,11 +675,8 @@ def test_near_vectors_of_sparse_ones_have_whole_attributes():
     rng = default_rng(0)
     likely = np.where(rng.integers(0, 8, (8, 6000)) == 0, 0.2, 0.02)
     words = rng.random((800, 6000)) < likely[rng.integers(0, 8, 800)]
-    population = Population(
-        scipy.sparse.csr_matrix(words, dtype=np.float32),
-        8000,
-        40,
-    )
+    rows = scipy.sparse.csr_matrix(words, dtype=np.float32)
+    population = Population(rows, 8000, 40)
     made, queries = near_vectors(population, 6)
     assert set(made.data) == {1.0}
     cosines = made.multiply(queries).sum(axis=1).A1
@@ -767,14 +714,10 @@ def test_near_vectors_of_few_values_have_no_others(metric):
 def test_near_vectors_of_bits_are_no_nearer_than_those_of_a_collection():
     """Of many with so many bits by chance the nearest were too near: .54 for .44 was promised."""
     rng = default_rng(0)
-    bits = rng.normal(size=(8800, 6)) @ rng.normal(size=(6, 100)) + rng.normal(size=(8800, 100)) > 1
-    population = Population(
-        bits[:800].astype(np.float32),
-        8000,
-        bits[:100].astype(np.float32),
-        asked_labels=np.arange(100),
-    )
-    rows = unit(bits.astype(np.float32))
+    likely = rng.normal(size=(8800, 6)) @ rng.normal(size=(6, 100))
+    bits = (likely + rng.normal(size=likely.shape) > 1).astype(np.float32)
+    population = Population(bits[:800], 8000, bits[:100], asked_labels=np.arange(100))
+    rows = unit(bits)
     actual = np.sort(1 - rows[:100] @ rows[800:].T, axis=1)[:, 9].mean()
     assert population.near[:, 9].mean() == pytest.approx(actual, rel=0.03)
 
