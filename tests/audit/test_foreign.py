@@ -97,13 +97,16 @@ def test_no_noise_is_refuted(release):
 
 @pytest.mark.parametrize("claimed", [attribute(0.5), l2(0.5)], ids=str)
 def test_neighbours_are_those_of_the_claim(claimed):
-    for one, other in Mechanism(laplace(1.0), 5, 1.0, adjacency=claimed).neighbours().values():
-        assert np.linalg.norm(one - other) == pytest.approx(0.5)
-        assert np.abs([one, other]).max() <= 1.0
-    long = Mechanism(laplace(1.0), 5, 1.0, adjacency=l2(0.5), norm=1)
-    for one, other in long.neighbours().values():
-        assert np.linalg.norm(one - other) == pytest.approx(0.5)
-        assert np.linalg.norm([one, other], axis=1) == pytest.approx([1.0, 1.0])
+    def pairs(adjacency, **more):
+        made = Mechanism(laplace(1.0), 5, 1.0, adjacency=adjacency, **more).neighbours()
+        for one, other in made.values():
+            assert np.linalg.norm(one - other) == pytest.approx(0.5)
+            yield np.stack([one, other])
+
+    for pair in pairs(claimed):
+        assert np.abs(pair).max() <= 1.0
+    for pair in pairs(l2(0.5), norm=1):
+        assert np.linalg.norm(pair, axis=1) == pytest.approx([1.0, 1.0])
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,12 @@
 check of the audit meets one that it refuted then, and every kind of finding one that it shows.
 """
 
-import csv
 import json
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from helpers.common import ROOT, python
+from helpers.common import ROOT, csv_lines, python
 
 BENCH = ROOT / "bench"
 if not (BENCH / "mutants.csv").is_file():
@@ -31,8 +30,7 @@ SEEN = {
 
 def few_that_refute_all():
     """For every check a weakness that it refuted, of as few as a greedy choice takes."""
-    with (BENCH / "mutants.csv").open(newline="", encoding="utf-8") as file:
-        proofs = {row["name"]: row["proof"] for row in csv.DictReader(file)}
+    proofs = {row["name"]: row["proof"] for row in csv_lines(BENCH / "mutants.csv")}
     refuted = {name: set(filter(None, proof.split("; "))) for name, proof in proofs.items()}
     found = {}
     while left := set().union(*refuted.values()) - set(found):

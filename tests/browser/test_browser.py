@@ -19,7 +19,7 @@ import browser_cases
 import numpy as np
 import pytest
 from browser_cases import base64_of, spec_of
-from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
+from helpers.chromium import SIZES, chromium, needs_chromium
 from helpers.common import (
     ROOT,
     attribute_spec,
@@ -304,21 +304,17 @@ def _serving(folder):
 
 
 @pytest.fixture(scope="module")
-def chromium():
-    reason = "needs pip install playwright"
-    sync_api = pytest.importorskip("playwright.sync_api", reason=reason)
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
-        yield browser
-        browser.close()
+def browser():
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.mark.slow
 @needs_chromium
 @pytest.mark.extra
-def test_chromium_agrees_on_the_committed_cases(chromium):
+def test_chromium_agrees_on_the_committed_cases(browser):
     with _serving(ROOT) as (address, _):
-        page = chromium.new_page()
+        page = browser.new_page()
         page.set_default_timeout(0)  # however busy the machine is
         page.goto(f"{address}/tests/browser/cases.json")
         found = page.evaluate(
@@ -334,7 +330,7 @@ def test_chromium_agrees_on_the_committed_cases(chromium):
 @pytest.mark.slow
 @needs_chromium
 @pytest.mark.extra
-def test_the_page_of_the_documents_runs(chromium, tmp_path):
+def test_the_page_of_the_documents_runs(browser, tmp_path):
     """The module of docs/devices.md, in the folder of an index."""
     index = filled_index(spec_of(np.eye(6), 4.0), np.ones((25, 6)))
     index.save(tmp_path / "index")
@@ -344,7 +340,7 @@ def test_the_page_of_the_documents_runs(chromium, tmp_path):
     (module,) = [block.text for block in blocks(text) if block.language == "js"]
     (site / "app.js").write_text(module, encoding="utf-8")
     with _serving(site) as (address, _):
-        page = chromium.new_page()
+        page = browser.new_page()
         page.set_default_timeout(0)  # however busy the machine is
         said = []
         page.on("console", lambda line: line.type == "log" and said.append(line.text))
@@ -368,10 +364,10 @@ def page_folder(data_dir, tmp_path_factory):
 @needs_chromium
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.extra
-def test_the_page_answers_and_makes_no_request(chromium, page_folder, size):
+def test_the_page_answers_and_makes_no_request(browser, page_folder, size):
     width, height = SIZES[size]
     with _serving(page_folder) as (address, paths):
-        page = chromium.new_page(viewport={"width": width, "height": height})
+        page = browser.new_page(viewport={"width": width, "height": height})
         page.set_default_timeout(0)  # however busy the machine is
         complaints = []
         page.on("console", lambda message: complaints.append(message.text))

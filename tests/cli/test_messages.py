@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -204,15 +205,21 @@ class TestVectors:
         )
 
 
+@contextmanager
+def written_to(pipe, text):
+    """A named pipe that another thread writes to."""
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(text,))
+    writer.start()
+    yield
+    writer.join()
+
+
 class TestIds:
     @needs_posix
     def test_from_a_named_pipe(self, prints, files):
-        os.mkfifo(files / "pipe")
-        text = (files / "ids.txt").read_bytes()
-        writer = threading.Thread(target=(files / "pipe").write_bytes, args=(text,))
-        writer.start()
-        prints(f"build x.npy new {STAIRCASE} --ids pipe")
-        writer.join()
+        with written_to(files / "pipe", (files / "ids.txt").read_bytes()):
+            prints(f"build x.npy new {STAIRCASE} --ids pipe")
         assert PrivateIndex.open(files / "new").ids[3] == "i3"
 
     @pytest.mark.slow
@@ -221,15 +228,11 @@ class TestIds:
         succeeds(*command, cwd=files, given=(files / "ids.txt").read_text())
         assert PrivateIndex.open(files / "new").ids[3] == "i3"
 
+    @needs_posix
     @pytest.mark.parametrize("text", [b"", b"a\n\nb\n", b"\xff\n"])
     def test_what_is_wrong_in_a_pipe(self, run, files, text):
-        if os.name != "posix":
-            pytest.skip("no named pipes")
-        os.mkfifo(files / "pipe")
-        writer = threading.Thread(target=(files / "pipe").write_bytes, args=(text,))
-        writer.start()
-        fails(run(f"build x.npy new {STAIRCASE} --ids pipe"), "pipe: ")
-        writer.join()
+        with written_to(files / "pipe", text):
+            fails(run(f"build x.npy new {STAIRCASE} --ids pipe"), "pipe: ")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from helpers.common import (
 )
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
 
 from dpindex import PrivateIndex, Privatizer, Spec, attribute
 from dpindex.decode import decoder_of, learned
@@ -42,6 +44,7 @@ DIM = 96
 SIGNS = {"method": "dp-signoporp-geometric", "k": 32, "norm": 1.0}
 FLOATS = {"method": "dp-oporp-staircase", "k": 48, "norm": 1.0}
 UNDECLARED = {**FLOATS, "norm": None}
+MODES = ("exact", "private")
 
 
 def law(deviation):
@@ -89,11 +92,10 @@ def test_the_best_of_many_are_stated_as_they_are(deviation):
     z = truths(400_000, 2)
     z += deviation * rng.normal(size=z.shape)
     known = fitted(z, law(deviation), 5000)
-    truth = truths(500_000, 3).reshape(100, 5000)
-    seen = truth + deviation * rng.normal(size=truth.shape)
-    best = np.argsort(-seen, axis=1)[:, :10]
-    truth = np.take_along_axis(truth, best, 1)
-    seen = np.take_along_axis(seen, best, 1)
+    every = truths(500_000, 3).reshape(100, 5000)
+    observations = every + deviation * rng.normal(size=every.shape)
+    best = np.argsort(-observations, axis=1)[:, :10]
+    truth, seen = (np.take_along_axis(part, best, 1) for part in (every, observations))
     mean, error = posterior_cosines(observed(seen), law(deviation), known, 0.25)
     assert abs(mean.mean() - truth.mean()) < 0.03
     assert np.mean(np.abs(mean - truth) <= 1.96 * error) >= 0.9
@@ -123,20 +125,24 @@ def test_without_noise_observations_are_the_truth():
 def test_posterior_cosines_are_a_quadrature(s, share):
     """A fine grid, for noise that depends on pair and truth."""
     known = fitted(truths(20_000, 8), law(0.01), 20_000)
+
+    def of_the_map(cosine):
+        return 0.01 * (1 - cosine**2) ** 2
+
     fine = np.linspace(-1, 1, 20_001)
     prior = np.interp(fine, GRID, known.density)
-    some = ObservationLaw(GRID, 0.01 * (1 - GRID**2) ** 2)
-    variance = s**2 * (1 - share * fine**2) + 0.01 * (1 - fine**2) ** 2
+    some = ObservationLaw(GRID, of_the_map(GRID))
+    deviation = np.sqrt(s**2 * (1 - share * fine**2) + of_the_map(fine))
     z = np.linspace(-0.6, 1.0, 47)
-    weight = prior * np.exp(-((z[:, None] - fine) ** 2) / variance / 2) / np.sqrt(variance)
+    weight = prior * stats.norm.pdf(z[:, None], fine, deviation)
     weight /= weight.sum(axis=1, keepdims=True)
     mean = weight @ fine
-    deviation = np.sqrt(weight @ fine**2 - mean**2)
+    variance = weight @ fine**2 - mean**2
     sure = replace(known, doubt=np.zeros_like(known.doubt))
-    found = posterior_cosines(observed(z, s**2, share * s**2), some, sure, 0.25)
-    assert_allclose(found[0], mean, atol=8e-3)
-    hedged = np.hypot(deviation, 0.25 * (mean - z))
-    assert_allclose(found[1], hedged, atol=8e-3)
+    found, error = posterior_cosines(observed(z, s**2, share * s**2), some, sure, 0.25)
+    assert_allclose(found, mean, atol=8e-3)
+    hedged = np.hypot(np.sqrt(variance), 0.25 * (mean - z))
+    assert_allclose(error, hedged, atol=8e-3)
 
 
 def test_few_pairs_leave_doubt():
@@ -144,12 +150,14 @@ def test_few_pairs_leave_doubt():
     z = np.array([0.3, 0.5, 0.7])
     means = []
     doubts = []
+    noise = law(0.15)
     for part in range(20):
         seen = truths(2000, 100 + part) + 0.15 * default_rng(part).normal(size=2000)
-        known = fitted(seen, law(0.15), 5000)
-        mean, error = posterior_cosines(observed(z), law(0.15), known)
+        known = fitted(seen, noise, 5000)
         sure = replace(known, doubt=np.zeros_like(known.doubt))
-        _, least = posterior_cosines(observed(z), law(0.15), sure)
+        (mean, error), (_, least) = (
+            posterior_cosines(observed(z), noise, each) for each in (known, sure)
+        )
         means.append(mean)
         doubts.append(error**2 - least**2)
     doubt = np.sqrt(np.mean(doubts, axis=0))
@@ -269,14 +277,11 @@ def alike_if_long(count, seed):
     common = unit(normal(1, 64, 9))
     own = rng.normal(size=(count, 64))
     own = unit(own - own @ common.T * common)
-    kind = np.arange(count) % 4
-    location = np.choose(kind, [0.95, 0.9, 0.95, 0.0])[:, None]
-    length = np.where(kind % 2, 1.5, 4.0)[:, None]
-    return np.clip(
-        length * (location * common + np.sqrt(1 - location**2) * own),
-        -1,
-        1,
-    )
+    kind = np.arange(count)[:, None] % 4
+    location = np.choose(kind, [0.95, 0.9, 0.95, 0.0])
+    length = np.where(kind % 2, 1.5, 4.0)
+    directions = location * common + np.sqrt(1 - location**2) * own
+    return np.clip(length * directions, -1, 1)
 
 
 @pytest.mark.parametrize("epsilon", [30.0, 16.0, 8.0])
@@ -303,17 +308,9 @@ def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(facts, tmp_pat
     assert index.calibration is learned
     assert learned.rows == 600
     assert len(index) == 700
-    for query in range(3):
-        _, first, second = np.intersect1d(
-            before.ids[query],
-            after.ids[query],
-            return_indices=True,
-        )
-        assert_allclose(
-            before.similarity[query, first],
-            after.similarity[query, second],
-            rtol=1e-6,
-        )
+    places = np.argsort(after.ids, axis=1)  # of every id
+    same = np.take_along_axis(after.similarity, places, axis=1)
+    assert_allclose(before.similarity, np.take_along_axis(same, before.ids, axis=1), rtol=1e-6)
     opened = reopened(index, tmp_path / "index")
     assert opened.calibration.to_bytes() == learned.to_bytes()
     again = opened.search(clustered(3, 2), k=700)
@@ -322,16 +319,14 @@ def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(facts, tmp_pat
 
 
 def test_foreign_bytes_are_no_calibration():
-    learned = SimilarityCalibration(
-        5,
-        denoised_energy=2.0,
-        density=np.full(128, 1 / 128),
-    )
+    even = np.full(128, 1 / 128)
+    learned = SimilarityCalibration(5, denoised_energy=2.0, density=even)
     assert calibration_from_bytes(learned.to_bytes()).rows == 5
+    chances = np.ones((3, 8))
     for wrong in (
         {"density": np.full(127, 1 / 127)},
-        {"density": np.zeros(128)},
-        {"density": np.full((1, 128), 1 / 128)},
+        {"density": 0 * even},
+        {"density": even[None]},
         {"energies": np.ones(7)},
         {"energy": -1.0},
         {"energy": 1e300},
@@ -339,14 +334,14 @@ def test_foreign_bytes_are_no_calibration():
         {"denoised_energy": -2.0},
         {"uncovered": 1.5},
         {"limit": -0.1},
-        {"mean": np.zeros(7), "locations": np.ones((3, 8))},
-        {"mean": np.full(7, 1e200), "locations": np.ones((3, 8))},
-        {"mean": np.ones(7), "locations": np.zeros((3, 8))},
+        {"mean": np.zeros(7), "locations": chances},
+        {"mean": np.full(7, 1e200), "locations": chances},
+        {"mean": np.ones(7), "locations": 0 * chances},
         {"locations": np.arange(24.0, 0.0, -1.0).reshape(3, 8)},
         {"locations": np.zeros((3, 9))},
         {"energy": 1.0, "energies": np.zeros(121)},
         {"energy": 1.0, "energies": np.full(121, 1e308)},
-        {"density": np.full(128, 1.0)},
+        {"density": 128 * even},
     ):
         with refuses("not a calibration"):
             calibration_from_bytes(SimilarityCalibration(5, **wrong).to_bytes())
@@ -439,24 +434,23 @@ def test_few_codes_state_no_similarity_and_say_how_many_would(rows, facts, tmp_p
     index = filled_index(spec_of(20.0, **facts), clustered(rows, 1))
     index.save(tmp_path / "index")
     asked = clustered(rows, 1)
-    for opened in (index, PrivateIndex.open(tmp_path / "index")):
-        for mode in ("exact", "private"):
-            hits = opened.search(asked, k=1, query=mode)
-            if rows < 100:
-                assert np.isnan([hits.similarity, hits.stderr]).all()
-                assert hits.to_list()[0][0]["similarity"] is None
-                assert "NaN" not in json.dumps(hits.to_list())
-                assert f"{rows} codes are too few" in hits.unstated
-                assert "100 are enough" in hits[0].unstated
-                with refuses("too few"):
-                    opened.range_search(asked, 0.5)
-            else:
-                stated = np.isfinite(hits.stderr)
-                # By 32 signs an exact query is not known to follow the law of normal coordinates.
-                assert stated.all() == (facts is not SIGNS or mode == "private")
-                assert (np.abs(hits.similarity[stated]) <= 1).all()
-                assert (hits.stderr[stated] > 0).all()
-                assert stated.all() == (hits.unstated == "")
+    for opened, mode in product((index, PrivateIndex.open(tmp_path / "index")), MODES):
+        hits = opened.search(asked, k=1, query=mode)
+        if rows < 100:
+            assert np.isnan([hits.similarity, hits.stderr]).all()
+            assert hits.to_list()[0][0]["similarity"] is None
+            assert "NaN" not in json.dumps(hits.to_list())
+            assert f"{rows} codes are too few" in hits.unstated
+            assert "100 are enough" in hits[0].unstated
+            with refuses("too few"):
+                opened.range_search(asked, 0.5)
+            continue
+        stated = np.isfinite(hits.stderr)
+        # By 32 signs an exact query is not known to follow the law of normal coordinates.
+        assert stated.all() == (facts is not SIGNS or mode == "private")
+        assert (np.abs(hits.similarity[stated]) <= 1).all()
+        assert (hits.stderr[stated] > 0).all()
+        assert stated.all() == (hits.unstated == "")
 
 
 @pytest.mark.parametrize("metric", ["ip", "l2"])

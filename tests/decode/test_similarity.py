@@ -74,16 +74,10 @@ def test_numbers(metric, norm, kind):
     x = codes.to_float().astype(np.float64)[rows]
     y = _decoded(queries)
     noise = [s.law.moments.in_units(s.step) for s in (spec, queries.spec)]
-    stored = NoisyVectorStats(
-        x.sum(axis=2),
-        (x**2).sum(axis=2),
-        16,
-        noise[0],
-        norm,
-    )
-    side = NoisyVectorStats.of(y[:, None], norm=norm)
-    if isinstance(queries, PrivateQueries):
-        side = NoisyVectorStats.of(y[:, None], noise[1], norm)
+    if kind == "exact":
+        noise[1] = None
+    stored = NoisyVectorStats(x.sum(axis=2), (x**2).sum(axis=2), 16, noise[0], norm)
+    side = NoisyVectorStats.of(y[:, None], noise[1], norm)
     ip = (x * y[:, None, :]).sum(axis=2)
     factor = spec.projection.inner_product_factor
     wanted = ESTIMATORS[metric](ip, stored, side, factor)
@@ -183,16 +177,12 @@ def test_ranges_are_read_off_the_codes_too(metric):
     asked = np.vstack([query, x[3000:3003]])
     threshold = float(np.median(_true(metric, x[:3000], query)))
     ranked = index.search(asked, k=3000)
+    compared = "similarity" if metric == "cosine" else "unbiased"
+    sign = -1 if metric == "l2" else 1
     for row, hits in enumerate(index.range_search(asked, threshold)):
-        sign = -1 if metric == "l2" else 1
-        compared = hits.unbiased
-        all_compared = ranked.unbiased[row]
-        if metric == "cosine":
-            compared = hits.similarity
-            all_compared = ranked.similarity[row]
-        assert (np.diff(sign * compared) <= 0).all()
-        assert_array_equal(hits.scores, sign * compared)
-        near = sign * all_compared >= sign * threshold
+        assert (np.diff(hits.scores) <= 0).all()
+        assert_array_equal(hits.scores, sign * getattr(hits, compared))
+        near = sign * getattr(ranked, compared)[row] >= sign * threshold
         assert 0 < near.sum() < 3000
         ours = np.argsort(hits.ids)
         theirs = np.argsort(ranked.ids[row][near])

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
+from helpers.chromium import SIZES, chromium, needs_chromium
 from helpers.common import ROOT, python
 from test_reference import PUBLIC
 
@@ -107,11 +107,8 @@ def test_wide_tables_scroll(pages):
 @pytest.mark.extra
 def test_pages_work_on_a_phone_and_from_a_disk(site, pages):
     """No page is wider than the screen; tables and code scroll in frames of their own."""
-    reason = "needs pip install playwright"
-    sync_api = pytest.importorskip("playwright.sync_api", reason=reason)
     width, height = SIZES["phone"]
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+    with chromium() as browser:
         page = browser.new_page(viewport={"width": width, "height": height})
         page.set_default_timeout(0)  # however busy the machine is
         for path in pages:
@@ -132,7 +129,6 @@ def test_pages_work_on_a_phone_and_from_a_disk(site, pages):
         assert "needs a server" in page.get_attribute("#mkdocs-search-query", "placeholder")
         page.evaluate("document.querySelector('[data-bs-theme-value=dark]').click()")
         assert page.get_attribute("html", "data-bs-theme") == "dark"
-        browser.close()
 
 
 def test_every_public_name_has_an_entry(site, pages):

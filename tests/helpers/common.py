@@ -4,7 +4,7 @@
 import pytest
 
 from helpers.commands import STAIRCASE, fails
-from helpers.documents import ROOT
+from helpers.documents import ROOT, csv_lines
 from helpers.made_datasets import (
     DIM,
     FolderView,
@@ -24,7 +24,7 @@ from helpers.made_datasets import (
     write_dataset,
 )
 from helpers.memory import peak_memory
-from helpers.processes import finished, needs_posix, python, succeeds, typed
+from helpers.processes import finished, free_port, needs_posix, python, succeeds, typed
 from helpers.refusals import interrupt, interrupted_at, refuses
 from helpers.releases import (
     all_bytes,

@@ -1,5 +1,6 @@
 """Documents as programs: their code blocks, and how a reader runs them."""
 
+import csv
 import os
 import re
 from contextlib import redirect_stdout
@@ -110,3 +111,9 @@ def paste(text, folder, call):
         for command in block.commands():
             printed += call(command)
     return printed
+
+
+def csv_lines(path):
+    """The lines of a CSV file, each as a dictionary."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

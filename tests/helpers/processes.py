@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 
@@ -41,6 +42,12 @@ def succeeds(*command, **how):
 def python(*words, cwd=None, **environment):
     """Run Python with these arguments; return what it printed."""
     return succeeds(sys.executable, *words, cwd=cwd, env=environment)
+
+
+def free_port():
+    """A port of this machine at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
 
 
 def typed(page, folder):

@@ -218,16 +218,19 @@ def demand(codes, judge, wanted):
     judge.check_container(codes.to_bytes(), wanted)
 
 
-def demand_released(spec, x, words, privatizer=None):
-    """One task: the encoder is dealt the words that the oracle was dealt."""
-    judge = oracle_for(spec)
-    wanted = judge.codes(exact(x), words)
-    privatizer = privatizer or dpi.Privatizer(spec, allow_unprotected=True)
+def demand_dealt(spec, x, words, wanted, **options):
+    """The encoder is dealt the words that the oracle was dealt, and reads all of them."""
     stream = Dealt(words.dealt)
+    privatizer = dpi.Privatizer(spec, allow_unprotected=True)
     privatizer.stream = lambda: stream
-    demand(privatizer.privatize(x), judge, wanted)
+    demand(privatizer.privatize(x, **options), oracle_for(spec), wanted)
     if not stream.spent:
         raise DisagreementError("words are left that should have been read")
+
+
+def demand_released(spec, x, words):
+    """One task."""
+    demand_dealt(spec, x, words, oracle_for(spec).codes(exact(x), words))
 
 
 # Every method
@@ -320,11 +323,7 @@ def test_tasks_of_one_thread_share_its_stream(method, monkeypatch):
     words = Words(3, edges=True)
     judge = oracle_for(spec)
     wanted = [row for i in range(0, 11, 3) for row in judge.codes(exact(x[i : i + 3]), words)]
-    privatizer = dpi.Privatizer(spec, allow_unprotected=True)
-    stream = Dealt(words.dealt)
-    privatizer.stream = lambda: stream
-    demand(privatizer.privatize(x, threads=1), judge, wanted)
-    assert stream.spent
+    demand_dealt(spec, x, words, wanted, threads=1)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 16.0])
@@ -351,9 +350,10 @@ def test_one_vector_alone_is_drawn_as_any_other(epsilon):
 )
 def test_codes_of_every_width(each, kind):
     spec = each.spec
-    words = Words(2)
+    judge = oracle_for(spec)
     x = vectors(spec)
-    assert oracle_for(spec).stored(oracle_for(spec).codes(exact(x), words))[0] == kind
+    stored, _ = judge.stored(judge.codes(exact(x), Words(2)))
+    assert stored == kind
     demand_released(spec, x, Words(2))
 
 
@@ -460,7 +460,7 @@ def test_specs_drawn_at_random(row):
         choice = random.Random(f"{row.name}/{seed}")
         try:
             spec = drawn(row, choice)
-            privatizer = dpi.Privatizer(spec, allow_unprotected=True)
+            dpi.Privatizer(spec, allow_unprotected=True)
         except dpi.InputError:
             continue
         low, high = (bound * spec.scale for bound in spec.bounds)
@@ -468,6 +468,6 @@ def test_specs_drawn_at_random(row):
         x = x if spec.clip else np.clip(x, low, high)
         if low <= 0 <= high and choice.random() < 0.4:
             x = sparse.csr_matrix(x)
-        demand_released(spec, x, Words(seed, edges=True), privatizer)
+        demand_released(spec, x, Words(seed, edges=True))
         tried += 1
     assert tried >= 3

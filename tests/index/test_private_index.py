@@ -1,6 +1,7 @@
 """The index as its users see it: what goes in comes out, and what fails changes nothing."""
 
 from functools import cache, partial
+from itertools import count, product
 from pathlib import Path
 
 import numpy as np
@@ -79,11 +80,12 @@ def _state(index):
 def test_every_method_builds_searches_saves_and_opens(method, tmp_path):
     index = _filled(method, n=200)
     assert len(index) == 200
-    before = [
-        index.search(_vectors(3, seed=1), k=5, query=mode, allow_unprotected=True)
-        for mode in ("exact", "private")
-    ]
-    for hits in before:
+    asked = _vectors(3, seed=1)
+    before = {
+        mode: index.search(asked, k=5, query=mode, allow_unprotected=True)
+        for mode in ("private", "exact")
+    }
+    for hits in before.values():
         assert hits.ids.shape == hits.scores.shape == hits.similarity.shape == (3, 5)
         assert (np.diff(hits.scores, axis=1) <= 0).all()
         assert hits.stderr.dtype == hits.scores.dtype == np.float64
@@ -91,10 +93,9 @@ def test_every_method_builds_searches_saves_and_opens(method, tmp_path):
     again = PrivateIndex.open(tmp_path / "index")
     assert again.spec == index.spec
     assert _state(again) == _state(index)
-    after = again.search(_vectors(3, seed=1), k=5)
-    assert_array_equal(after.ids, before[0].ids)
-    assert_array_equal(after.scores, before[0].scores)
-    assert_array_equal(after.similarity, before[0].similarity)
+    after = again.search(asked, k=5)
+    for name in ("ids", "scores", "similarity"):
+        assert_array_equal(getattr(after, name), getattr(before["exact"], name))
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m.startswith("none-")])
@@ -107,14 +108,9 @@ def test_finding_8_what_has_no_noise_is_not_saved_or_called_private(method, tmp_
     for search in (index.search, partial(index.range_search, threshold=0.5)):
         with refuses("protects nothing"):
             search(queries, query="private")
-        search(
-            queries,
-            query="private",
-            allow_unprotected=True,
-            candidates=60,
-            rerank=_vectors(),
-        )
-        search(queries, candidates=60, rerank=_vectors())
+        among = {"candidates": 60, "rerank": _vectors()}
+        search(queries, query="private", allow_unprotected=True, **among)
+        search(queries, **among)
 
 
 @pytest.mark.parametrize(
@@ -144,10 +140,8 @@ def test_signs_know_cosines_and_have_no_index_types():
 
 @pytest.mark.parametrize("ids", [[7, -3, 10**15], ["b", "a", "ü"], np.array([5, 6, 7], np.uint8)])
 def test_ids_of_both_kinds(ids, tmp_path):
-    index = PrivateIndex(_spec(raw := "raw-staircase"))
     vectors = np.eye(DIM)[:3]
-    index.add(vectors, ids)
-    assert raw in index.spec.method
+    index = filled_index(_spec("raw-staircase"), vectors, ids)
     hits = index.search(vectors, k=1)
     assert hits.ids[:, 0].tolist() == list(ids)
     assert hits.ids.dtype.kind == np.asarray(ids).dtype.kind.replace("u", "i")
@@ -159,13 +153,18 @@ def _foreign(format_):
     return format_.codes(np.zeros((1, format_.width), np.int8))
 
 
+def _under(*ids):
+    """Two vectors are added under these ids."""
+    return lambda index: index.add(_vectors(2), ids=list(ids))
+
+
 FAULTS = [
     (lambda i: i.add(np.full((2, DIM), np.nan)), "row 0, column 0 is NaN"),
-    (lambda i: i.add(_vectors(2), ids=[1000]), "1 ids for 2"),
-    (lambda i: i.add(_vectors(2), ids=[1000, 1000]), "twice in the input"),
-    (lambda i: i.add(_vectors(2), ids=[1000, 0]), "already in the index"),
-    (lambda i: i.add(_vectors(2), ids=["a", "b"]), "whole numbers"),
-    (lambda i: i.add(_vectors(2), ids=[1.0, 2.0]), "whole numbers or of strings"),
+    (_under(1000), "1 ids for 2"),
+    (_under(1000, 1000), "twice in the input"),
+    (_under(1000, 0), "already in the index"),
+    (_under("a", "b"), "whole numbers"),
+    (_under(1.0, 2.0), "whole numbers or of strings"),
     (lambda i: i.add_codes(_vectors(2)), "takes dpindex codes"),
     (lambda i: i.add_codes(codes_of(_spec(BITS), _vectors(2))), "another spec"),
     (lambda i: i.add_codes(codes_of(_spec(seed=1), _vectors(2))), "another spec"),
@@ -225,16 +224,15 @@ def test_k_beyond_the_index_gives_everything_once(method):
 def test_codes_search_like_the_queries_they_were(method):
     index = _filled(method, query_epsilon=1.0)
     assert index.query_spec.epsilon == 1.0
+    errors = []
     for spec in (index.spec, index.query_spec):
-        codes = codes_of(spec, _vectors(5))
-        hits = index.search(codes, k=4)
+        codes = codes_of(spec, _vectors(200))
+        hits = index.search(codes, k=60)
         assert np.isfinite(hits.scores).all()
-        assert_array_equal(index.search(codes, k=4).scores, hits.scores)
+        assert_array_equal(index.search(codes, k=60).scores, hits.scores)
+        errors.append(np.nanmean(hits.unbiased_stderr))
     # The noisier query's estimates know that they are worse.
-    tight, loose = (
-        index.search(codes_of(spec, _vectors(200)), k=60) for spec in (index.spec, index.query_spec)
-    )
-    assert np.nanmean(loose.unbiased_stderr) > 1.1 * np.nanmean(tight.unbiased_stderr)
+    assert errors[1] > 1.1 * errors[0]
 
 
 def test_query_codes_are_decoded_by_the_spec_not_by_what_they_claim():
@@ -342,11 +340,10 @@ def test_range_search_needs_similarities():
 def test_ctrl_c_in_a_search_leaves_the_index_usable(method, part, step, call, monkeypatch):
     index = _filled(method)
     plain = getattr(part, step)
-    calls = [0]
+    calls = count(1)
 
     def interrupted(*arguments):
-        calls[0] += 1
-        if calls[0] == call:
+        if next(calls) == call:
             raise KeyboardInterrupt
         return plain(*arguments)
 
@@ -367,13 +364,13 @@ def test_ctrl_c_between_blocks_does_not_shift_rows(index_type, after, monkeypatc
     monkeypatch.setattr("dpindex.storage.code_store.STORED_NUMBERS", 20 * index.codes.k)
     kind = ExactVectors if index_type == "f32" else FaissVectors
     plain = kind.add
-    calls = [0]
+    calls = count(1)
 
     def interrupted(self, items):
-        calls[0] += 1
-        if after or calls[0] != 2:
+        stopped = next(calls) == 2
+        if after or not stopped:
             plain(self, items)
-        if calls[0] == 2:
+        if stopped:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(kind, "add", interrupted)
@@ -428,21 +425,19 @@ def test_saving_again_appends_and_leaves_old_segments_alone(tmp_path):
 
 
 def test_removed_codes_are_physically_gone_after_saving(tmp_path):
-    index = filled_index(
-        _spec("raw-staircase", epsilon=1.0), _vectors(50), ids=[f"person-{i}" for i in range(50)]
-    )
-    index.save(tmp_path / "i")
+    names = [f"person-{i}" for i in range(50)]
+    index = filled_index(_spec("raw-staircase", epsilon=1.0), _vectors(50), names)
+    place = tmp_path / "i"
+    index.save(place)
     index.add(_vectors(2), ids=["late", "later"])
-    index.save(tmp_path / "i")
-    gone = index.codes.take(slice(20, 21)).stored.tobytes()
-    assert gone in all_bytes(tmp_path / "i")
-    opened = PrivateIndex.open(tmp_path / "i")
+    opened = reopened(index, place)
+    gone = index["person-20"].stored.tobytes()
+    assert gone in all_bytes(place)
     opened.remove("person-20")
-    opened.save(tmp_path / "i")
-    left = all_bytes(tmp_path / "i")
+    again = reopened(opened, place)
+    left = all_bytes(place)
     assert gone not in left
     assert b"person-20" not in left
-    again = PrivateIndex.open(tmp_path / "i")
     assert _state(again) == _state(opened)
     assert len(again) == 51
 
@@ -460,14 +455,13 @@ def test_directories_of_others_are_left_alone(tmp_path):
     index.save(tmp_path / "taken")
     with refuses("already holds an index"):
         _filled().save(tmp_path / "taken")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.txt").write_text("dear")
-    with refuses("is not an empty directory"):
-        index.save(tmp_path / "full")
-    assert (tmp_path / "full" / "thesis.txt").read_text() == "dear"
-    (tmp_path / "file").write_text("")
-    with refuses("is not an empty directory"):
-        index.save(tmp_path / "file")
+    thesis = tmp_path / "full" / "thesis.txt"
+    thesis.parent.mkdir()
+    thesis.write_text("dear")
+    for taken in (thesis.parent, thesis):
+        with refuses("is not an empty directory"):
+            index.save(taken)
+    assert thesis.read_text() == "dear"
     (tmp_path / "empty").mkdir()
     assert len(reopened(index, tmp_path / "empty")) == 60
 
@@ -551,14 +545,12 @@ def _equal(plain, mapped):
     assert plain.ids.tolist() == mapped.ids.tolist() == list(mapped)
     assert_array_equal(plain.codes.stored, mapped.codes.stored)
     assert plain.repeats(mapped.codes) == len(plain)
-    codes = plain.codes.take(slice(5))
-    kept = plain.ids[::3].tolist()
-    for asked in (_vectors(5, seed=1), codes):
-        for k in (3, len(plain)):
-            for filter_ in (None, kept):
-                found = [index.search(asked, k=k, filter=filter_) for index in (plain, mapped)]
-                for name, column in found[0].columns.items():
-                    assert_array_equal(column, found[1].columns[name])
+    queries = (_vectors(5, seed=1), plain.codes.take(slice(5)))
+    filters = (None, plain.ids[::3].tolist())
+    for asked, k, filter_ in product(queries, (3, len(plain)), filters):
+        one, other = (index.search(asked, k=k, filter=filter_).columns for index in (plain, mapped))
+        for name, column in one.items():
+            assert_array_equal(column, other[name])
     for id_ in plain.ids[[0, len(plain) // 2, -1]].tolist():
         assert id_ in mapped
         assert_array_equal(mapped[id_].stored, plain[id_].stored)

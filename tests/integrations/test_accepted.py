@@ -64,8 +64,8 @@ def test_numbers_and_strings_are_different_ids(tmp_path):
     codes = FORMAT.codes(np.zeros((1, 2), np.uint8))
     largest = 2**53
     for id in ("7", 7, largest, str(largest)):
-        assert accepted.add([Submission(codes, np.array([id]))], []) == ["stored"]
-        assert accepted.add([Submission(codes, np.array([id]))], []) == ["taken"]
+        for outcome in ("stored", "taken"):
+            assert accepted.add([Submission(codes, np.array([id]))], []) == [outcome]
     assert [one.ids.item() for one in accepted.codes()] == ["7", 7, largest, str(largest)]
     accepted.close()
 

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import socket
 from contextlib import contextmanager
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from helpers.common import (
     attribute_spec,
     filled_index,
+    free_port,
     known_noise,
     needs_posix,
     peak_memory,
@@ -291,8 +291,7 @@ def test_a_searcher_reranks_with_the_holder(server):
 def test_the_page_runs_as_it_is_typed(tmp_path):
     """The three deployments, each block in order; the collector listens at a free port."""
     page = section("embeddings.md", "## Who re-ranks")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     page = page.replace("dpindex serve my-index", f"dpindex serve my-index --port {port}")
     page = page.replace("http://127.0.0.1:8000", f"http://127.0.0.1:{port}")
     _, _, at_home, same_at_home, _, by_holder, log, by_devices = typed(page, tmp_path)

@@ -125,10 +125,13 @@ def test_hits_are_those_of_the_index(name, made):
             for option in options:
                 found = served.search(asked, 10, query="exact", **option)
                 _same(here, found, name in ("symbols", "signs"))
-    assert served.search(Q[:2], 5, filter=[], query="exact").ids.shape == (2, 0)
-    assert served.search(Q[:2], 10, "private").ids.shape == (2, 10)
-    assert served.search(Q[:2], 5, filter="year > 3000", query="exact").ids.shape == (2, 0)
-    assert served.search(Q[:2], 2 * N, query="exact").ids.shape == (2, N)
+    for k, query, filter_, found in (
+        (5, "exact", [], 0),
+        (10, "private", None, 10),
+        (5, "exact", "year > 3000", 0),
+        (2 * N, "exact", None, N),
+    ):
+        assert served.search(Q[:2], k, query, filter=filter_).ids.shape == (2, found)
 
 
 @pytest.mark.parametrize("name", ["signs", "symbols"])

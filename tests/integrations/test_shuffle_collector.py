@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import shuffle_collector
-from helpers.common import attribute_spec, needs_posix, normal, refuses
+from helpers.common import attribute_spec, free_port, needs_posix, normal, refuses
 from shuffle_collector import LOG_NAME, Shuffle, ShuffleCollector, ShuffledFile, make_app
 
 import dpindex as dpi
@@ -306,8 +305,7 @@ def command(index):
     tokens = index.parent / "tokens"
     tokens.write_text(f"submit {TOKEN}")
     tokens.chmod(0o600)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     options = ("--tokens", str(tokens), "--fewest", "30", "--delta", "0.01", "--port", str(port))
     line = [sys.executable, str(shuffle_collector.__file__), str(index), *options]
     client = Client(f"http://127.0.0.1:{port}", TOKEN)

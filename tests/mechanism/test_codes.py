@@ -195,14 +195,6 @@ def test_numbers_are_kept_in_the_narrowest_integers(values, dtype, wide):
     assert narrow.tolist() == [values]
 
 
-@folded("scale", [1e-300, 0.25, 1e300])
-@folded("offset", [-1e300, 0.0, 0.5])
-def test_scale_and_offset_come_back_exactly(scale, offset):
-    form = NumberFormat(2, MARK, scale, offset)
-    again = codes_from_bytes(form.codes(np.zeros((1, 2), np.int8)).to_bytes()).format
-    assert again == form
-
-
 @folded("value", [np.nan, np.inf, 0.0, -1.0])
 def test_a_scale_must_be_a_positive_number(value):
     with pytest.raises(ValueError, match="scale"):

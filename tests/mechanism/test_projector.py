@@ -197,25 +197,6 @@ def test_bounds_are_of_scaled_values_and_belong_to_the_range():
         plain(bounds=(-0.25, 0.5)).privatize([[-0.25] * 12 + [np.nextafter(0.5, 1)] * 12])
 
 
-def test_sparse_zeros_must_lie_within_the_bounds():
-    with refuses("sparse vectors hold zeros"):
-        plain(bounds=(0.5, 1.0)).privatize(sparse.csr_matrix(np.full((2, 24), 0.75)))
-
-
-def test_clip_moves_values_to_the_bounds_but_not_nan():
-    x = 3 * uniform(50, 24)
-    clipping = plain(clip=True)
-    strict = plain()
-    wanted = strict.project(np.clip(x, -1, 1))
-    assert_array_equal(clipping.project(x), wanted)
-    assert_array_equal(clipping.project(sparse.csr_matrix(x)), wanted)
-    clipping.privatize(x)
-    for value in (np.nan, np.inf):
-        x[4, 5] = value
-        with refuses(r"^row 4, column 5 is"):
-            clipping.privatize(x)
-
-
 def test_declared_norms_are_checked():
     x = uniform(9000, 24)
     x = 0.5 * unit(x)

@@ -53,6 +53,13 @@ def analytic_epsilon(mu, delta):
     return high
 
 
+def check_epsilon(found, mu, delta=DELTA):
+    """It holds, and is hardly larger than it must be."""
+    expected = analytic_epsilon(mu, delta)
+    assert expected <= found.epsilon <= expected * (1 + 1e-6)
+    assert spent(mu, found.epsilon) <= delta
+
+
 def pure_delta(epsilons, epsilon):
     """Hockey stick of independent randomized responses, by enumeration (Murtagh & Vadhan 2016)."""
     losses = {0.0: 1.0}
@@ -124,9 +131,7 @@ def test_gaussian_releases_equal_one_of_less_noise(method, times):
     calibrate = kenthapadi_sigma if method == "dp-rp-g" else optimal_sigma
     mu = math.sqrt(times) / calibrate(1.0, DELTA)
     found = compose([gaussian(method=method)] * times, delta=DELTA)
-    expected = analytic_epsilon(mu, DELTA)
-    assert expected <= found.epsilon <= expected * (1 + 1e-6)
-    assert spent(mu, found.epsilon) <= DELTA
+    check_epsilon(found, mu)
     assert found.delta == DELTA
     assert found.definition == "DP"
     assert found.exact == (times == 1 and method != "dp-rp-g")  # the sum itself, where it is best
@@ -135,8 +140,7 @@ def test_gaussian_releases_equal_one_of_less_noise(method, times):
 def test_different_gaussian_releases():
     specs = [gaussian(0.5), gaussian(1.0), gaussian(2.0, delta=1e-8)]
     mu = math.hypot(*(1 / optimal_sigma(s.budget, s.delta) for s in specs))
-    expected = analytic_epsilon(mu, 1e-5)
-    assert expected <= compose(specs, delta=1e-5).epsilon <= expected * (1 + 1e-6)
+    check_epsilon(compose(specs, delta=1e-5), mu, 1e-5)
 
 
 @pytest.mark.parametrize("epsilons", [[0.25] * 30, [0.1] * 40 + [0.5] * 10])
@@ -197,9 +201,7 @@ def test_finding_2_gaussian_releases_of_different_betas(beta):
     specs = [gaussian(), gaussian(adjacency=attribute(beta))]
     mu = math.hypot(1, math.ceil(1 / beta)) / optimal_sigma(1.0, DELTA)
     found = compose(specs, delta=DELTA, at=UNIT)
-    expected = analytic_epsilon(mu, DELTA)
-    assert expected <= found.epsilon <= expected * (1 + 1e-6)
-    assert spent(mu, found.epsilon) <= DELTA
+    check_epsilon(found, mu)
     assert found.adjacency == UNIT
     plain = compose(specs, at=UNIT)
     steps = math.ceil(1 / beta)

@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 from helpers.common import folded, refuses
 
 from dpindex.base.display import LowerBound
@@ -39,11 +38,6 @@ def test_accepts_numbers_of_every_kind_and_keeps_a_float(value):
 def test_kinds_are_not_equal_and_hash_by_value():
     assert attribute(1.0) != l2(1.0)
     assert len({attribute(1), attribute(1.0), l2(1)}) == 2
-
-
-def test_is_frozen():
-    with pytest.raises(AttributeError):
-        attribute(1.0).beta = 2.0
 
 
 @folded(

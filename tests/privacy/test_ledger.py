@@ -237,21 +237,20 @@ def test_a_process_that_dies_leaves_the_ledger_as_it_was(ledger, tmp_path, monke
                 super().execute("PRAGMA cache_size = 1")  # pages are written before the commit
             return done
 
-    connect = sqlite3.connect
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **k, factory=Photographer))
+        patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Photographer))
         told(ledger, "a")
         first = len(pictures)
         ledger.record(SPEC, [f"b{i}" for i in range(2000)])
     assert shown(ledger) == [(2001, 1, [1.0])]
-    assert any((p / "ledger-journal").exists() and (p / "ledger").stat().st_size > 40_000
-               for p in pictures)  # fmt: skip
+    midway = [p for p in pictures if (p / "ledger-journal").exists()]
+    assert any((p / "ledger").stat().st_size > 40_000 for p in midway)
     for number, picture in enumerate(pictures):
         left = Ledger(picture / "ledger")
         left.check(["c"])
-        if number >= first:
+        before = int(number >= first)
+        if before:
             assert shown(left) == [(1, 1, [1.0])]
-        before = 1 if number >= first else 0
         assert left.record(SPEC, [f"b{i}" for i in range(5)]) == 0
         assert sum(t.ids for t in left.totals()) == before + 5
 
@@ -506,9 +505,8 @@ def test_what_could_not_be_written_is_taken_back(ledger, monkeypatch, fault):
                 super().execute("PRAGMA max_page_count = 4")
             return done
 
-    connect = sqlite3.connect
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **k, factory=Failing))
+        patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Failing))
         words = r"ledger cannot be .* disk is full|^$"
         with pytest.raises((InputError, KeyboardInterrupt), match=words):
             ledger.record(SPEC, [f"b{i}" for i in range(1000)])

@@ -507,7 +507,10 @@ def test_what_lies_under_the_name_of_a_segment_is_checked(data, tmp_path):
     (first,) = staged(target, "000000.codes")
     content = first.read_bytes()
     of_another = (tmp_path / "other" / "segments" / "000000.codes").read_bytes()
-    for wrong, words in ((of_another, "000000 is not of this release; it was changed"), (b"", "")):
+    for wrong, words in (
+        (of_another, "000000 is not of this release; it was changed"),
+        (b"", None),
+    ):
         first.write_bytes(wrong)
         refused(words, opened(data), target, SPEC)
     first.write_bytes(content)

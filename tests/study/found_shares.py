@@ -24,3 +24,11 @@ def found_shares(
         precision = truth.precision(ids, 10, 50).mean()
         found[query] = precision, truth.recall(ids, within, 10).mean()
     return found
+
+
+def assert_found(row, shares, most, within=10):
+    """Both that are promised of a row of a plan differ from what is found by less than that."""
+    for query, (precision, recall) in shares.items():
+        promised = row.found(query)
+        assert abs(promised.precision - precision) < most, (row, query)
+        assert abs(promised.recall_within(within) - recall) < most, (row, query)

@@ -1,6 +1,5 @@
 """Curves: what a run measures, how runs are summarised, and what is refused beforehand."""
 
-import csv
 import math
 from importlib import import_module
 from types import SimpleNamespace
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.common import attribute_spec, known_noise, low_rank, refuses, unit
+from helpers.common import attribute_spec, csv_lines, known_noise, low_rank, refuses, unit
 from numpy.random import default_rng
 
 from dpindex import Blocks, Codebook, Dense, Repeated, Spec, attribute, record
@@ -303,8 +302,7 @@ def test_csv_files_say_what_was_measured(tmp_path):
     )
     curve = curve_of(BASE, QUERIES, grid.specs, runs=2, query_epsilon=3.0)
     write_report(tmp_path, [curve])
-    with open(tmp_path / "curve.csv", newline="") as file:
-        lines = list(csv.DictReader(file))
+    lines = csv_lines(tmp_path / "curve.csv")
     assert len(lines) == 3 * 2 * len(curve.measures)
     by_key = {(x["method"], x["query"], x["measure"]): x for x in lines}
     for point in curve.points:
@@ -327,8 +325,7 @@ def test_csv_files_say_what_was_measured(tmp_path):
     assert by_key["none-oporp", "private", true]["epsilon"] == ""
     assert by_key["idp-signrp-rr", "exact", true]["definition"] == "iDP"
     assert ("dp-oporp", "private", "precision@10 of the true 50") in by_key
-    with open(tmp_path / "runs.csv", newline="") as file:
-        runs = list(csv.DictReader(file))
+    runs = csv_lines(tmp_path / "runs.csv")
     assert [(r["seed"], float(r["recall@100 of the true 50"])) for r in runs] == [
         (str(run.seed), run.values["recall@100"]) for run in curve.runs
     ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from found_shares import found_shares
+from found_shares import assert_found, found_shares
 from helpers.common import few_queries, filled_index, known_noise, normal, some_queries, unit
 from numpy.random import default_rng
 from numpy.testing import assert_array_equal
@@ -208,10 +208,7 @@ def test_what_is_promised_of_designs_is_found():
     for method in METHODS[:2]:
         row = next(row for row in outcome.rows if row.method == method)
         found = found_shares(row.spec, base, queries, n // 100, row.denoiser)
-        for query, (precision, recall) in found.items():
-            promised = row.found(query)
-            assert abs(promised.recall_within(n // 100) - recall) < 0.1, (row, query)
-            assert abs(promised.precision - precision) < 0.1, (row, query)
+        assert_found(row, found, 0.1, n // 100)
 
 
 @pytest.mark.slow

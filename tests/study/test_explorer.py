@@ -93,6 +93,11 @@ class Page(HTMLParser):
         if self.inside in self.texts:
             self.texts[self.inside][-1] += data
 
+    @property
+    def data(self):
+        """What the page shows, as its first script holds it."""
+        return json.loads(self.texts["script"][0])
+
 
 @pytest.mark.slow
 def test_each_adjacency_is_a_view(curves):
@@ -236,8 +241,8 @@ def test_the_page_is_one_file_that_may_run_nothing_else(curves):
         assert not [name for name in attributes if name.startswith("on") or name == "style"], tag
     (policy,) = [a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-    data, *scripts = page.texts["script"]
-    assert json.loads(data)["found"] == 10
+    _, *scripts = page.texts["script"]
+    assert page.data["found"] == 10
 
     def allowed(texts):
         digests = (hashlib.sha256(text.encode()).digest() for text in texts)
@@ -269,7 +274,7 @@ def test_foreign_texts_stay_texts(curves):
     page = Page(page_html(curves, shown, Additions(notes=[EVIL]), title=EVIL))
     assert [tag for tag, _ in page.elements].count("script") == 3
     assert "img" not in [tag for tag, _ in page.elements]
-    data = json.loads(page.texts["script"][0])
+    data = page.data
     assert data["queries"]["shown"] == [EVIL] * 4
     assert EVIL in page.texts["li"]
     assert set(data["items"]["names"]) <= set(texts)
@@ -339,7 +344,7 @@ def test_a_page_shows_what_there_is(curves):
         assert kinds == ["range"] * sliders
         assert [tag for tag, _ in page.elements].count("script") == scripts
         if scripts:
-            assert json.loads(page.texts["script"][0])["kind"] is None
+            assert page.data["kind"] is None
 
 
 def test_vectors_at_norm_1_are_measured_as_they_are():
@@ -367,7 +372,7 @@ def test_sparse_vectors_and_a_projection_too_large_to_invert(
         examples=6,
     )
     shown = Shown(as_source(sparse), as_source(sparse[:3]))
-    data = json.loads(Page(page_html(curves, shown)).texts["script"][0])
+    data = Page(page_html(curves, shown)).data
     assert data["views"][0]["methods"][0]["rebuilt"] == [None, None]
     assert data["views"][0]["methods"][0]["exposed"] == [None, None]
 
@@ -393,13 +398,13 @@ def test_command_line(run, prints, tmp_path):
     title = shlex.quote(EVIL)
     page = page_of("a", f"{whole} --ids ids.txt --title {title} --examples 2")
     assert page.texts["title"] == [EVIL]
-    data = json.loads(page.texts["script"][0])
+    data = page.data
     assert [view["adjacency"]["kind"] for view in data["views"]] == ["attribute", "record"]
     assert data["base"]["name"] == "x.npy"
     assert data["kind"] == "id"
     assert len(data["records"]) == 2
-    data = json.loads(page_of("b", "--base-texts x.txt").texts["script"][0])
+    data = page_of("b", "--base-texts x.txt").data
     assert data["kind"] == "text"
     terms = "evaluate x.npy q.npy --runs 1 --record --epsilons 4,16"
-    data = json.loads(page_of("c", "--methods record-cap").texts["script"][0])
+    data = page_of("c", "--methods record-cap").data
     assert [view["adjacency"]["kind"] for view in data["views"]] == ["record"]

@@ -12,14 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
+from helpers.chromium import SIZES, chromium, needs_chromium
 from helpers.common import Seeded
 from test_explorer import BASE, EVIL, QUERIES, specs
 
 from dpindex.data import as_source
 from dpindex.study import Shown, evaluate, write_report
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
 
 AXE = os.environ.get("DPINDEX_AXE")
 
@@ -32,10 +30,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def browser():
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
-        yield chromium
-        chromium.close()
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The panel of attacks: its measures by brute force, its bounds, and a planted leak."""
 
-import csv
 import math
 from itertools import combinations
 
@@ -10,6 +9,7 @@ from helpers.common import (
     ROOT,
     attribute_spec,
     codes_of,
+    csv_lines,
     directions,
     known_noise,
     projected,
@@ -272,8 +272,8 @@ ROWS = {
     ],
 )
 def test_the_page_says_what_was_measured(name, method, epsilons):
-    with (ROOT / "bench" / "inversion" / f"{name}.csv").open(encoding="utf-8") as file:
-        lines = [line for line in csv.DictReader(file) if line["method"] == method]
+    measured = csv_lines(ROOT / "bench" / "inversion" / f"{name}.csv")
+    lines = [line for line in measured if line["method"] == method]
     text = (ROOT / "docs" / "inversion.md").read_text(encoding="utf-8")
     tables = [part for part in text.split("\n\n") if part.startswith("| attack")]
     table = tables[0 if name == "clinc150" else 1].splitlines()[2:]
@@ -306,8 +306,7 @@ def test_the_command_writes_a_table_and_a_section(prints, tmp_path, monkeypatch)
     np.save(tmp_path / "lp.npy", np.arange(150) % 2)
     measured = "--record --runs 1 --epsilons 4,8"
     prints(f"evaluate x.npy q.npy --report r {measured} --public p.npy --labels lx.npy lp.npy")
-    with (tmp_path / "r" / "attacks.csv").open(encoding="utf-8") as file:
-        lines = list(csv.DictReader(file))
+    lines = csv_lines(tmp_path / "r" / "attacks.csv")
     assert {line["attack"] for line in lines} >= {"candidate ranking", "attribute inference"}
     assert "A panel of attacks" in (tmp_path / "r" / "report.html").read_text("utf-8")
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse
-from found_shares import found_shares
+from found_shares import assert_found, found_shares
 from helpers.common import (
     attribute_spec,
     build,
@@ -279,10 +279,7 @@ def test_predictions_are_near_what_is_measured_and_the_best_is_recommended(base,
     for method in FEW:
         row = next(row for row in outcome.rows if row.method == method)
         found = found_shares(row.spec, base, queries, denoiser=row.denoiser)
-        for query, (precision, recall) in found.items():
-            promised = row.found(query)
-            assert abs(promised.precision - precision) < 0.15, (method, query)
-            assert abs(promised.recall - recall) < 0.15, (method, query)
+        assert_found(row, found, 0.15)
     best = max(row.private.recall for row in outcome.rows)
     assert outcome.best.private.recall >= best - 0.01
     assert "becomes at most 98.3 % sure" in outcome.protection[0]
@@ -766,14 +763,11 @@ def test_what_is_promised_of_topics_is_found():
         candidates=n // 100,
     )
     shares = found_shares(made.best.spec, topics(n, 2), topics(500, 3), n // 100)
-    for mode, (precision, found) in shares.items():
-        promised = made.best.found(mode)
-        assert abs(promised.precision - precision) < 0.07
-        assert abs(promised.recall_within(n // 100) - found) < 0.07
-        if mode == "exact":
-            low, high = made.range_of(made.measures[0])
-            assert low <= found <= high
-            assert f"{100 * low:.0f} to {100 * high:.0f} %" in made.expected
+    assert_found(made.best, shares, 0.07, n // 100)
+    _, found = shares["exact"]
+    low, high = made.range_of(made.measures[0])
+    assert low <= found <= high
+    assert f"{100 * low:.0f} to {100 * high:.0f} %" in made.expected
 
 
 @few

@@ -92,6 +92,12 @@ def test_what_cannot_be_inverted_is_refused():
         invert(codes_of(wide, np.zeros((1, 1 << 20))), wide)
 
 
+def slope_of(truth, spec):
+    """Of the truth on its estimate."""
+    estimate = invert(codes_of(spec, truth), spec).astype(np.float64)
+    return (estimate * truth).sum() / np.square(estimate).sum()
+
+
 @pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
 @pytest.mark.parametrize("epsilon", [2.0, 6.0, 12.0])
 def test_record_level_codes_are_rebuilt_as_large_as_is_best(method, epsilon):
@@ -99,9 +105,7 @@ def test_record_level_codes_are_rebuilt_as_large_as_is_best(method, epsilon):
     book = Codebook(directions(400, DIM, 1)) if method == "record-codebook" else None
     spec = record_spec(method, DIM, epsilon=epsilon, codebook=book)
     truth = directions(20_000, DIM, 2)
-    estimate = invert(codes_of(spec, truth), spec).astype(np.float64)
-    slope = (estimate * truth).sum() / np.square(estimate).sum()
-    assert abs(slope - 1) < 0.1
+    assert abs(slope_of(truth, spec) - 1) < 0.1
     # Lengths do not count, neither of the vectors nor in what is measured.
     codes = codes_of(spec, 50 * truth[:2000])
     exposed = Reconstructor(spec).exposure(50 * truth[:2000], codes)
@@ -118,9 +122,7 @@ def test_a_declared_norm_is_the_prior():
         adjacency=l2(2.0),
         norm=1.0,
     )
-    truth = directions(20_000, DIM, 2)
-    estimate = invert(codes_of(spec, truth), spec).astype(np.float64)
-    assert (estimate * truth).sum() / np.square(estimate).sum() == pytest.approx(1.0, abs=0.05)
+    assert slope_of(directions(20_000, DIM, 2), spec) == pytest.approx(1.0, abs=0.05)
 
 
 def correlated(rows, seed):

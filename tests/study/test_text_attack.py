@@ -1,10 +1,8 @@
 """Public texts beside what an attacker rebuilds, and record-level curves on one picture."""
 
-import csv
-
 import numpy as np
 import pytest
-from helpers.common import fails, known_noise, normal, refuses, unit
+from helpers.common import csv_lines, fails, known_noise, normal, refuses, unit
 from numpy.random import default_rng
 
 from dpindex import Codebook, Spec, l2, record
@@ -121,9 +119,8 @@ def test_command_line(run, prints, tmp_path):
     page = (tmp_path / "r" / "report.html").read_text()
     assert "&lt;b&gt;private&lt;/b&gt;" in page
     assert "reconstructed at ε = 8" in page
-    with open(tmp_path / "r" / "texts.csv", newline="") as file:
-        lines = list(csv.DictReader(file))
+    lines = csv_lines(tmp_path / "r" / "texts.csv")
     assert len(lines) == 3 * 3 * 5
-    with open(tmp_path / "r" / "curve.csv", newline="") as file:
-        sizes = {(line["method"], line["codewords"]) for line in csv.DictReader(file)}
+    measured = csv_lines(tmp_path / "r" / "curve.csv")
+    sizes = {(line["method"], line["codewords"]) for line in measured}
     assert ("record-codebook", "100") in sizes
