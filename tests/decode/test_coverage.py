@@ -18,7 +18,7 @@ def topics(rows, seed, first=0, last=40):
     """Vectors about some of forty centres."""
     rng = default_rng(seed)
     x = CENTRES[rng.integers(first, last, rows)] + 0.4 * rng.normal(size=(rows, DIM))
-    return (unit(x)).astype(np.float32)
+    return unit(x).astype(np.float32)
 
 
 def spec(epsilon, subset, words):

@@ -8,6 +8,7 @@ from helpers.common import (
     known_noise,
     low_rank,
     names_in,
+    overlap,
     photographs,
     refuses,
     reopened,
@@ -31,16 +32,13 @@ def spec_of(method="raw-staircase", epsilon=3.0, **more):
 def filled(spec=None, **options):
     """An index and its vectors."""
     base = low_rank(2000)
-    index = PrivateIndex(spec or spec_of(), **options)
-    index.add(base)
-    return index, base
+    return filled_index(spec or spec_of(), base, **options), base
 
 
 def precision(hits, base, queries):
     """Share of the ten found among the true fifty by cosine."""
     true = np.argsort(-(unit(queries) @ unit(base).T), axis=1)[:, :50]
-    pairs = zip(hits.ids, true, strict=True)
-    return float(np.mean([np.isin(found, near).mean() for found, near in pairs]))
+    return overlap(hits.ids, true)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2", "ip"])
@@ -67,16 +65,8 @@ def test_few_columns_get_the_linear_filter():
     rng = np.random.default_rng(3)
     kinds = rng.random((2, 3))[rng.integers(2, size=6000)]
     base = np.clip(kinds + rng.normal(0, 0.15, (6000, 3)), 0, 1)
-    spec = Spec(
-        "raw-staircase",
-        3,
-        epsilon=5.0,
-        adjacency=attribute(0.2),
-        bounds=(0, 1),
-        seed=5,
-    )
-    index = PrivateIndex(spec)
-    index.add(base)
+    terms = {"adjacency": attribute(0.2), "bounds": (0, 1), "seed": 5}
+    index = filled_index(Spec("raw-staircase", 3, epsilon=5.0, **terms), base)
 
     def found():
         return precision(index.search(base[:200]), base, base[:200])

@@ -18,6 +18,7 @@ from dpindex import attribute
 from dpindex.decode import decoder_of
 from dpindex.decode.base import ExactQueries, PrivateQueries
 from dpindex.decode.number_moments import (
+    NOISELESS,
     NoisyVectorStats,
     cosine,
     inner_product,
@@ -75,7 +76,7 @@ def test_numbers(metric, norm, kind):
     y = _decoded(queries)
     noise = [s.law.moments.in_units(s.step) for s in (spec, queries.spec)]
     if kind == "exact":
-        noise[1] = None
+        noise[1] = NOISELESS
     stored = NoisyVectorStats(x.sum(axis=2), (x**2).sum(axis=2), 16, noise[0], norm)
     side = NoisyVectorStats.of(y[:, None], noise[1], norm)
     ip = (x * y[:, None, :]).sum(axis=2)

@@ -77,10 +77,9 @@ def test_texts_are_searched_by_the_lines_of_the_readme(kind, model, tmp_path, ca
     assert parts[0].schema.names == ["id", "topic", "vector"]
     together = {row["id"]: row["vector"] for part in parts for row in part.to_pylist()}
     assert together.keys() == {row["id"] for row in ROWS}
-    vectors = model.encode([row["text"] for row in ROWS])
-    vectors = unit(vectors)
-    for row, vector in zip(ROWS, vectors, strict=True):
-        np.testing.assert_allclose(together[row["id"]], vector, atol=1e-6)
+    vectors = unit(model.encode([row["text"] for row in ROWS]))
+    found = [together[row["id"]] for row in ROWS]
+    np.testing.assert_allclose(found, vectors, atol=1e-6)
     call("dpindex codebook made/public.parquet codebook.npy --size 10 --centroids")
     call(
         "dpindex build made/vectors.parquet my-index --method record-codebook --epsilon 8 --record"
@@ -226,16 +225,15 @@ def test_a_question_is_asked_as_text_and_answered_with_texts(run, prints, model,
     text = {row["id"]: row["text"] for row in ROWS}
     assert hits["payload_text"][0][0] == text[hits["ids"][0][0]]
     both = "query my-index made/vectors.parquet --text cats"
-    fails(run(both), "QUERIES, or one question with --text")
-    fails(run("query my-index"), "QUERIES, or one question with --text")
-    fails(run("query my-index made/vectors.parquet --model model"), "--model is for")
-    fails(run("query my-index --text zzz --model model"), "no word")
-    fails(run(f"{asked} --show-from texts.csv:body"), "no column 'body'")
-    other = "query my-index --text cats"  # the model of the package makes 256 numbers
-    fails(
-        run(other),
-        "makes 256 numbers, and vectors of the index have",
-        "--model",
-    )
     (tmp_path / "twice.csv").write_text("id,text\na,cats\nb,dogs\na,owls\n")
-    fails(run(f"{asked} --show-from twice.csv:text"), "twice.csv: rows 0 and 2 have the same id")
+    for line, words in (
+        (both, "QUERIES, or one question with --text"),
+        ("query my-index", "QUERIES, or one question with --text"),
+        ("query my-index made/vectors.parquet --model model", "--model is for"),
+        ("query my-index --text zzz --model model", "no word"),
+        # The model of the package makes 256 numbers.
+        ("query my-index --text cats", "makes 256 numbers, and vectors of the index have"),
+        (f"{asked} --show-from texts.csv:body", "no column 'body'"),
+        (f"{asked} --show-from twice.csv:text", "twice.csv: rows 0 and 2 have the same id"),
+    ):
+        fails(run(line), words)

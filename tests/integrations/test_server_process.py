@@ -90,13 +90,15 @@ def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_d
     address = [""]
     is_over = threading.Event()
 
+    def code(row):
+        return all_codes.take(slice(row, row + 1)).to_bytes()
+
     def insist(first):
         for row in range(first, devices, CLIENTS):
-            one = all_codes.take(slice(row, row + 1)).to_bytes()
             while not is_over.is_set() and answers[row][-1:] not in (["stored"], ["repeated"]):
                 try:
                     client = Client(address[0], SUBMIT, timeout=SECONDS)
-                    answers[row].append(client.submit(one, [f"device {row}"], f"{row:032}"))
+                    answers[row].append(client.submit(code(row), [f"device {row}"], f"{row:032}"))
                 except dpi.InputError:  # killed, or without room
                     is_over.wait(0.01)
 
@@ -111,15 +113,13 @@ def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_d
     try:
         for round_, number in enumerate(ends, 1):
             with served(index, program) as (process, address[0]):
-                for thread in threads:
-                    if round_ == 1:
+                if round_ == 1:
+                    for thread in threads:
                         thread.start()
                 have(50 * round_)
                 full.touch()
                 with refuses("nothing can be stored now"):
-                    Client(address[0], SUBMIT).submit(
-                        all_codes.take(slice(0, 1)).to_bytes(), [f"refused {round_}"]
-                    )
+                    Client(address[0], SUBMIT).submit(code(0), [f"refused {round_}"])
                 full.unlink()
                 have(50 * round_ + 25)
                 process.send_signal(number)
@@ -130,11 +130,10 @@ def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_d
                 thread.join(SECONDS)
             last = Client(address[0], SUBMIT)
             for row in (0, 99, devices - 1):
-                one = all_codes.take(slice(row, row + 1)).to_bytes()
-                assert last.submit(one, [f"device {row}"], f"{row:032}") == "repeated"
-                assert last.submit(one, [f"device {row}"], "another key of 32 characters....") == (
-                    "taken"
-                )
+                names = [f"device {row}"]
+                assert last.submit(code(row), names, f"{row:032}") == "repeated"
+                another = "another key of 32 characters...."
+                assert last.submit(code(row), names, another) == "taken"
             process.send_signal(signal.SIGTERM)
             assert process.wait(SECONDS) == 0
     finally:

@@ -42,15 +42,14 @@ def _codes(weights):
 def test_a_cap_is_counted_and_its_ratio_is_within_epsilon(weights, epsilon):
     cap = best_cap(weights, epsilon)
     assert cap.size == sum(total >= cap.threshold for _, total in _codes(weights))
-    chances = Fraction(cap.inside, cap.size << 64), Fraction((1 << 64) - cap.inside, cap.others)
-    chances = chances[0], chances[1] / (1 << 64)
-    assert cap.ratio() == max(chances) / min(chances)
-    ratio = cap.ratio()
-    assert loss_within((ratio.numerator, ratio.denominator), Fraction(epsilon))
-    assert chances[0] * cap.size + chances[1] * cap.others == 1
+    inside = Fraction(cap.inside, 1 << 64)
+    one = inside / cap.size
+    other = (1 - inside) / cap.others
+    assert cap.ratio() == max(one, other) / min(one, other)
+    assert loss_within(cap.ratio().as_integer_ratio(), Fraction(epsilon))
     if epsilon < 40:  # one unit of 2^-64 more would be too much
         more = Cap(weights, cap.threshold, cap.size, cap.inside + 1).ratio()
-        assert not loss_within((more.numerator, more.denominator), Fraction(epsilon))
+        assert not loss_within(more.as_integer_ratio(), Fraction(epsilon))
 
 
 @folded("weights", WEIGHTS)

@@ -50,6 +50,10 @@ def proxy(server, monkeypatch):
         yield proxy
 
 
+def lake():
+    return open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
+
+
 def attempts(times, workers):
     """An engine that runs every shard several times, at once."""
 
@@ -64,7 +68,7 @@ def attempts(times, workers):
 def test_each_vector_once_whatever_the_store_answers(proxy, server, tmp_path):
     target = "s3://lake/index"
     ledger = dpi.Ledger(tmp_path / "ledger")
-    dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
+    dataset = lake()
     options = IndexOptions(private=tmp_path / "private")
     proxy.share = 1.0
     outcome = build_index(
@@ -85,7 +89,7 @@ def test_each_vector_once_whatever_the_store_answers(proxy, server, tmp_path):
 
 def test_what_a_stored_index_learns_is_replaced_whatever_the_store_answers(proxy, tmp_path, run):
     target = "s3://lake/again"
-    dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
+    dataset = lake()
     build_index(dataset, target, SPEC, IndexOptions(private=tmp_path / "private"))
     bucket = stores.Bucket(target)
     text = bucket.read(MANIFEST, 1 << 20)
@@ -103,7 +107,7 @@ def test_what_a_stored_index_learns_is_replaced_whatever_the_store_answers(proxy
 def test_h4_codes_of_the_loser_are_in_no_body_that_anyone_can_read(proxy, tmp_path, monkeypatch):
     """Two attempts draw every segment before either is kept: the store hears of one."""
     target = "s3://lake/once"
-    dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
+    dataset = lake()
     both = threading.Barrier(2)
     privatize = dpi.Privatizer.privatize
     drawn = []
@@ -132,7 +136,7 @@ def test_h4_codes_of_the_loser_are_in_no_body_that_anyone_can_read(proxy, tmp_pa
 def test_h4_two_builds_that_begin_at_once_publish_one(proxy, tmp_path):
     """Each with a private folder of its own, and begun while the place was empty."""
     target = "s3://lake/twice"
-    dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
+    dataset = lake()
 
     def overtaken(function, shards, /):
         yield from map(function, shards)
@@ -189,7 +193,7 @@ def test_an_endpoint_without_tls_says_what_it_needs(proxy, monkeypatch):
 def test_a_tampered_object_is_named_by_its_url(proxy, tmp_path):
     import obstore
 
-    dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
+    dataset = lake()
     options = IndexOptions(private=tmp_path / "private")
     build_index(
         dataset,

@@ -14,6 +14,7 @@ from helpers.common import (
     bucket_at,
     dataset_of,
     filled_index,
+    interrupt,
     interrupted_at,
     known_noise,
     reopened,
@@ -194,15 +195,11 @@ def test_who_is_interrupted_while_learning_learns_when_asked_again(monkeypatch):
     index = filled_index(SPEC, vectors())
     hits = index.search(vectors(20, 2))
     with monkeypatch.context() as patched:
-        patched.setattr("dpindex.decode.base.Decoder.learned", interrupted)
+        patched.setattr("dpindex.decode.base.Decoder.learned", interrupt)
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 assert hits.similarity.shape
     assert (stated(hits) > -1).all()
-
-
-def interrupted(*_):
-    raise KeyboardInterrupt
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")

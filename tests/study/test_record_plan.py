@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from found_shares import found_shares
+from found_shares import assert_found, found_shares
 from helpers.common import (
     fails,
     few_queries,
@@ -60,8 +60,7 @@ def test_methods_are_compared_and_the_best_is_recommended(monkeypatch):
     assert any("unlike the sample" in line for line in outcome.remarks)
     json.dumps(outcome.to_dict())
     shares = found_shares(outcome.best.spec, collection(N, 2), collection(300, 3))
-    for query, (precision, _) in shares.items():
-        assert abs(outcome.best.found(query).precision - precision) < 0.1
+    assert_found(outcome.best, shares, 0.1)
 
 
 def test_no_vector_is_encoded_by_itself():
@@ -148,17 +147,10 @@ def test_predictions_for_sentence_embeddings(data_dir):
     with np.load(data_dir / "clinc150_minilm.npz") as data:
         vectors = default_rng(0).permutation(data["E"].astype(np.float32))
     queries, public, base = np.split(vectors, [500, 2500])
-    terms = {"n": len(base), "methods": ["record-codebook"]}
-    outcome = plan(
-        **terms,
-        epsilon=10.0,
-        candidates=10,
-        public=public,
-        query="exact",
-    )
+    terms = {"n": len(base), "methods": ["record-codebook"], "epsilon": 10.0, "query": "exact"}
+    outcome = plan(**terms, candidates=10, public=public)
     assert len(outcome.best.spec.codebook) == len(public)
-    for query, (precision, _) in found_shares(outcome.best.spec, base, queries).items():
-        assert abs(outcome.best.found(query).precision - precision) < 0.07
+    assert_found(outcome.best, found_shares(outcome.best.spec, base, queries), 0.07)
 
 
 @pytest.mark.slow
@@ -177,8 +169,7 @@ def test_a_codebook_of_vectors_without_clusters_is_promised_no_more_than_it_find
 def variants(vectors, seed):
     """Five near duplicates of each vector, one after the other, and the number of its group."""
     noise = default_rng(seed).normal(scale=0.05, size=(5, *vectors.shape))
-    x = np.concatenate(vectors + noise)
-    x = unit(x)
+    x = unit(np.concatenate(vectors + noise))
     return x.astype(np.float32), np.tile(np.arange(len(vectors)), 5)
 
 
@@ -221,12 +212,13 @@ def test_what_is_told_must_fit(changes, words):
 @few_queries
 def test_a_plan_asks_for_groups_until_it_is_told_of_queries():
     """How near the nearest are says nothing about groups."""
-    rows = 500
-    public = collection(rows, 1)
-    terms = {"methods": ["record-cap"], "public": public}
+
+    def remarks(**told):
+        return " ".join(plan(methods=["record-cap"], public=collection(500, 1), **told).remarks)
+
     asks = "name the groups"
-    untold = plan(**terms).remarks
-    assert any("bits about its record" in line for line in untold)
-    assert any(asks in line for line in untold)
-    for told in ({"groups": np.arange(rows)}, {"public_queries": collection(100, 2)}):
-        assert not any(asks in line for line in plan(**terms, **told).remarks)
+    untold = remarks()
+    assert "bits about its record" in untold
+    assert asks in untold
+    for told in ({"groups": np.arange(500)}, {"public_queries": collection(100, 2)}):
+        assert asks not in remarks(**told)
