@@ -36,8 +36,18 @@ from dpindex.mechanism.public_parts import column_weight
 pytestmark = pytest.mark.usefixtures("one_stream_check")
 RNG = default_rng(5)
 PUBLIC = RNG.normal(size=(300, 3)) @ RNG.normal(size=(3, 12)) + 0.1 * RNG.normal(size=(300, 12))
-MADE = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
-ATTRIBUTE = {"adjacency": dpi.attribute(1.0), "epsilon": 1.0, "bounds": (-9.0, 9.0)}
+
+
+def design_of(public=PUBLIC, **terms):
+    return dpi.design(public, **{"epsilon": 1.0} | terms)
+
+
+MADE = design_of(code_length=4)
+
+
+def spec_of(design=MADE, **terms):
+    stated = {"adjacency": dpi.attribute(1.0), "epsilon": 1.0, "bounds": (-9.0, 9.0)}
+    return Spec("dp-designed-laplace", 12, design=design, **stated | terms)
 
 
 def altered(design, **changes):
@@ -55,7 +65,7 @@ def altered(design, **changes):
 @pytest.mark.parametrize("sparse_rows", [False, True])
 def test_released_integers_move_by_no_more_than_the_law_was_told(method, sparse_rows):
     """All changes of one attribute by one beta, from several vectors, in whole numbers."""
-    spec = Spec(method, 12, design=MADE, **ATTRIBUTE)
+    spec = attribute_spec(method, 12, epsilon=1.0, design=MADE, bounds=(-9.0, 9.0))
     rows = np.clip(PUBLIC[:6], -8, 8)
 
     def integers(x):
@@ -76,7 +86,7 @@ def test_released_integers_move_by_no_more_than_the_law_was_told(method, sparse_
 
 
 def test_the_centre_is_subtracted_in_whole_steps():
-    spec = Spec("dp-designed-laplace", 12, design=MADE, **ATTRIBUTE)
+    spec = spec_of()
     step = spec.grid.step
     centre = [round(float(np.clip(c, -9, 9)) / step) for c in MADE.centre]
     grid = [[round(float(x) / step) for x in row] for row in PUBLIC[:5]]
@@ -92,16 +102,15 @@ def test_the_centre_is_subtracted_in_whole_steps():
 
 def test_differences_from_a_far_centre_are_exact():
     """Vectors at one end of the bounds and a centre at the other: sums are twice as large."""
-    made = dpi.design(PUBLIC, epsilon=1.0, code_length=1)
+    made = design_of(code_length=1)
     odd = (made.entries - np.sign(made.entries)).astype(np.int16)  # 255 where 256 was
     made = Design.from_bytes(altered(made, entries=odd))
     ends = np.where(made.entries[0] >= 0, 1.0, -1.0)
     weight = int(np.abs(made.entries[0].astype(int)).sum())
-    step = Spec("dp-designed-laplace", 12, design=made, **ATTRIBUTE).grid.step
+    step = spec_of(made).grid.step
     bound = 0.99 * 2**24 * step / weight  # one side alone would fit into single precision
     far = Design.from_bytes(altered(made, centre=(-bound * ends).astype(np.float32)))
-    terms = {**ATTRIBUTE, "bounds": (-bound, bound)}
-    spec = Spec("dp-designed-laplace", 12, design=far, **terms)
+    spec = spec_of(far, bounds=(-bound, bound))
     rows = bound * ends * (1 - 0.01 * RNG.random((200, 12)))
     steps, centre = (spec.grid.round(x).astype(np.int64) for x in (rows, far.centre[None]))
     wanted = (steps - centre) @ far.entries.astype(np.int64).T
@@ -111,12 +120,11 @@ def test_differences_from_a_far_centre_are_exact():
 
 def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within():
     """Else a projected vector, less its centre, is larger than its code has room for."""
-    terms = {**ATTRIBUTE, "bounds": (-0.5, 0.5)}
     rows = RNG.uniform(-0.5, 0.5, (20, 12))
     found = []
     for centre in (np.full(12, 40.0), np.full(12, 0.5)):
         far = Design.from_bytes(altered(MADE, centre=centre.astype(np.float32)))
-        spec = Spec("dp-designed-laplace", 12, design=far, **terms)
+        spec = spec_of(far, bounds=(-0.5, 0.5))
         assert refuted(spec) == ()
         found.append(projected(spec, rows))
     assert_array_equal(*found)
@@ -144,7 +152,7 @@ def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within():
 )  # fmt: skip
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_columns_are_never_heavier_than_one(public, length, delta):
-    made = dpi.design(public, epsilon=1.0, code_length=length, delta=delta)
+    made = design_of(public, code_length=length, delta=delta)
     assert made.entries.shape == (length, len(made.attributes))
     norm = 2 if delta else 1
     most = 256**norm
@@ -152,7 +160,7 @@ def test_columns_are_never_heavier_than_one(public, length, delta):
     assert made.dim == public.shape[1]
     for again in (
         Design.from_bytes(made.to_bytes()),
-        dpi.design(public, epsilon=1.0, code_length=length, delta=delta),
+        design_of(public, code_length=length, delta=delta),
     ):
         assert again == made
         assert hash(again) == hash(made)
@@ -161,7 +169,7 @@ def test_columns_are_never_heavier_than_one(public, length, delta):
 def test_what_varies_together_adds_up():
     """Ten copies of one attribute are worth ten times the signal; OPORP would have √10 of it."""
     signal = RNG.normal(size=(500, 1))
-    made = dpi.design(np.repeat(signal, 10, axis=1), epsilon=1.0, code_length=2)
+    made = design_of(np.repeat(signal, 10, axis=1), code_length=2)
     assert np.abs(made.entries.astype(int).sum(axis=1)).max() >= 0.9 * 2560
 
 
@@ -169,14 +177,13 @@ def test_many_half_floats_are_summed_as_wider_ones():
     """Sums of thousands of them, in their own precision, stop growing."""
     causes = RNG.normal(size=(6000, 3)) @ RNG.normal(size=(3, 12))
     public = (0.5 + causes / 16).clip(0, 1).astype(np.float16)
-    made, wider = (dpi.design(x, epsilon=1.0) for x in (public, public.astype(np.float32)))
-    assert made == wider
+    assert design_of(public) == design_of(public.astype(np.float32))
 
 
 @pytest.mark.parametrize("public", [np.ones((50, 4)), np.zeros((1, 4)), np.full((9, 2), np.nan)])
 def test_samples_that_show_nothing_are_refused(public):
     with refuses():
-        dpi.design(public, epsilon=1.0)
+        design_of(public)
 
 
 @folded(
@@ -185,7 +192,7 @@ def test_samples_that_show_nothing_are_refused(public):
 )
 def test_wrong_options_are_refused(name, value):
     with refuses():
-        dpi.design(PUBLIC, **{"epsilon": 1.0, name: value})
+        design_of(**{name: value})
 
 
 # Files of strangers
@@ -203,7 +210,7 @@ def test_one_entry_too_many_is_refused_whatever_the_file_claims():
     column[row] = -(2**15)  # its magnitude does not fit into sixteen bits
     with pytest.raises(NoGuaranteeError):
         Design.from_bytes(altered(MADE, entries=entries))
-    gaussian = dpi.design(PUBLIC, epsilon=1.0, code_length=4, delta=1e-6)
+    gaussian = design_of(code_length=4, delta=1e-6)
     with pytest.raises(NoGuaranteeError):  # columns of L2 norm 1 are too heavy for Laplace noise
         Design.from_bytes(altered(gaussian, norm=1))
 
@@ -238,8 +245,7 @@ def test_other_bytes_are_refused(changes):
 @pytest.mark.parametrize("dim", [1 << 28, (1 << 31) - 1])
 def test_a_small_file_cannot_ask_for_gigabytes(dim):
     """A few hundred bytes may say any number of attributes, of which one is used."""
-    made = dpi.design(PUBLIC, epsilon=1.0, code_length=1)
-    far = Design.from_bytes(altered(made, dim=dim))
+    far = Design.from_bytes(altered(design_of(code_length=1), dim=dim))
     spec = attribute_spec("dp-designed-laplace", dim, epsilon=1.0, design=far)
     for use in (PrivateIndex, Privatizer):
         with pytest.raises(NoGuaranteeError, match=r"more than 1 GB \(2\^30 bytes\)"):
@@ -249,7 +255,7 @@ def test_a_small_file_cannot_ask_for_gigabytes(dim):
 def test_a_spec_names_its_design_by_digest(tmp_path):
     MADE.save(tmp_path / "made.design")
     assert Design.read(tmp_path / "made.design") == MADE
-    spec = Spec("dp-designed-laplace", 12, design=MADE, **ATTRIBUTE)
+    spec = spec_of()
     stated = json.loads(spec.to_json())["design"]
     assert stated == {"sha256": MADE.digest, "dim": 12, "code_length": 4, "norm": 1}
     named = Spec.from_json(spec.to_json())
@@ -302,23 +308,20 @@ def narrow(count):
 
 def test_the_window_that_is_chosen_is_one_of_those_that_may_be_stated():
     public = narrow(600)
-    chosen = dpi.design(public, epsilon=0.5, code_length=8)
-    stated = [
-        dpi.design(public, epsilon=0.5, code_length=8, window=window)
-        for window in (0.0, 0.3, 0.7, 1.0, 1.4)
-    ]
-    assert chosen in stated
+    terms = {"epsilon": 0.5, "code_length": 8}
+    chosen = design_of(public, **terms)
+    assert chosen in [design_of(public, **terms, window=w) for w in (0.0, 0.3, 0.7, 1.0, 1.4)]
     assert chosen.windows is not None
 
 
 def test_a_window_is_not_chosen_where_noise_costs_nothing():
-    assert dpi.design(PUBLIC, epsilon=60.0, code_length=12).windows is None
+    assert design_of(epsilon=60.0, code_length=12).windows is None
 
 
 @pytest.mark.parametrize("wrong", [-0.1, np.nan, np.inf, "0.7", True])
 def test_other_windows_are_refused(wrong):
     with refuses("window"):
-        dpi.design(PUBLIC, epsilon=1.0, window=wrong)
+        design_of(window=wrong)
 
 
 @pytest.mark.parametrize("window", [0.3, 1.0])
@@ -326,9 +329,8 @@ def test_other_windows_are_refused(wrong):
 def test_f_is_what_its_definition_says(window, rows):
     """``W(f(x) − f(c))`` in real numbers, to the steps that rounding may cost."""
     public = PUBLIC if rows == "dense" else sparse.csr_matrix(PUBLIC)
-    made = dpi.design(public, epsilon=1.0, code_length=4, beta=2.0, window=window)
-    terms = {**ATTRIBUTE, "adjacency": dpi.attribute(2.0)}
-    spec = Spec("dp-designed-laplace", 12, design=made, **terms)
+    made = design_of(public, code_length=4, beta=2.0, window=window)
+    spec = spec_of(made, adjacency=dpi.attribute(2.0))
     assert "each clipped to a window of its own" in made.contents
     windows = made.windows
     low, width = (steps * 2.0 / 2**16 for steps in (windows.low, windows.width))
@@ -349,9 +351,9 @@ def test_the_decoder_estimates_vectors_as_they_were_before_they_were_clipped():
     """At hardly any noise, the linear estimate of least squares from what was clipped."""
     public = narrow(4000)
     private = narrow(400)
-    terms = {"epsilon": 50.0, "bounds": (-8.0, 8.0)}
-    made = dpi.design(public, epsilon=50.0, code_length=40, beta=1.0, window=0.5)
-    spec = attribute_spec("dp-designed-laplace", 40, design=made, **terms)
+    made = design_of(public, epsilon=50.0, code_length=40, beta=1.0, window=0.5)
+    bounds = (-8.0, 8.0)
+    spec = attribute_spec("dp-designed-laplace", 40, epsilon=50.0, design=made, bounds=bounds)
 
     def with_ones(x):
         y = projected(spec, x) * spec.step

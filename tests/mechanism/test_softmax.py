@@ -39,8 +39,9 @@ def _new_maps():
 
 
 def spec(**terms):
-    book = Codebook(PUBLIC)
-    return Spec(**{"method": "codebook-softmax", "dim": DIM, "codebook": book, **terms})
+    """At epsilon = 1 and half a unit of one attribute, unless others are named."""
+    stated = {"codebook": Codebook(PUBLIC), "epsilon": 1.0, "adjacency": attribute(0.5)}
+    return Spec("codebook-softmax", DIM, **stated | terms)
 
 
 def law_of(made):
@@ -117,7 +118,7 @@ def test_chances_are_those_of_the_words(terms):
 
 def test_the_law_is_the_softmax_of_the_scores():
     """To a thousandth: ``exp(ε/β·⟨1[c > median], x⟩ + b)``, b minus the mean score."""
-    made = spec(epsilon=3.0, adjacency=attribute(0.5))
+    made = spec(epsilon=3.0)
     rng = default_rng(4)
     x = rng.uniform(-1, 1, (50, DIM))
     a = 3.0 / 0.5 * (np.median(PUBLIC, axis=0) < PUBLIC)
@@ -159,7 +160,7 @@ def test_the_uniform_share_keeps_records_apart_by_no_more(size, epsilon):
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_scores_are_exact_in_any_layout(kind):
     for adjacency in (attribute(0.5), l2(0.5)):
-        made = spec(epsilon=1.0, adjacency=adjacency).projection
+        made = spec(adjacency=adjacency).projection
         x = default_rng(9).integers(-5000, 5000, (30, DIM)).astype(kind)
         exact = x.astype(np.int64) @ made.single.astype(np.int64)
         assert_array_equal(made.apply(x), exact)
@@ -167,16 +168,14 @@ def test_scores_are_exact_in_any_layout(kind):
 
 
 def test_what_neighbours_move_is_read_off_the_map():
-    made = spec(epsilon=1.0, adjacency=l2(0.5)).projection
+    made = spec(adjacency=l2(0.5)).projection
     columns = made.single.T.astype(np.float64)
     apart = max(np.linalg.norm(a - b) for a in columns for b in columns)
     assert apart <= made.distance <= apart * (1 + 1e-12)
-    signs = spec(epsilon=1.0, adjacency=attribute(0.5)).projection
+    signs = spec().projection
     assert signs.spread == 1
     assert set(np.unique(signs.single)) == {0.0, 1.0}
-    constant = spec(
-        epsilon=1.0, adjacency=attribute(0.5), codebook=Codebook(np.ones((3, DIM)))
-    ).projection
+    constant = spec(codebook=Codebook(np.ones((3, DIM)))).projection
     assert constant.spread == 1  # no score ever moves, which costs less than is counted
 
 
@@ -189,13 +188,13 @@ def test_products_of_64_bits():
 
 
 def test_a_spec_says_what_it_promises():
-    both = spec(epsilon=2.0, adjacency=attribute(0.5), record_epsilon=8.0)
+    both = spec(epsilon=2.0, record_epsilon=8.0)
     assert Spec.from_json(both.to_json()) == both
     assert str(both.guarantee) == (
         "epsilon = 2 (pure DP) under attribute(beta=0.5), and epsilon = 8 (pure DP) under record "
         "(any two vectors)"
     )
-    one = spec(epsilon=2.0, adjacency=attribute(0.5))
+    one = spec(epsilon=2.0)
     assert one.fingerprint != both.fingerprint
     assert "record_epsilon" not in one.to_dict()
     assert both.with_epsilon(1.0).record_epsilon == 8.0
@@ -207,11 +206,11 @@ def test_a_spec_says_what_it_promises():
             record_epsilon=8.0,
         )
     with pytest.raises(NoGuaranteeError, match="no guarantee under record"):
-        spec(epsilon=1.0, adjacency=record())
+        spec(adjacency=record())
     with refuses("takes no subset"):
-        spec(epsilon=1.0, adjacency=attribute(1.0), subset=2)
+        spec(subset=2)
     with refuses("needs a codebook"):
-        spec(epsilon=1.0, adjacency=attribute(1.0), codebook=None)
+        spec(codebook=None)
     for wrong in (0.0, -1.0, 1000.0, True, "8"):
         with refuses("epsilon"):
-            spec(epsilon=1.0, adjacency=attribute(1.0), record_epsilon=wrong)
+            spec(record_epsilon=wrong)

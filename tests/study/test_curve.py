@@ -1,6 +1,7 @@
 """Curves: what a run measures, how runs are summarised, and what is refused beforehand."""
 
 import math
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -21,13 +22,19 @@ TRIAL = import_module("dpindex.study.trial")
 DIM = 12
 BASE = default_rng(1).random((150, DIM))
 QUERIES = default_rng(2).random((6, DIM))
-PLAIN = attribute_spec("none-oporp", DIM, k=DIM)
 
 
 def curve_of(*vectors, **terms):
     """What is measured of specs of one adjacency."""
     (curve,) = evaluate(*vectors, **terms)
     return curve
+
+
+grid_of = partial(spec_grid, adjacency=attribute(1.0))
+oporp = partial(attribute_spec, "none-oporp", DIM)
+
+
+PLAIN = oporp(DIM)
 
 
 def nearest(count):
@@ -93,7 +100,7 @@ def test_seeds_budgets_and_settings_reach_the_index(fake):
         epsilon=2.0,
         seed=40,
     )
-    baseline = attribute_spec("none-oporp", DIM, k=4, seed=40)
+    baseline = oporp(4, seed=40)
     told = []
     curve = curve_of(
         BASE,
@@ -160,7 +167,7 @@ def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypat
     monkeypatch.setattr("dpindex.data.source.CHUNK_NUMBERS", 40 * DIM)
     monkeypatch.setattr("dpindex.data.source.SPARSE_ROWS", 40)
     np.save(tmp_path / "base.npy", BASE)
-    spec = attribute_spec("none-oporp", DIM, k=5)
+    spec = oporp(5)
 
     def shares(base, queries):
         curve = curve_of(base, queries, [spec], runs=2, query_modes=["exact"])
@@ -176,9 +183,7 @@ def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypat
 @known_noise
 def test_more_epsilon_finds_more_and_bits_are_small():
     base = default_rng(3).random((400, 30))
-    grid = spec_grid(
-        30, ["dp-oporp-staircase", "dp-signoporp-rr"], [0.5, 30.0], [16], adjacency=attribute(1.0)
-    )
+    grid = grid_of(30, ["dp-oporp-staircase", "dp-signoporp-rr"], [0.5, 30.0], [16])
     curve = curve_of(base, base[:30], grid.specs, runs=3, neighbours=10)
     for lines in (curve.series("private"), curve.series("exact")):
         for line in lines.values():
@@ -202,15 +207,7 @@ def test_more_epsilon_finds_more_and_bits_are_small():
             {"specs": [attribute_spec("none-oporp", 5)]},
             "base has 12 columns .* dim = 5",
         ),
-        (
-            {
-                "specs": [
-                    PLAIN,
-                    attribute_spec("none-oporp", DIM, scale=2.0),
-                ]
-            },
-            "must agree in scale",
-        ),
+        ({"specs": [PLAIN, oporp(scale=2.0)]}, "must agree in scale"),
         (
             {"specs": [PLAIN, Spec("none-oporp", DIM, adjacency=attribute(0.5))]},
             "must agree in adjacency",
@@ -235,7 +232,7 @@ def test_what_cannot_be_measured_is_refused(change, message):
 
 class TestSpecGrid:
     def test_every_admissible_combination_once(self):
-        grid = spec_grid(
+        grid = grid_of(
             64,
             ["dp-oporp", "dp-signoporp-rr", "raw-square-wave", "none-signrp"],
             [1.0, 2.0],
@@ -244,7 +241,6 @@ class TestSpecGrid:
             variant=Repeated(2),
             bounds=(0, 1),
             seed=9,
-            adjacency=attribute(1.0),
         )
         assert grid.refused == ()
         assert [
@@ -259,32 +255,22 @@ class TestSpecGrid:
 
     def test_methods_get_the_fields_that_they_take(self):
         names = ["dp-signrp-rr", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-oporp-staircase"]
-        options = {
-            "adjacency": attribute(1.0),
-            "variant": Dense("very-sparse", sparsity=2, min_norm=3.0),
-        }
-        grid = spec_grid(24, names[1:], [1], delta=1e-5, **options)
+        variant = Dense("very-sparse", sparsity=2, min_norm=3.0)
+        grid = grid_of(24, names[1:], [1], delta=1e-5, variant=variant)
         assert grid.refused == ()
         assert [s.variant for s in grid.specs] == [
             Dense("very-sparse", sparsity=2),
             Blocks(4),
             Variant(),
         ]
-        grid = spec_grid(
-            24, names, [1], delta=1e-5, variant=Dense(min_norm=3.0), adjacency=attribute(1.0)
-        )
+        grid = grid_of(24, names, [1], delta=1e-5, variant=Dense(min_norm=3.0))
         assert [s.method for s in grid.specs] == names
         assert grid.specs[0].delta == 1e-5
         assert grid.specs[0].variant.min_norm == 3.0
 
     def test_what_has_no_guarantee_is_named_once(self):
-        grid = spec_grid(
-            64,
-            ["raw-square-wave", "dp-oporp-staircase"],
-            [1, 2, 1],
-            [128, None],
-            adjacency=attribute(1.0),
-        )
+        methods = ["raw-square-wave", "dp-oporp-staircase"]
+        grid = grid_of(64, methods, [1, 2, 1], [128, None])
         assert [(s.k, s.epsilon) for s in grid.specs] == [(64, 1.0), (64, 2.0)]
         assert len(grid.refused) == 2
         assert grid.refused[0].startswith("raw-square-wave: raw-square-wave needs bounds no wider")
@@ -292,14 +278,12 @@ class TestSpecGrid:
 
     def test_an_unknown_method_is_an_error(self):
         with refuses("no method 'dp-magic'"):
-            spec_grid(64, ["dp-magic"], [1], adjacency=attribute(1.0))
+            grid_of(64, ["dp-magic"], [1])
 
 
 @pytest.mark.slow
 def test_csv_files_say_what_was_measured(tmp_path):
-    grid = spec_grid(
-        DIM, ["dp-oporp", "idp-signrp-rr", "none-oporp"], [2], [8], adjacency=attribute(1.0)
-    )
+    grid = grid_of(DIM, ["dp-oporp", "idp-signrp-rr", "none-oporp"], [2], [8])
     curve = curve_of(BASE, QUERIES, grid.specs, runs=2, query_epsilon=3.0)
     write_report(tmp_path, [curve])
     lines = csv_lines(tmp_path / "curve.csv")

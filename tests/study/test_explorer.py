@@ -49,8 +49,12 @@ def curves():
     return evaluate(source, asked, specs(), examples=4, runs=2, neighbours=10)
 
 
+def shown_of(**how):
+    return Shown(as_source(BASE), as_source(QUERIES), **how)
+
+
 def data_of(curves, **how):
-    return page_data(curves, Shown(as_source(BASE), as_source(QUERIES), **how))
+    return page_data(curves, shown_of(**how))
 
 
 def tiles(data):
@@ -175,8 +179,9 @@ def test_without_noise_everything_is_found_and_rebuilt(curves):
     for place, i in enumerate(data["records"]):
         original = cut[data["items"]["tiles"][i]].astype(int)
         assert np.abs(cut[rebuilt["tile"] + place].astype(int) - original).max() <= 2
-    wanted = np.rint(255 * (QUERIES[2] - BASE[[0, 26, 52, 79]].min()) /
-                     np.ptp(BASE[[0, 26, 52, 79]])).clip(0, 255).reshape(3, 4)  # fmt: skip
+    shown = BASE[[0, 26, 52, 79]]
+    grey = np.rint(255 * (QUERIES[2] - shown.min()) / np.ptp(shown))
+    wanted = grey.clip(0, 255).reshape(3, 4)
     assert np.array_equal(cut[data["queries"]["tile"] + 1], wanted)
 
 
@@ -230,8 +235,7 @@ def test_how_far_a_promise_reaches():
 
 
 def test_the_page_is_one_file_that_may_run_nothing_else(curves):
-    shown = Shown(as_source(BASE), as_source(QUERIES), image_shape=(3, 4))
-    text = page_html(curves, shown, title="Mine & <yours>")
+    text = page_html(curves, shown_of(image_shape=(3, 4)), title="Mine & <yours>")
     page = Page(text)
     assert page.texts["title"] == ["Mine & <yours>"]
     assert len(text) < 200_000
@@ -265,12 +269,7 @@ def test_the_page_is_one_file_that_may_run_nothing_else(curves):
 
 def test_foreign_texts_stay_texts(curves):
     texts = [f"{EVIL} {i}" for i in range(80)]
-    shown = Shown(
-        as_source(BASE),
-        as_source(QUERIES),
-        texts=texts,
-        query_texts=[EVIL] * 9,
-    )
+    shown = shown_of(texts=texts, query_texts=[EVIL] * 9)
     page = Page(page_html(curves, shown, Additions(notes=[EVIL]), title=EVIL))
     assert [tag for tag, _ in page.elements].count("script") == 3
     assert "img" not in [tag for tag, _ in page.elements]
@@ -278,8 +277,7 @@ def test_foreign_texts_stay_texts(curves):
     assert data["queries"]["shown"] == [EVIL] * 4
     assert EVIL in page.texts["li"]
     assert set(data["items"]["names"]) <= set(texts)
-    long = Shown(as_source(BASE), as_source(QUERIES), texts=["x" * 9999] * 80)
-    assert long.names(np.array([3])) == ["x" * 200 + "…"]
+    assert shown_of(texts=["x" * 9999] * 80).names(np.array([3])) == ["x" * 200 + "…"]
 
 
 def test_sheets(monkeypatch):
@@ -305,12 +303,10 @@ def test_bad_input_is_refused_before_anything_is_measured(
     monkeypatch,
 ):
     monkeypatch.setattr("dpindex.study.evaluation.Trial", None)
-    source = as_source(BASE, "base")
-    asked = as_source(QUERIES, "queries")
 
     def refused(sentence, **how):
         with refuses(sentence):
-            Shown(source, asked, **how)
+            shown_of(**how)
 
     refused("an image of 3x5 has 15 values and a vector has 12", image_shape=(3, 5))
     refused("HEIGHTxWIDTH or", image_shape=(12,))
@@ -333,13 +329,12 @@ def test_bad_input_is_refused_before_anything_is_measured(
 @pytest.mark.slow
 def test_a_page_shows_what_there_is(curves):
     """Sliders with two epsilons or more; charts with one; tables alone with baselines alone."""
-    shown = Shown(as_source(BASE), as_source(QUERIES))
     for epsilons, sliders, scripts in (([1, 9], 3, 3), ([9], 0, 3), ([], 0, 0)):
         grid = spec_grid(
             DIM, ["dp-oporp-staircase", "none-oporp"], epsilons, [DIM], adjacency=attribute(1.0)
         )
         some = evaluate(BASE, QUERIES, grid.specs, runs=1, neighbours=10)
-        page = Page(page_html(some, shown))
+        page = Page(page_html(some, shown_of()))
         kinds = [attributes.get("type") for tag, attributes in page.elements if tag == "input"]
         assert kinds == ["range"] * sliders
         assert [tag for tag, _ in page.elements].count("script") == scripts
@@ -372,9 +367,8 @@ def test_sparse_vectors_and_a_projection_too_large_to_invert(
         examples=6,
     )
     shown = Shown(as_source(sparse), as_source(sparse[:3]))
-    data = Page(page_html(curves, shown)).data
-    assert data["views"][0]["methods"][0]["rebuilt"] == [None, None]
-    assert data["views"][0]["methods"][0]["exposed"] == [None, None]
+    method = Page(page_html(curves, shown)).data["views"][0]["methods"][0]
+    assert method["rebuilt"] == method["exposed"] == [None, None]
 
 
 @pytest.mark.slow

@@ -41,6 +41,15 @@ def whole(method, epsilon, **terms):
     return record_spec(method, DIM, epsilon=epsilon, **terms)
 
 
+def unit_rows(count, seed):
+    return directions(count, DIM, seed)
+
+
+def signs_of(epsilon, most):
+    bounds = (-most, most)
+    return attribute_spec("dp-signoporp-rr", DIM, k=DIM, epsilon=epsilon, bounds=bounds)
+
+
 # Measures
 
 
@@ -61,8 +70,8 @@ def test_half_of_the_ties_are_before_the_true_vector():
 
 
 def test_symbols_rank_candidates_by_their_exact_law():
-    words = directions(12, DIM, 1)
-    candidates = directions(40, DIM, 2)
+    words = unit_rows(12, 1)
+    candidates = unit_rows(40, 2)
     spec = whole("record-codebook", 3.0, codebook=Codebook(words), subset=3)
     symbols = np.array([4, 7, 4])
     own = np.array([0, 5, 9])
@@ -88,14 +97,8 @@ def test_candidates_far_beyond_the_law_are_ranked_without_a_warning():
 
 
 def test_signs_are_ranked_by_their_likelihood():
-    spec = attribute_spec(
-        "dp-signoporp-rr",
-        DIM,
-        k=DIM,
-        epsilon=2.0,
-        bounds=(-1.0, 1.0),
-    )
-    x = directions(60, DIM, 4)
+    spec = signs_of(2.0, 1.0)
+    x = unit_rows(60, 4)
     own = np.arange(60)
     codes = codes_of(spec, x)
     signs = np.sign(projected(spec, x))
@@ -134,8 +137,8 @@ def test_the_learned_map_leaves_every_pair_out():
 
 
 def test_membership_counts_false_positives():
-    queries = directions(700, DIM, 1)
-    codes = directions(40, DIM, 2)
+    queries = unit_rows(700, 1)
+    codes = unit_rows(40, 2)
     scores = best_scores(queries, codes)
     assert scores == pytest.approx((queries @ codes.T).max(axis=1), abs=1e-6)
     members = scores[:500]
@@ -166,9 +169,9 @@ def test_the_bound_is_what_the_best_mechanism_reaches():
 
 
 def test_no_attack_on_whole_records_beats_its_bound():
-    base = directions(2000, DIM, 1)
-    public = directions(600, DIM, 2)
-    book = Codebook(directions(64, DIM, 3))
+    base = unit_rows(2000, 1)
+    public = unit_rows(600, 2)
+    book = Codebook(unit_rows(64, 3))
     labels = Labels(np.sign(base[:, 0]), np.sign(public[:, 0]))
     specs = [whole("record-cap", 4.0), whole("record-codebook", 4.0, codebook=book, subset=2)]
     specs += [spec.with_epsilon(1.0) for spec in specs]
@@ -186,8 +189,8 @@ def test_no_attack_on_whole_records_beats_its_bound():
 
 def response(leak):
     """How often 64 codewords are picked from their codes at epsilon = 3 and a leak of it."""
-    words = directions(64, DIM, 3)
-    near = words + 1e-2 * directions(64, DIM, 4)
+    words = unit_rows(64, 3)
+    near = words + 1e-2 * unit_rows(64, 4)
     spec = whole(
         "record-codebook",
         3.0 * leak,
@@ -195,7 +198,7 @@ def response(leak):
         subset=1,
     )
     base = np.concatenate([near] * 30)
-    figures = attack_panel(base, [spec], directions(200, DIM, 5))
+    figures = attack_panel(base, [spec], unit_rows(200, 5))
     ranked = [figure for figure in figures if figure.name == "candidate ranking"]
     return next(figure.rate for figure in ranked if figure.setting == "top 1 of 10")
 
@@ -214,18 +217,12 @@ def test_a_planted_leak_is_seen():
 
 def test_labels_are_told_by_codes_and_by_the_crowd():
     rng = default_rng(0)
-    centres = 3 * directions(4, DIM, 7)
+    centres = 3 * unit_rows(4, 7)
     truth = rng.integers(0, 4, 3000)
     told = rng.integers(0, 4, 600)
-    base = centres[truth] + directions(3000, DIM, 8)
-    public = centres[told] + directions(600, DIM, 9)
-    spec = attribute_spec(
-        "dp-signoporp-rr",
-        DIM,
-        k=DIM,
-        epsilon=60.0,
-        bounds=(-8.0, 8.0),
-    )
+    base = centres[truth] + unit_rows(3000, 8)
+    public = centres[told] + unit_rows(600, 9)
+    spec = signs_of(60.0, 8.0)
     figures = attack_panel(base, [spec], public, Labels(truth, told))
     rates = {f.setting: f for f in figures if f.name == "attribute inference"}
     assert rates["own code"].rate > 0.95
@@ -236,8 +233,8 @@ def test_labels_are_told_by_codes_and_by_the_crowd():
 
 
 def test_what_cannot_be_attacked_is_refused():
-    base = directions(50, DIM, 1)
-    public = directions(120, DIM, 2)
+    base = unit_rows(50, 1)
+    public = unit_rows(120, 2)
     spec = [whole("record-cap", 4.0)]
     with refuses("at least 100 public vectors"):
         attack_panel(base, spec, public[:20])
@@ -297,9 +294,9 @@ def test_the_page_says_what_was_measured(name, method, epsilons):
 def test_the_command_writes_a_table_and_a_section(prints, tmp_path, monkeypatch):
     monkeypatch.setattr(panel, "ATTACKED_ROWS", 50)
     for name, x in (
-        ("x", directions(300, DIM, 1)),
-        ("q", directions(5, DIM, 3)),
-        ("p", directions(150, DIM, 2)),
+        ("x", unit_rows(300, 1)),
+        ("q", unit_rows(5, 3)),
+        ("p", unit_rows(150, 2)),
     ):
         np.save(tmp_path / f"{name}.npy", x)
     np.save(tmp_path / "lx.npy", np.arange(300) % 2)
