@@ -382,7 +382,7 @@ def _lines(about: Summary, recall: float | None) -> dict[str, str]:
     if about.denoiser is not None:
         lines["denoiser"] = (
             f"{about.denoiser.kind}, learned from {about.denoiser.rows} codes; error of a "
-            f"predicted coordinate: {about.denoiser.error_in_words}"
+            f"coordinate predicted from the others alone: {about.denoiser.error_in_words}"
         )
     if spec.scale != 1:
         lines["scale"] = (

@@ -147,7 +147,7 @@ class Denoiser:
         """For notebooks: what was learned, from what, and how well."""
         facts = {
             "learned from": f"{self.rows} codes of {self.spec.method}",
-            "error of a predicted coordinate": self.error_in_words,
+            "error of a coordinate predicted from the others alone": self.error_in_words,
         }
         return facts_html(f"Denoiser: {self.kind}", facts)
 
@@ -156,7 +156,7 @@ class Denoiser:
         """The error of predictions; the unbiased estimate of a small one may be negative."""
         if self.error <= 0.0:
             return "too small to be measured"
-        return f"{self.error:.3g} of the noise variance"
+        return f"{self.error:.3g} times the variance of the noise"
 
     @property
     def kind(self) -> Literal["linear", "score"]:

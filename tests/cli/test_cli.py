@@ -315,7 +315,7 @@ def test_denoised_and_compact_indexes(run, prints, files):
     assert after["denoiser"] == before["denoiser"]
     assert after["guarantee"] == before["guarantee"]
     out = prints("info ix --index-recall")
-    assert "learned from 1000 codes; error of a predicted coordinate: " in out
+    assert "learned from 1000 codes; error of a coordinate predicted from the others alone: " in out
     assert "of the ten nearest that a flat search finds" in out
     prints("query ix more.npy --query private")
     np.save(files / "last.npy", base[:1])
