@@ -214,13 +214,8 @@ class SpecsToTry:
         if method.family.public is None:
             yield {}
         elif method.family.public is Design:
-            lengths = self._design_lengths(method, epsilon)
-            tried = lengths[:1]
-            if method.calibration.format.are_signs and self._goal.dim in lengths[1:]:
-                # A sign of every attribute may find most where the usual ones find little.
-                tried.append(self._goal.dim)
-            for length in tried:
-                yield {"design": self._design(method, length, epsilon)}
+            first = self._design_lengths(method, epsilon)[0]
+            yield {"design": self._design(method, first, epsilon)}
         elif method.family.subset:
             for book, subset in self._books(epsilon):
                 yield {"codebook": book, "subset": subset}
@@ -237,30 +232,30 @@ class SpecsToTry:
         return _WINDOWS if isinstance(self._goal.adjacency, Attribute) else (None,)
 
     def _design_lengths(self, method: Method, epsilon: float) -> list[int]:
-        """Return the usual length of a design and longer ones, as far as bytes allow.
+        """Return lengths of a design, as far as bytes allow, in the order in which they are tried.
 
-        These are of twice as much, and of signs one for each attribute.
+        These are the usual one and twice as much. Before them a sign of each attribute, as these
+        may find most where others find little.
         """
         goal = self._goal
         usual = usual_length(epsilon, goal.dim)
-        lengths = {usual, min(2 * usual, goal.dim)}
+        lengths = [usual, min(2 * usual, goal.dim)]
         if method.calibration.format.are_signs and goal.dim <= _MOST_SIGNS:
-            lengths.add(goal.dim)
+            lengths.insert(0, goal.dim)
         if goal.max_bytes is not None:
             bits = min(method.calibration.format.coordinate_bits)
             longest = 8 * goal.max_bytes // bits
-            lengths = {min(k, longest) for k in lengths if longest > 0}
-        return sorted(lengths)
+            lengths = [min(k, longest) for k in lengths if longest > 0]
+        return list(dict.fromkeys(lengths))
 
-    def longer(self, spec: Spec) -> list[Spec]:
-        """Return the spec with longer designs than the usual one, if it has one of that."""
+    def beside(self, spec: Spec) -> list[Spec]:
+        """Return the spec with a design of the length that is tried next, if there is one."""
         if not spec.is_designed:
             return []
         method = spec.method_row
-        usual, *longer = self._design_lengths(method, spec.budget)
-        if spec.code_length != usual:
-            return []
-        designs = [self._design(method, k, spec.budget) for k in longer]
+        lengths = self._design_lengths(method, spec.budget)
+        following = lengths[1 + lengths.index(spec.code_length) :][:1]
+        designs = [self._design(method, k, spec.budget) for k in following]
         return [replace(spec, design=made, k=None) for made in designs]
 
     def _new_grown(self, spec: Spec) -> Spec | None:

@@ -23,6 +23,8 @@ _FITTED_CODES = 10_000
 _FITTED_NUMBERS = 1 << 24
 # Codes of so few coordinates, as of tables, are denoised at once: all methods are, on all queries.
 FEW = 64
+# Codes that are denoised in little time.
+_SHORT = 32
 # A denoiser finds such a share of what is missed without it, or a quarter more, or it is left out:
 # on tables, luck in its fit moves as much. That of a design, which has few coordinates, need only
 # find a little more of many queries: fitted to a collection of digits it gains twice as much.
@@ -48,8 +50,8 @@ class Effort(NamedTuple):
     fitted: int = _FITTED_NUMBERS
 
     def halved(self) -> Effort:
-        """Return it with half of the queries."""
-        return self._replace(queries=self.queries // 2)
+        """Return it with half of the queries, and half of the codes."""
+        return self._replace(queries=self.queries // 2, rounds=self.rounds // 2)
 
 
 # Specs are compared on few queries and codes first. Those within a few standard errors of the
@@ -73,7 +75,7 @@ def codes_to_fit(spec: Spec, kind: DenoiserKind | None, effort: Effort = LAST) -
 
 def takes_long(spec: Spec, kind: DenoiserKind | None) -> bool:
     """Return whether each query takes long: near ranks are denoised or compared with vectors."""
-    return (kind == "auto" and spec.code_length > FEW) or is_compared(spec)
+    return (kind == "auto" and spec.code_length > _SHORT) or is_compared(spec)
 
 
 def has_scores(spec: Spec) -> bool:

@@ -45,7 +45,7 @@ _OWN = 10
 # By how much near ranks grow behind those of true neighbours, which have one each: with 1.07 .03
 # too much was promised. Where specs are compared those behind the tenth grow, in half the time.
 _GROWTH = 1.03
-_COARSE_GROWTH = 1.1
+_COARSE_GROWTH = 1.2
 # Nearest vectors towards which near vectors are made. Towards the very nearest there lies what a
 # query and its neighbours have in common: with 4 to 16 behind, a tenth less was promised of
 # codebooks.
@@ -54,7 +54,7 @@ _SOURCES = 30
 _ALIKE = 10
 # Queries for which vectors are made as near as those of the sample, fewer where specs are compared.
 _TESTED = 300
-_COARSE_TESTED = 100
+_COARSE_TESTED = 50
 # Near ranks that are put where attributes allow it at a time.
 _CROSSED = 1 << 9
 _TINY = 1e-30

@@ -60,6 +60,17 @@ def noise_share(spec: Spec, vectors: Vectors) -> float:
     return spec.format.noise_share(privatizer.privatize(vectors).to_float(), exact)
 
 
+def information(spec: Spec, noise: float, vectors: Vectors) -> float:
+    """Return how much a code of numbers tells about its vector, in nats.
+
+    That is of normal vectors in normal noise: ½ log det(1 + S/N) (Shannon 1949).
+    """
+    exact = Privatizer(spec).project(vectors) * spec.step
+    deviation = noise * float(exact.std(axis=0).mean())
+    ratios = np.cov(exact / max(deviation, 1e-30), rowvar=False)
+    return float(np.linalg.slogdet(np.eye(spec.code_length) + ratios)[1] / 2)
+
+
 def predicted_rows(
     spec: Spec,
     population: Population,
