@@ -6,6 +6,7 @@ Files have the paths of the repository, so that links are the same in both. A pa
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import re
@@ -17,6 +18,9 @@ from typing import Any
 import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+
+# A build makes millions of objects and ends: to look through them for garbage takes a fifth of it.
+gc.disable()
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = (

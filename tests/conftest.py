@@ -9,7 +9,9 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+import warnings
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +35,13 @@ collect_ignore = ["integrations/langchain_standard.py", "audit/seen_weaknesses.p
 # A background job starts with Ctrl-C ignored, and so would every test that sends it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+LARGE_PACKAGES = (
+    "langchain_core.vectorstores.base",
+    "pandas",
+    "sklearn.utils.estimator_checks",
+)
+"""What takes longest to compile of what tests import late, and is not ours."""
+
 SHORT_ROOMS = {"independent", "index", "package", "privacy"}
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -55,9 +64,19 @@ class _Followed:
             self._file.touch()
 
 
+def _import_large_packages():
+    for name in LARGE_PACKAGES:
+        with suppress(ImportError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import_module(name)
+
+
 @contextmanager
 def _compiled_once(config):
-    """In a fresh clone the first worker compiles what all import: it takes each 12 s."""
+    """In a fresh clone a module is compiled by one worker, and not by each, which takes 12 s.
+
+    The second compiles large packages while the first compiles what is ours.
+    """
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     fresh = not Path(__file__).with_name("study").joinpath("__pycache__").exists()
     if worker is None or not fresh or sys.dont_write_bytecode:
@@ -66,6 +85,8 @@ def _compiled_once(config):
     followed = Path(config.option.basetemp).with_name("followed")
     if worker == "gw0":
         config.pluginmanager.register(_Followed(followed))
+    if worker == "gw1":
+        _import_large_packages()
     latest = time.monotonic() + 120
     while worker != "gw0" and not followed.exists() and time.monotonic() < latest:
         time.sleep(0.1)
