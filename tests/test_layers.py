@@ -54,10 +54,15 @@ def modules():
     return found
 
 
+def _nodes(text):
+    """All statements and expressions of a text, to be gone through more than once."""
+    return list(ast.walk(ast.parse(text)))
+
+
 @cache
-def trees():
-    """What every module says, by its name."""
-    return {name: ast.parse(path.read_text("utf-8")) for name, path in modules().items()}
+def nodes():
+    """Those of every module, by its name."""
+    return {name: _nodes(path.read_text("utf-8")) for name, path in modules().items()}
 
 
 def _imported(node):
@@ -77,8 +82,8 @@ def _imported(node):
 def arrows():
     """For every module the modules that it imports."""
     found = {}
-    for name, tree in trees().items():
-        imports = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+    for name, inside in nodes().items():
+        imports = [node for node in inside if isinstance(node, ast.Import | ast.ImportFrom)]
         found[name] = {target for node in imports for target in _imported(node)} - {name}
     return found
 
@@ -153,10 +158,10 @@ def test_integrations_use_the_public_face_and_listed_contracts():
     """And nothing private of an object that is not their own."""
     contracts = {name for names in INTEGRATION_CONTRACTS.values() for name in names}
     used = set()
-    for module, tree in trees().items():
+    for module, inside in nodes().items():
         if not module.startswith("dpindex.integrations"):
             continue
-        for node in ast.walk(tree):
+        for node in inside:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpindex."):
                 room = (node.module or "").split(".")[1]
                 names = {alias.name for alias in node.names}
@@ -177,10 +182,10 @@ def _owner(node):
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _defined(tree):
+def _defined(inside):
     """Names of the functions, classes, variables and own attributes that a file defines."""
     names = set()
-    for node in ast.walk(tree):
+    for node in inside:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -190,9 +195,9 @@ def _defined(tree):
     return names
 
 
-def _used(tree):
+def _used(inside):
     """Lines and names that a file reads from objects, imports, or replaces by their names."""
-    for node in ast.walk(tree):
+    for node in inside:
         if isinstance(node, ast.Attribute) and _owner(node.value) != "os":
             yield node.lineno, node.attr
         elif isinstance(node, ast.ImportFrom):
@@ -216,22 +221,21 @@ def test_private_names_of_the_package_are_used_by_the_oracle_alone():
             text = path.read_text("utf-8")
             if path.name == "oracle.py" or private.isdisjoint(PRIVATE.findall(text)):
                 continue
-            tree = ast.parse(text)
-            foreign = private - _defined(tree)
+            inside = _nodes(text)
+            foreign = private - _defined(inside)
             place = path.relative_to(ROOT.parent)
-            reached += [f"{place}:{line} {name}" for line, name in _used(tree) if name in foreign]
+            reached += [f"{place}:{line} {name}" for line, name in _used(inside) if name in foreign]
     assert reached == []
 
 
 def test_formats_and_methods_are_not_told_apart_by_name():
     """A comparison with such a name would have to grow with every new one: they are data."""
     places = {"dpindex.mechanism.codes", "dpindex.storage.ids"}  # keys of a file's arrays
+    methods = {method.name for method in dpindex.methods()}
     comparisons = []
-    for module, tree in trees().items():
-        names = {method.name for method in dpindex.methods()}
-        if module not in places:
-            names |= set(FORMATS)
-        for node in ast.walk(tree):
+    for module, inside in nodes().items():
+        names = methods if module in places else methods | set(FORMATS)
+        for node in inside:
             if isinstance(node, ast.Compare):
                 parts = ast.walk(node)
                 texts = {part.value for part in parts if isinstance(part, ast.Constant)}
@@ -268,9 +272,9 @@ def _subclasses(kind):
         yield from _subclasses(below)
 
 
-def _dispatches(tree, kinds, flags=FLAGS):
+def _dispatches(inside, kinds, flags=FLAGS):
     """Lines that tell kinds of code apart by a type, or by a part of a spec that is not there."""
-    for node in ast.walk(tree):
+    for node in inside:
         if isinstance(node, ast.Call) and _owner(node.func) in ("isinstance", "issubclass"):
             names = {getattr(part, "attr", _owner(part)) for part in ast.walk(node.args[1])}
             if names & kinds:
@@ -290,14 +294,14 @@ def test_kinds_of_code_are_told_apart_in_mechanism_and_decode_alone():
     counting = [f"dpindex.study.{one}" for one in COUNTING]
     places = [
         f"{module}:{line}"
-        for module, tree in trees().items()
+        for module, inside in nodes().items()
         if not module.startswith(("dpindex.mechanism", "dpindex.decode"))
-        for line in _dispatches(tree, kinds, () if module in counting else FLAGS)
+        for line in _dispatches(inside, kinds, () if module in counting else FLAGS)
     ]
     assert places == []
     code = "isinstance(spec.law, noise.SignLaw | int)\nif spec.design is not None: pass"
     code += "\nif row.spec.symbols: pass"
-    assert sorted(_dispatches(ast.parse(code), kinds)) == [1, 2, 3]
+    assert sorted(_dispatches(_nodes(code), kinds)) == [1, 2, 3]
 
 
 def test_there_is_no_circle():

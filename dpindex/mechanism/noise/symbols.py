@@ -34,6 +34,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -74,6 +75,7 @@ SCORED_NUMBERS = 1 << 17
 """Weights that are handled together, so that they stay in the cache."""
 
 
+@lru_cache(maxsize=8)  # every opened index and every copy of a spec has the same law
 def falling_weights(loss: Fraction, top: int = TOP) -> Words:
     """Weights from ``top`` on, each the one before times ``e^−loss``, rounded up.
 
@@ -90,7 +92,9 @@ def falling_weights(loss: Fraction, top: int = TOP) -> Words:
         if following == weights[-1]:
             break
         weights.append(following)
-    return np.array(weights, dtype=np.uint64)
+    table = np.array(weights, dtype=np.uint64)
+    table.flags.writeable = False
+    return table
 
 
 @dataclass(eq=False)
