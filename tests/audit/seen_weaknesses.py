@@ -7,12 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-from helpers.common import seed_noise
-
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
 import mutants  # which finds the folder of tests
 import pytest
+from helpers.streams import seed_noise
 from self_test.second_reading import refuted
 
 from dpindex.audit import attack
