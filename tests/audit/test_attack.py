@@ -7,6 +7,7 @@ with probability at most 1e-6.
 import json
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -33,15 +34,16 @@ from dpindex.audit.pairs import worst_pairs
 
 SURE = 1 - 1e-6
 BOOK = Codebook(normal(60, 24, 1))
-STAIRCASE = attribute_spec("dp-oporp-staircase", 48, k=16, epsilon=1.0)
+at_one = partial(attribute_spec, epsilon=1.0)
+STAIRCASE = at_one("dp-oporp-staircase", 48, 16)
 HONEST = {
     "staircase": STAIRCASE,
-    "laplace": attribute_spec("dp-oporp-laplace", 48, k=16, epsilon=1.0),
-    "square wave": attribute_spec("raw-square-wave", 16, epsilon=1.0, bounds=(0, 1)),
-    "response": attribute_spec("dp-signoporp-rr", 48, k=16, epsilon=1.0),
-    "geometric": attribute_spec("dp-signoporp-geometric", 48, k=16, epsilon=1.0),
-    "smooth": attribute_spec("dp-signoporp-rr-smooth", 48, k=16, epsilon=1.0),
-    "gaussian": attribute_spec("dp-oporp", 48, k=16, epsilon=1.0, delta=1e-6),
+    "laplace": at_one("dp-oporp-laplace", 48, 16),
+    "square wave": at_one("raw-square-wave", 16, bounds=(0, 1)),
+    "response": at_one("dp-signoporp-rr", 48, 16),
+    "geometric": at_one("dp-signoporp-geometric", 48, 16),
+    "smooth": at_one("dp-signoporp-rr-smooth", 48, 16),
+    "gaussian": at_one("dp-oporp", 48, 16, delta=1e-6),
 }
 RECORD = {
     "cap": record_spec("record-cap", 24, k=64, epsilon=1.0),
@@ -99,26 +101,14 @@ def test_other_budgets(epsilon):
 
 
 def test_repetitions_are_read_together():
-    spec = attribute_spec(
-        "dp-signoporp-rr",
-        24,
-        k=16,
-        epsilon=1.0,
-        variant=Repeated(4),
-    )
+    spec = at_one("dp-signoporp-rr", 24, 16, variant=Repeated(4))
     report = attack(spec, trials=60_000, confidence=SURE)
     assert 0.7 <= report.lower_bound <= 1.0, str(report)
 
 
 @pytest.mark.parametrize("entries", ["gaussian", "rademacher", "uniform", "very-sparse"])
 def test_every_kind_of_map_can_be_attacked(entries):
-    spec = attribute_spec(
-        "dp-rp-l",
-        24,
-        k=8,
-        epsilon=1.0,
-        variant=Dense(entries),
-    )
+    spec = at_one("dp-rp-l", 24, 8, variant=Dense(entries))
     for pair in worst_pairs(spec):
         assert (np.abs(pair.rows[1] - pair.rows[0]) <= 1).all()
     report = attack(spec, trials=4000, confidence=SURE)
@@ -126,7 +116,7 @@ def test_every_kind_of_map_can_be_attacked(entries):
 
 
 def test_idp_is_shown_not_to_be_dp_and_not_called_violated():
-    spec = attribute_spec("idp-signoporp-rr", 48, k=16, epsilon=1.0)
+    spec = at_one("idp-signoporp-rr", 48, 16)
     report = attack(spec, trials=4000, confidence=SURE)
     assert report.lower_bound > 3.0
     assert not report.violated
@@ -134,22 +124,9 @@ def test_idp_is_shown_not_to_be_dp_and_not_called_violated():
 
 
 def test_what_has_no_attack_is_refused():
-    whole = Spec(
-        "row-oporp-g",
-        8,
-        k=4,
-        epsilon=1.0,
-        delta=1e-6,
-        adjacency=l2(2.0),
-    )
-    long = attribute_spec(
-        "dp-signrp-rr",
-        8,
-        k=4,
-        epsilon=1.0,
-        delta=1e-6,
-        variant=Dense("gaussian", min_norm=4.0),
-    )
+    whole = Spec("row-oporp-g", 8, 4, 1.0, delta=1e-6, adjacency=l2(2.0))
+    variant = Dense("gaussian", min_norm=4.0)
+    long = at_one("dp-signrp-rr", 8, 4, delta=1e-6, variant=variant)
     for spec in (whole, long):
         with refuses("there is no attack"):
             attack(spec, trials=1000)
@@ -176,9 +153,8 @@ def test_pairs_are_neighbours_attribute_by_attribute(name):
         for attribute_ in np.flatnonzero(one != other):
             row = one.copy()
             row[attribute_] = other[attribute_]
-            moved += np.flatnonzero(
-                privatizer.project(row)[0] != privatizer.project(one)[0]
-            ).tolist()
+            changed = privatizer.project(row)[0] != privatizer.project(one)[0]
+            moved += np.flatnonzero(changed).tolist()
         assert len(set(moved)) == len(moved) >= len(pair.group)
         assert np.count_nonzero(one != other) == len(pair.group)
         assert np.count_nonzero(pair.single.rows[0] != pair.single.rows[1]) == 1

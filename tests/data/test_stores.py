@@ -44,29 +44,26 @@ def test_what_is_a_url():
     assert not is_url(Path("data:key"))
 
 
-def test_a_file_is_created_once(journal):
-    assert journal.put("a/b", b"first")
-    assert not journal.put("a/b", b"second")
-    assert not journal.put("a/b", b"f")
-    assert journal.put("a/b", b"first")  # these bytes are there
-    assert journal.get("a/b", 5) == b"first"
-    assert journal.get("a/c", 5) is None
-    assert Folder(journal.folder.path / journal.token).sizes() == {"a/b": 5}
+def assert_created_once(create, read):
+    assert create("a/b", b"first")
+    assert not create("a/b", b"second")
+    assert not create("a/b", b"f")
+    assert create("a/b", b"first")  # these bytes are there
+    assert read("a/b", 5) == b"first"
+    assert read("a/c", 5) is None
     with refuses("bytes; at most"):
-        journal.get("a/b", 4)
+        read("a/b", 4)
+
+
+def test_a_file_is_created_once(journal):
+    assert_created_once(journal.put, journal.get)
+    assert Folder(journal.folder.path / journal.token).sizes() == {"a/b": 5}
 
 
 @pytest.mark.extra
 def test_an_object_is_created_once(tmp_path):
     bucket = pickle.loads(pickle.dumps(bucket_at(tmp_path)))
-    assert bucket.create("a/b", b"first")
-    assert not bucket.create("a/b", b"second")
-    assert not bucket.create("a/b", b"f")
-    assert bucket.create("a/b", b"first")  # these bytes are there
-    assert bucket.read("a/b", 5) == b"first"
-    assert bucket.read("a/c", 5) is None
-    with refuses("bytes; at most"):
-        bucket.read("a/b", 4)
+    assert_created_once(bucket.create, bucket.read)
 
 
 def test_a_release_is_drawn_once(journal):

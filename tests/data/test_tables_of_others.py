@@ -40,6 +40,21 @@ COLUMNS = [pa.array(V.tolist(), form) for form in FORMS]
 TENSORS = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float64(), [4]), COLUMNS[-1])
 
 
+@pytest.fixture
+def pandas():
+    return pytest.importorskip("pandas")
+
+
+@pytest.fixture
+def polars():
+    return pytest.importorskip("polars")
+
+
+@pytest.fixture
+def duckdb():
+    return pytest.importorskip("duckdb")
+
+
 def _read(path):
     with open_vectors(path) as source:
         return source.read()
@@ -121,8 +136,7 @@ def test_an_arrow_file_is_read_by_its_footer(tmp_path):
 
 
 @pytest.mark.extra
-def test_files_of_polars_are_vectors(tmp_path):
-    polars = pytest.importorskip("polars")
+def test_files_of_polars_are_vectors(polars, tmp_path):
     frame = polars.DataFrame({"id": NAMES, "v": V.tolist()})
     for packing in ("uncompressed", "zstd"):
         frame.write_ipc(tmp_path / "x.arrow", compression=packing)
@@ -130,9 +144,8 @@ def test_files_of_polars_are_vectors(tmp_path):
         assert read_ids(f"{tmp_path}/x.arrow:id").tolist() == NAMES
 
 
-def test_a_column_of_ids_is_no_coordinate(tmp_path):
+def test_a_column_of_ids_is_no_coordinate(pandas, tmp_path):
     """One that holds 0 and 1 fits into the bounds."""
-    pandas = pytest.importorskip("pandas")
     columns = {"id": [0, 1, 0, 1, 0, 1, 0], "d0": V[:, 0], "d1": V[:, 1], "d2": V[:, 2]}
     for table in (pa.table(columns), pandas.DataFrame(columns)):
         with refuses("column 'id' names rows and is not a coordinate"):
@@ -144,10 +157,9 @@ def test_a_column_of_ids_is_no_coordinate(tmp_path):
     dpi.PrivateIndex(SPEC).add(named, NAMES)
 
 
-def _pandas():
-    pandas = pytest.importorskip("pandas")
+def test_frames_of_pandas_are_vectors(pandas):
     frame = pandas.DataFrame(V)
-    return {
+    forms = {
         "nullable": frame.convert_dtypes(),
         "Float64": frame.astype("Float64"),
         "arrow": frame.astype("double[pyarrow]"),
@@ -157,26 +169,21 @@ def _pandas():
         "an index that counts no rows": pandas.DataFrame(V, index=range(7, 14)),
         "from Arrow with its index": pa.table(pandas.DataFrame(V, index=list("abcdefg"))),
     }
-
-
-def test_frames_of_pandas_are_vectors():
-    for name, form in _pandas().items():
+    for name, form in forms.items():
         assert np.array_equal(as_source(form).read(), V), name
         index = filled_index(SPEC, form)
         assert index.search(form, k=1).ids.ravel().tolist() == list(range(7)), name
 
 
 @pytest.mark.extra
-def test_frames_of_polars_are_vectors():
-    polars = pytest.importorskip("polars")
+def test_frames_of_polars_are_vectors(polars):
     arrays = polars.Series("v", V, dtype=polars.Array(polars.Float64, 4))
     for form in (polars.DataFrame(V), arrays, arrays.to_frame(), polars.Series(V.tolist())):
         assert_array_equal(as_source(form).read(), V)
 
 
 @pytest.mark.extra
-def test_relations_of_duckdb_are_vectors_and_ids():
-    duckdb = pytest.importorskip("duckdb")
+def test_relations_of_duckdb_are_vectors_and_ids(duckdb):
     table = pa.table({"v": V.tolist(), "id": NAMES})
     with duckdb.connect() as database:
         database.register("t", table)
@@ -190,8 +197,7 @@ def test_relations_of_duckdb_are_vectors_and_ids():
 
 
 @pytest.mark.extra
-def test_a_file_of_duckdb_with_a_null_is_refused_and_explained(tmp_path):
-    duckdb = pytest.importorskip("duckdb")
+def test_a_file_of_duckdb_with_a_null_is_refused_and_explained(duckdb, tmp_path):
     path = tmp_path / "x.parquet"
     with duckdb.connect() as database:
         vector = "case when i = 2 then null else [i, 2]::FLOAT[2] end as v"
@@ -240,7 +246,7 @@ def test_ids_are_taken_from_anything_that_holds_text(kind, tmp_path):
 
 @folded(
     "form",
-    [UUIDS, np.array(UUIDS, object), *([pa.array([one.bytes for one in UUIDS], pa.uuid())])],
+    [UUIDS, np.array(UUIDS, object), pa.array([one.bytes for one in UUIDS], pa.uuid())],
 )
 def test_uuids_are_ids(form, tmp_path_factory):
     texts = [str(one) for one in UUIDS]
@@ -253,8 +259,7 @@ def test_uuids_are_ids(form, tmp_path_factory):
 
 
 @pytest.mark.extra
-def test_what_polars_has_and_arrow_has_not_is_refused_by_name():
-    polars = pytest.importorskip("polars")
+def test_what_polars_has_and_arrow_has_not_is_refused_by_name(polars):
     frame = polars.DataFrame(V)
     with refuses("LazyFrame; collect it first"):
         as_source(frame.lazy())
@@ -263,8 +268,7 @@ def test_what_polars_has_and_arrow_has_not_is_refused_by_name():
 
 
 @pytest.mark.extra
-def test_ids_and_payload_of_polars(tmp_path):
-    polars = pytest.importorskip("polars")
+def test_ids_and_payload_of_polars(polars, tmp_path):
     frame = polars.DataFrame({"id": NAMES, "v": V.tolist(), "tags": [["a"], ["b", "c"]] * 3 + [[]]})
     for kind in (polars.String, polars.Categorical, polars.Enum(NAMES)):
         assert id_array(frame["id"].cast(kind)).tolist() == NAMES
@@ -302,8 +306,7 @@ def test_a_list_of_dicts_takes_all_keys():
     assert table.to_pydict() == {"a": [1, 2, None], "b": [None, "two", "three"]}
 
 
-def test_a_payload_whose_index_holds_the_ids_in_another_order_is_refused():
-    pandas = pytest.importorskip("pandas")
+def test_a_payload_whose_index_holds_the_ids_in_another_order_is_refused(pandas):
     for ids in (NAMES, range(7)):
         frame = pandas.DataFrame({"a": range(7)}, index=list(ids)[::-1])
         with refuses("holds the ids in another order"):
@@ -313,8 +316,7 @@ def test_a_payload_whose_index_holds_the_ids_in_another_order_is_refused():
         assert index.payload["a"].to_pylist() == list(range(7))
 
 
-def test_what_has_its_own_ids_is_joined_by_them():
-    pandas = pytest.importorskip("pandas")
+def test_what_has_its_own_ids_is_joined_by_them(pandas):
     ids = np.array(NAMES)
     order = np.array([3, 1, 6, 0, 2, 5, 4])
     index = dpi.PrivateIndex(SPEC)
@@ -355,8 +357,7 @@ def test_a_payload_file_with_ids_is_joined_by_them(run, prints, tmp_path):
     fails(run(build.format("iy")), "column 'id' of the payload names other rows")
 
 
-def test_integers_of_a_payload_stay_exact_in_pandas():
-    pandas = pytest.importorskip("pandas")
+def test_integers_of_a_payload_stay_exact_in_pandas(pandas):
     index = filled_index(
         SPEC, V[:3], payload={"n": [9007199254740993, None, 1], "ok": [True, None, False]}
     )

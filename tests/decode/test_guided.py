@@ -12,6 +12,7 @@ from helpers.common import (
     filled_index,
     known_noise,
     overlap,
+    record_spec,
     refuses,
     seed_noise,
     unit,
@@ -19,7 +20,7 @@ from helpers.common import (
 from helpers.toy_database import MADE, Toy
 
 import dpindex as dpi
-from dpindex import Answers, PrivateIndex, Spec, fit_codebook, publish, record
+from dpindex import Answers, PrivateIndex, fit_codebook, publish
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import pack, unpack
 from dpindex.decode import decoder_of
@@ -43,16 +44,19 @@ def vectors(count, spread=0.6):
     return unit(rows).astype(np.float32)
 
 
+both_queries = pytest.mark.parametrize("query", ["exact", "private"])
 PUBLIC = vectors(1500)
 PRIVATE = vectors(4000)
 QUERIES = vectors(300)
 
 
+def spec_of(book, epsilon=7.0):
+    return record_spec("record-codebook", 24, epsilon=epsilon, subset=1, codebook=book)
+
+
 @cache
 def index(epsilon=7.0, size=60, book=None):
-    book = book or fit_codebook(PUBLIC, size)
-    terms = {"epsilon": epsilon, "adjacency": record(), "subset": 1}
-    spec = Spec("record-codebook", 24, codebook=book, **terms)
+    spec = spec_of(book or fit_codebook(PUBLIC, size), epsilon)
     with pytest.MonkeyPatch.context() as patch:
         seed_noise(patch)  # whichever test asks for it first
         return filled_index(spec, PRIVATE)
@@ -71,30 +75,18 @@ class Counting:
 
 def counts_of(index, query, candidates):
     owner = Counting()
-    index.search(
-        QUERIES,
-        k=10,
-        query=query,
-        candidates=candidates,
-        rerank=Answers(owner),
-    )
+    index.search(QUERIES, 10, query, candidates=candidates, rerank=Answers(owner))
     return np.array(owner.asked)
 
 
 def recall(index, query, candidates):
     truth = np.argsort(-QUERIES @ PRIVATE.T, axis=1)[:, :10]
-    hits = index.search(
-        QUERIES,
-        k=10,
-        query=query,
-        candidates=candidates,
-        rerank=PRIVATE,
-    )
+    hits = index.search(QUERIES, 10, query, candidates=candidates, rerank=PRIVATE)
     return overlap(hits.ids, truth)
 
 
 @pytest.mark.parametrize("epsilon", [7.0, 45.0])
-@pytest.mark.parametrize("query", ["exact", "private"])
+@both_queries
 def test_all_are_taken_if_all_are_asked_for(query, epsilon):
     for size in (10, 20, 30, 60):
         made = index(epsilon, size)
@@ -104,7 +96,7 @@ def test_all_are_taken_if_all_are_asked_for(query, epsilon):
         assert sizes[taken.codes].sum() == len(PRIVATE)
 
 
-@pytest.mark.parametrize("query", ["exact", "private"])
+@both_queries
 def test_a_share_is_a_mean_with_a_cap_of_twice_as_many(query):
     counts = counts_of(index(), query, "5%")
     assert counts.max() <= 400
@@ -113,7 +105,7 @@ def test_a_share_is_a_mean_with_a_cap_of_twice_as_many(query):
 
 
 @pytest.mark.parametrize("size", [15, 40])  # a cell of 15 is larger than what is wanted
-@pytest.mark.parametrize("query", ["exact", "private"])
+@both_queries
 def test_the_mean_is_right_for_vectors_like_the_public_ones(query, size):
     """Within .1 points, and four errors of what 12000 queries and 1500 players say."""
     made = index(size=size)
@@ -132,7 +124,7 @@ def test_the_mean_is_right_for_vectors_like_the_public_ones(query, size):
     assert abs(taken.mean() - 200) < 4 + 4 * error
 
 
-@pytest.mark.parametrize("query", ["exact", "private"])
+@both_queries
 def test_a_published_index_takes_the_same_share(query, monkeypatch):
     monkeypatch.setitem(PLACES, r"toy://.*", "helpers.toy_database.Toy")
     counted = lambda toy: Counter(row["code"] for row in MADE[toy.place].values())  # noqa: E731
@@ -156,7 +148,7 @@ def test_more_is_found_among_as_many():
     assert recall(index(), "exact", "5%") > fixed + 0.005
 
 
-@pytest.mark.parametrize("query", ["exact", "private"])
+@both_queries
 def test_a_plan_counts_what_a_search_for_a_share_finds(query):
     sample = Sample(PUBLIC, len(PRIVATE), guides=True)
     made = index(book=sample.book_of_centroids(25))
@@ -179,12 +171,11 @@ def test_a_plan_counts_what_a_search_for_a_share_finds(query):
 
 def test_a_codebook_without_a_guide_gives_each_query_its_share():
     book = Codebook(fit_codebook(PUBLIC, 60).stated)
-    terms = {"epsilon": 7.0, "adjacency": record(), "subset": 1}
-    made = filled_index(Spec("record-codebook", 24, codebook=book, **terms), PRIVATE)
+    made = filled_index(spec_of(book), PRIVATE)
     assert set(counts_of(made, "exact", "5%").tolist()) == {200}
 
 
-@pytest.mark.parametrize("query", ["exact", "private"])
+@both_queries
 def test_how_many_candidates_depends_on_the_query_and_public_things_alone(query):
     """Two collections with the same codes, of other vectors: the counts are the same."""
     made = index()

@@ -11,7 +11,7 @@ from itertools import count
 import numpy as np
 import pytest
 import scipy
-from helpers.common import Seeded, unit
+from helpers.common import Seeded, attribute_spec, unit
 from numpy.testing import assert_allclose
 
 from dpindex import Repeated
@@ -25,8 +25,6 @@ from dpindex.mechanism.grid import GRID_BITS
 from dpindex.mechanism.noise.response import geometric_flips, randomized_response
 from dpindex.mechanism.papers.signs import IndividualFlips, NoFlips, smooth_flips
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.spec import Spec
-from dpindex.privacy import attribute
 
 LAWS = {
     "smooth": (smooth_flips(0.7), 2.5),
@@ -43,7 +41,7 @@ def _normal_pairs(n, k, rho):
     return a, rho * a + math.sqrt(1 - rho**2) * b
 
 
-def _flipped(law, x, rms, seed=1):
+def _flipped(law, rms, x, seed=1):
     """Signs as the mechanism itself makes them, of coordinates in standard deviations."""
     grid = np.rint(x * rms * 2**GRID_BITS).astype(np.float32)
     return np.where(law.perturb(grid, Seeded(seed)), 1.0, -1.0)
@@ -87,25 +85,18 @@ def test_numeric_curves_against_simulation(name):
     assert_allclose(curve.agreement, -curve.agreement[::-1], atol=1e-12)
     for rho in (0.0, 0.4, 0.9, 0.999):
         x, y = _normal_pairs(3000, k, rho)
-        agreement = _flipped(law, x, rms) * _flipped(law, y, rms, 2)
+        agreement = _flipped(law, rms, x) * _flipped(law, rms, y, 2)
         expected = float(np.interp(math.asin(rho), curve.angles, curve.agreement))
         _close(agreement.mean(axis=1), expected, slack + 1e-4)
 
 
 def test_two_different_laws_and_deviations():
-    pair = (smooth_flips(0.5), 3.0), (geometric_flips(1.5), 1.2)
-    curve = agreement_curve(*pair[0], *pair[1])
+    one = smooth_flips(0.5), 3.0
+    other = geometric_flips(1.5), 1.2
+    curve = agreement_curve(*one, *other)
     x, y = _normal_pairs(200_000, 2, 0.6)
-    agreement = _flipped(*_args(pair[0], x)) * _flipped(*_args(pair[1], y), 2)
-    _close(
-        agreement,
-        float(np.interp(math.asin(0.6), curve.angles, curve.agreement)),
-        1e-4,
-    )
-
-
-def _args(law, x):
-    return law[0], x, law[1]
+    expected = float(np.interp(math.asin(0.6), curve.angles, curve.agreement))
+    _close(_flipped(*one, x) * _flipped(*other, y, 2), expected, 1e-4)
 
 
 @pytest.mark.parametrize("name", ["none", "uniform", *LAWS])
@@ -117,7 +108,7 @@ def test_signal_kept_against_simulation(name, power):
     }
     law, rms = {**LAWS, **extra}[name]
     x, _ = _normal_pairs(4000, 128, 0.0)
-    kept = (x**power * _flipped(law, x, rms)).mean(axis=1)
+    kept = (x**power * _flipped(law, rms, x)).mean(axis=1)
     _close(
         kept,
         signal_kept(law, rms, power),
@@ -131,26 +122,21 @@ def test_signal_kept_against_simulation(name, power):
 PAIRS = 4000
 NORM = 4.0
 CASES = {
-    "rr": {"method": "dp-signoporp-rr", "dim": 512, "k": 128, "epsilon": 4.0},
-    "rr, one attribute a bin": {"method": "dp-signoporp-rr", "dim": 256, "k": 256, "epsilon": 3.0},
-    "smooth": {
-        "method": "dp-signoporp-rr-smooth",
-        "dim": 768,
-        "k": 512,
-        "epsilon": 16.0,
-        "variant": Repeated(4),
-    },
-    "geometric": {"method": "dp-signoporp-geometric", "dim": 768, "k": 128, "epsilon": 3.0},
-    "individual": {"method": "idp-signrp-rr", "dim": 256, "k": 256, "epsilon": 2.0},
-    "none": {"method": "none-signrp", "dim": 256, "k": 256},
+    "rr": ("dp-signoporp-rr", 512, 128, 4.0),
+    "rr, one attribute a bin": ("dp-signoporp-rr", 256, 256, 3.0),
+    "smooth": ("dp-signoporp-rr-smooth", 768, 512, 16.0),
+    "geometric": ("dp-signoporp-geometric", 768, 128, 3.0),
+    "individual": ("idp-signrp-rr", 256, 256, 2.0),
+    "none": ("none-signrp", 256, 256),
 }
+MORE = {"smooth": {"variant": Repeated(4)}}
 
 
 @cache
 def _coded(name, rho):
     """Spec, signs of u, signs of v, exact projection of v, true cosines."""
-    terms = {"adjacency": attribute(1.0), **CASES[name]}
-    spec = Spec(norm=NORM, bounds=(-4.0, 4.0), seed=3, **terms)
+    terms = {"norm": NORM, "bounds": (-4.0, 4.0), **MORE.get(name, {})}
+    spec = attribute_spec(*CASES[name], seed=3, **terms)
     u, v = _normal_pairs(PAIRS, spec.dim, rho)
     u, v = (NORM * unit(part) for part in (u, v))
     seeds = count()

@@ -110,12 +110,10 @@ def files(tmp_path):
     rng = np.random.default_rng(0)
     # A few directions explain these vectors, as they do real ones: there is something to denoise.
     vectors = np.tanh(rng.normal(size=(3600, 3)) @ rng.normal(size=(3, 24))).astype(np.float32)
-    np.save(tmp_path / "vectors.npy", vectors[:3000])
     np.save(tmp_path / "public.npy", vectors[3000:])
-    np.save(tmp_path / "private.npy", vectors[:1000])
-    np.save(tmp_path / "base.npy", vectors[:300])
-    np.save(tmp_path / "queries.npy", vectors[:5])
-    np.save(tmp_path / "me.npy", vectors[:1])
+    counts = {"vectors": 3000, "private": 1000, "base": 300, "queries": 5, "me": 1}
+    for name, count in counts.items():
+        np.save(tmp_path / f"{name}.npy", vectors[:count])
     (tmp_path / "ids.txt").write_text("".join(f"person {i}\n" for i in range(3000)))
 
 

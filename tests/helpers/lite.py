@@ -5,6 +5,7 @@ from importlib.util import find_spec
 import psutil
 import pytest
 
+from dpindex.integrations.database import Layout
 from helpers.postgres_server import has_pgvector, new_database, programs
 
 
@@ -38,6 +39,11 @@ def address(folder, place):
     if place == "postgresql":
         return new_database()
     return str(folder / place)
+
+
+def layout(columns=None):
+    """Of a small table of codes and vectors."""
+    return Layout(False, 2, 3, "ip", columns)
 
 
 def end_with_children(process, number):

@@ -19,15 +19,11 @@ DIM = 24
 pytestmark = known_noise
 
 
+SPEC = attribute_spec("raw-staircase", DIM, epsilon=6.0, bounds=(0, 1), seed=5)
+
+
 def index_of(index_type, rows=1500):
-    spec = attribute_spec(
-        "raw-staircase",
-        DIM,
-        epsilon=6.0,
-        bounds=(0, 1),
-        seed=5,
-    )
-    index = PrivateIndex(spec, index_type=index_type)
+    index = PrivateIndex(SPEC, index_type=index_type)
     base = low_rank(rows)
     index.add(base)
     return index, base
@@ -53,20 +49,14 @@ def test_too_few_to_train():
 
 @pytest.mark.parametrize("index_type", ["IVF99999,Flat", "PQ8"])
 def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(tmp_path, index_type):
-    spec = attribute_spec("raw-staircase", DIM, epsilon=6.0, bounds=(0, 1))
     dataset = as_dataset(as_source(low_rank(200))).with_labels(np.arange(200))
     ledger = Ledger(tmp_path / "ledger")
-    settings = Settings(spec, index_type=index_type)
+    settings = Settings(SPEC, index_type=index_type)
     with refuses(r"trained on the vectors and needs at least \d+ of"):
         build_index(dataset, tmp_path / "index", settings, terms=Terms(ledger))
     assert not (tmp_path / "index").exists()
-    settings = Settings(spec, index_type="IVF4,SQ8")
-    outcome = build_index(
-        dataset,
-        tmp_path / "index",
-        settings,
-        terms=Terms(ledger),
-    )
+    settings = Settings(SPEC, index_type="IVF4,SQ8")
+    outcome = build_index(dataset, tmp_path / "index", settings, terms=Terms(ledger))
     assert outcome.drawn == 200  # no id stood in the ledger
 
 
@@ -93,9 +83,8 @@ def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(tm
 def test_refused(index_type, what):
     with refuses(what):
         parse_index_type(index_type, DIM)
-    spec = attribute_spec("raw-staircase", DIM, epsilon=6.0)
     with refuses(what):
-        PrivateIndex(spec, index_type=index_type)
+        PrivateIndex(SPEC, index_type=index_type)
 
 
 def test_short_names_are_aliases():

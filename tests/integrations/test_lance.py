@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from helpers.common import attribute_spec, filled_index, refuses, uniform
-from helpers.lite import LITE
+from helpers.lite import LITE, layout
 
 import dpindex as dpi
 from dpindex.base.files import pack, unpack
-from dpindex.integrations.database import Layout
 from dpindex.integrations.lance import Lance
 from dpindex.integrations.publication import WHOLE, Documents
 from dpindex.testing import rows_of
@@ -23,11 +22,11 @@ def database(tmp_path):
 
 
 def test_small_files_are_joined(database):
-    database.create(Layout(False, 2, 3, "ip"))
+    database.create(layout())
     for i in range(102):
         database.insert(rows_of(database, [i]))
     other = Lance(database.address, "books")
-    other.open(Layout(False, 2, 3, "ip"))
+    other.open(layout())
     database.finish()
     table = lancedb.connect(database.address).open_table("books")
     assert table.stats()["fragment_stats"]["num_fragments"] == 1
@@ -37,11 +36,11 @@ def test_small_files_are_joined(database):
 @pytest.mark.parametrize("name", ["", "a.b", "a`b", "code", "_distance", "_rowid"])
 def test_columns_that_lance_cannot_have(database, name):
     with refuses(r"rename it|reserved name"):
-        database.create(Layout(False, 2, 3, "ip", pa.schema({name: pa.int64()})))
+        database.create(layout(pa.schema({name: pa.int64()})))
 
 
 def test_what_lance_refuses_is_one_sentence(database):
-    database.create(Layout(False, 2, 3, "ip"))
+    database.create(layout())
     with refuses(r"LanceDB refuses this \([^/]*No field named[^/]*\)\.$"):
         database.count("nothing = 3")
 

@@ -74,6 +74,13 @@ def agree(rows, index, lookup, every=None):
         assert {id_ for id_, is_inner in zip(ids, inner, strict=True) if is_inner} <= set(every)
 
 
+def published_places(index, folder):
+    """A file and a folder, each once it holds the index."""
+    for place in (f"{folder}/codes.parquet", f"{folder}/folder.parquet/"):
+        dpi.publish(index, place)
+        yield place
+
+
 def checked(index, run):
     for query, options in asked(index):
         lookup = index.to_lookup(query, **options)
@@ -84,8 +91,7 @@ def checked(index, run):
 @pytest.mark.extra
 def test_duckdb_finds_the_candidates_of_the_index(index, tmp_path):
     duckdb = pytest.importorskip("duckdb")
-    for place in (f"{tmp_path}/codes.parquet", f"{tmp_path}/folder.parquet/"):
-        dpi.publish(index, place)
+    for place in published_places(index, tmp_path):
         checked(index, lambda lookup, place=place: duckdb.sql(lookup.sql(place)).fetchall())
 
 
@@ -96,8 +102,7 @@ def test_spark_finds_the_candidates_of_the_index(index, tmp_path, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     builder = sql.SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
-    for place in (f"{tmp_path}/codes.parquet", f"{tmp_path}/folder.parquet/"):
-        dpi.publish(index, place)
+    for place in published_places(index, tmp_path):
         checked(
             index,
             lambda lookup, place=place: [

@@ -5,11 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 from helpers.common import refuses
-from helpers.lite import LITE
+from helpers.lite import LITE, layout
 
 from dpindex.base.errors import StorageError
 from dpindex.integrations import milvus
-from dpindex.integrations.database import Layout
 from dpindex.integrations.milvus import Milvus
 from dpindex.testing import rows_of
 
@@ -28,11 +27,11 @@ def database(tmp_path):
 @pytest.mark.parametrize("name", ["two words", "code", "_ö"])
 def test_columns_that_milvus_cannot_have(database, name):
     with refuses("rename it"):
-        database.create(Layout(False, 2, 3, "ip", pa.schema({name: pa.int64()})))
+        database.create(layout(pa.schema({name: pa.int64()})))
 
 
 def test_what_milvus_refuses_is_one_sentence(database):
-    database.create(Layout(False, 2, 3, "ip"))
+    database.create(layout())
     with refuses("Milvus refuses this"):
         database.count("nothing == 3")
     with refuses("cannot look up"):
@@ -41,7 +40,7 @@ def test_what_milvus_refuses_is_one_sentence(database):
 
 def test_a_full_disk_is_not_the_fault_of_a_server(database, monkeypatch):
     """Milvus Lite calls it an unknown error."""
-    database.create(Layout(False, 2, 3, "ip"))
+    database.create(layout())
     monkeypatch.setattr(milvus.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     with pytest.raises(StorageError, match="the disk is nearly full: make room there"):
         database.count("nothing == 3")
@@ -49,7 +48,7 @@ def test_a_full_disk_is_not_the_fault_of_a_server(database, monkeypatch):
 
 def test_numbers_beyond_64_bits_are_refused(database):
     big = pa.table({"n": pa.array([2**64 - 1], "uint64")})
-    database.create(Layout(False, 2, 3, "ip", big.schema))
+    database.create(layout(big.schema))
     with refuses("cannot keep payload column 'n'"):
         database.insert(rows_of(database, [1], big))
 
@@ -57,7 +56,7 @@ def test_numbers_beyond_64_bits_are_refused(database):
 def test_times_that_are_not_read_back_are_refused(database):
     for kind in (pa.duration("s"), pa.time64("us")):
         with refuses("Milvus keeps no .* here; make the payload column a number or text"):
-            database.create(Layout(False, 2, 3, "ip", pa.schema([("at", kind)])))
+            database.create(layout(pa.schema([("at", kind)])))
 
 
 def test_a_process_that_begins_late_is_waited_for(tmp_path, monkeypatch):

@@ -14,14 +14,14 @@ from helpers.common import (
     refuses,
 )
 from helpers.faulty_s3 import moto_server
-from helpers.lite import LITE
+from helpers.lite import LITE, layout
 from numpy.testing import assert_array_equal
 
 import dpindex as dpi
 from dpindex.data import as_source, open_dataset
 from dpindex.data.dataset import as_dataset
 from dpindex.integrations import parquet
-from dpindex.integrations.database import Layout, open_database
+from dpindex.integrations.database import open_database
 from dpindex.testing import rows_of
 
 pa = pytest.importorskip("pyarrow")
@@ -49,10 +49,15 @@ def small_groups(monkeypatch):
     monkeypatch.setattr(parquet, "PART_GROUPS", 2)
 
 
+@pytest.fixture
+def place(index, tmp_path):
+    """A file that holds the index."""
+    dpi.publish(index, tmp_path / "codes.parquet")
+    return tmp_path / "codes.parquet"
+
+
 @pytest.mark.usefixtures("small_groups")
-def test_anyone_reads_the_file(index, tmp_path):
-    place = str(tmp_path / "codes.parquet")
-    dpi.publish(index, place)
+def test_anyone_reads_the_file(index, place, tmp_path):
     assert names_in(tmp_path) == ["codes.parquet"]
     table = pq.read_table(place)
     assert table.schema.names == ["id", "code", "year"]
@@ -76,9 +81,7 @@ def test_codes_are_not_taken_for_vectors(tmp_path):
 
 
 @pytest.mark.usefixtures("small_groups")
-def test_the_footer_states_the_promise_and_lets_engines_skip(index, tmp_path):
-    place = str(tmp_path / "codes.parquet")
-    dpi.publish(index, place)
+def test_the_footer_states_the_promise_and_lets_engines_skip(place):
     footer = pq.read_metadata(place)
     assert dpi.Spec.from_json(footer.metadata[b"dpindex.spec"].decode()).epsilon == 8.0
     assert footer.metadata[b"dpindex.guarantee"].decode() == str(SYMBOLS.guarantee)
@@ -90,9 +93,7 @@ def test_the_footer_states_the_promise_and_lets_engines_skip(index, tmp_path):
     assert codes.statistics.max - codes.statistics.min < 10
 
 
-def test_a_changed_byte_anywhere_is_found_before_a_search(index, tmp_path):
-    place = tmp_path / "codes.parquet"
-    dpi.publish(index, place)
+def test_a_changed_byte_anywhere_is_found_before_a_search(place):
     whole = place.read_bytes()
     for byte in (*range(4, len(whole) - 8, 997), *range(len(whole) - 200, len(whole), 3)):
         place.write_bytes(whole[:byte] + bytes([whole[byte] ^ 1]) + whole[byte + 1 :])
@@ -106,9 +107,7 @@ def test_a_changed_byte_anywhere_is_found_before_a_search(index, tmp_path):
     assert len(dpi.open(place)) == len(X)
 
 
-def test_a_file_that_is_changed_later_is_refused_at_the_next_search(index, tmp_path):
-    place = tmp_path / "codes.parquet"
-    dpi.publish(index, place)
+def test_a_file_that_is_changed_later_is_refused_at_the_next_search(place):
     served = dpi.open(place)
     whole = bytearray(place.read_bytes())
     whole[1000] ^= 1
@@ -249,9 +248,7 @@ def test_another_file_of_that_name_is_none(index, tmp_path):
         dpi.open(tmp_path / "missing.parquet")
 
 
-def test_a_file_has_one_collection(index, tmp_path):
-    place = str(tmp_path / "codes.parquet")
-    dpi.publish(index, place)
+def test_a_file_has_one_collection(index, place):
     with refuses("name another file, or drop that one"):
         dpi.publish(index, place)
     for wrong in (lambda: dpi.publish(index, place, "other"), lambda: dpi.open(place, "other")):
@@ -272,16 +269,16 @@ def test_a_place_whose_name_looks_like_a_pattern(index, tmp_path):
 def test_columns_that_differ_by_case_are_refused(name, tmp_path):
     database = open_database(tmp_path / "x.parquet", "dpindex", new=True)
     with refuses("rename it"):
-        database.create(Layout(False, 2, 3, "ip", pa.schema({name: pa.int64()})))
+        database.create(layout(pa.schema({name: pa.int64()})))
     with refuses("rename a payload column"):
-        database.create(Layout(False, 2, 3, "ip", pa.schema({"a": "int64", "A": "int64"})))
+        database.create(layout(pa.schema({"a": "int64", "A": "int64"})))
 
 
 @pytest.mark.parametrize("kind", [pa.duration("us"), pa.float16()])
 def test_types_that_would_lose_something_are_refused(kind, tmp_path):
     database = open_database(tmp_path / "x.parquet", "dpindex", new=True)
     with refuses("keeps no payload column of type .*: turn 'a' into"):
-        database.create(Layout(False, 2, 3, "ip", pa.schema({"a": kind})))
+        database.create(layout(pa.schema({"a": kind})))
 
 
 @pytest.mark.parametrize(
@@ -292,13 +289,13 @@ def test_types_that_would_lose_something_are_refused(kind, tmp_path):
 def test_other_types_come_back(kind, tmp_path):
     database = open_database(tmp_path / "x.parquet", "dpindex", new=True)
     table = pa.table({"a": pa.nulls(2, kind)})
-    database.create(Layout(False, 2, 3, "ip", table.schema))
+    database.create(layout(table.schema))
     database.insert(rows_of(database, [1, 2], table))
     assert database.select("true", 5, ["a"]).schema.field("a").type == kind
 
 
+@pytest.mark.usefixtures("place")
 def test_a_table_says_what_it_protects_as_the_index_does(index, tmp_path, prints):
-    dpi.publish(index, str(tmp_path / "codes.parquet"))
     index.save(tmp_path / "ix")
     table = prints("info codes.parquet").splitlines()
     folder = prints("info ix").splitlines()

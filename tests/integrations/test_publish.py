@@ -2,13 +2,13 @@
 
 import pytest
 from helpers.common import attribute_spec, filled_index, refuses, uniform
-from helpers.lite import LITE, PLACES, address
+from helpers.lite import LITE, PLACES, address, layout
 from numpy.testing import assert_array_equal
 
 import dpindex as dpi
 from dpindex.base.files import unpack
 from dpindex.integrations import publication
-from dpindex.integrations.database import Layout, open_database
+from dpindex.integrations.database import open_database
 from dpindex.integrations.lance import Lance
 from dpindex.integrations.milvus import Milvus
 from dpindex.integrations.parquet import Parquet
@@ -99,7 +99,7 @@ def test_what_is_there_is_left_alone(place):
     with refuses("protects nothing"):
         dpi.publish(bare, place, "none")
     foreign = open_database(place, "foreign")
-    foreign.create(Layout(False, 2, 3, "ip"))
+    foreign.create(layout())
     foreign.close()
     if isinstance(foreign, Parquet):  # nothing is there before all is
         parquet = pytest.importorskip("pyarrow.parquet")

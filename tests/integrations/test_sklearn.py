@@ -3,6 +3,7 @@
 import warnings
 from contextlib import nullcontext
 from dataclasses import fields
+from functools import partial
 from inspect import signature
 
 import numpy as np
@@ -21,19 +22,17 @@ import dpindex as dpi
 from dpindex.base.errors import QualityWarning
 from dpindex.integrations.sklearn import PrivateProjection
 
-ONE = dpi.attribute(1.0)
+hidden = partial(PrivateProjection, adjacency=dpi.attribute(1.0))
 FRESH_NOISE = PrivateProjection.expected_failed_checks
 
 
 @pytest.mark.parametrize(
     "estimator, failing",
     [
-        (PrivateProjection(adjacency=ONE), FRESH_NOISE),
-        (PrivateProjection("dp-signoporp-geometric", k=1, epsilon=0.1, adjacency=ONE), FRESH_NOISE),
-        (
-            PrivateProjection("none-oporp", epsilon=None, adjacency=ONE, allow_unprotected=True),
-            {},
-        ),  # without noise all of them pass
+        (hidden(), FRESH_NOISE),
+        (hidden("dp-signoporp-geometric", k=1, epsilon=0.1), FRESH_NOISE),
+        # Without noise all of them pass.
+        (hidden("none-oporp", epsilon=None, allow_unprotected=True), {}),
     ],
     ids=["float", "bits", "none"],
 )
@@ -77,12 +76,10 @@ def test_a_classifier_learns_from_private_codes():
         -1,
         1,
     )
-    model = make_pipeline(
-        PrivateProjection(k=8, epsilon=2.0, clip=False, adjacency=ONE), LogisticRegression()
-    )
+    model = make_pipeline(hidden(k=8, epsilon=2.0, clip=False), LogisticRegression())
     # 0.998 with a standard deviation of 0.0015 over 100 runs: a false alarm is far below 1e-6.
     assert model.fit(x[:1000], y[:1000]).score(x[1000:], y[1000:]) > 0.85
-    again = PrivateProjection(k=8, epsilon=2.0, adjacency=ONE).fit(x)
+    again = hidden(k=8, epsilon=2.0).fit(x)
     assert (again.transform(x) != again.transform(x)).any()  # fresh noise every time
 
 
@@ -92,8 +89,8 @@ def test_a_classifier_learns_from_a_table_at_the_defaults():
     y = rng.integers(0, 2, 8000)
     x = rng.uniform(-1, 1, (8000, 8))
     x[:, 3] = np.where(y, 0.9, -0.9)
-    model = make_pipeline(PrivateProjection(adjacency=ONE), LogisticRegression())
-    assert PrivateProjection(adjacency=ONE).fit(x).spec_.k == 8
+    model = make_pipeline(hidden(), LogisticRegression())
+    assert hidden().fit(x).spec_.k == 8
     # Noise of deviation 1.4 about ±0.9: 0.75, with a standard deviation of 0.007.
     assert model.fit(x[:4000], y[:4000]).score(x[4000:], y[4000:]) > 0.68
 
@@ -104,7 +101,7 @@ def test_a_search_has_every_parameter():
     named = set(signature(PrivateProjection).parameters) - others
     assert named == {field.name for field in fields(dpi.Spec)} - {"dim"}
     x = uniform(60, 4, seed=3)
-    model = make_pipeline(PrivateProjection(adjacency=ONE), LogisticRegression())
+    model = make_pipeline(hidden(), LogisticRegression())
     grid = {"privateprojection__epsilon": [1.0, 2.0], "privateprojection__k": [2, 4]}
     search = GridSearchCV(model, grid, cv=3).fit(x, np.arange(60) % 2)
     assert search.best_estimator_[0].spec_.k in (2, 4)
@@ -112,7 +109,7 @@ def test_a_search_has_every_parameter():
 
 def test_rows_are_clipped_by_default_where_a_method_has_bounds():
     x = normal(20, 8, 4)
-    assert PrivateProjection(adjacency=ONE).fit(x).spec_.clip
+    assert hidden().fit(x).spec_.clip
     whole = PrivateProjection("record-cap", adjacency=dpi.record()).fit(x)
     assert not whole.spec_.clip
     assert whole.transform(x).shape == (20, whole.spec_.code_length)
@@ -122,18 +119,18 @@ def test_what_promises_little_is_said():
     """Bytes without a scale hide one grey level; a delta of a half may publish half of the rows."""
     x = np.full((20, 6), 200)
     with pytest.warns(QualityWarning, match=r"beta = 1 is 0\.392 % of the range"):
-        PrivateProjection(bounds=(0, 255), adjacency=ONE).fit(x)
+        hidden(bounds=(0, 255)).fit(x)
     with pytest.warns(QualityWarning, match=r"delta = 0\.5 is more than one over the number"):
-        PrivateProjection("dp-oporp", delta=0.5, adjacency=ONE).fit(x)
+        hidden("dp-oporp", delta=0.5).fit(x)
 
 
 def test_refusals():
     with pytest.raises(NotFittedError):
-        PrivateProjection(adjacency=ONE).transform(np.zeros((2, 3)))
+        hidden().transform(np.zeros((2, 3)))
     with refuses(r"ranges must be a dpindex\.Ranges"):
-        PrivateProjection(ranges=[(0, 1)], adjacency=ONE).fit(np.zeros((2, 1)))
+        hidden(ranges=[(0, 1)]).fit(np.zeros((2, 1)))
     with refuses("outside the public bounds"):
-        PrivateProjection(clip=False, adjacency=ONE).fit_transform(np.full((2, 3), 2.0))
+        hidden(clip=False).fit_transform(np.full((2, 3), 2.0))
 
 
 def test_low_a_codebook_of_the_rows_is_refused():

@@ -27,23 +27,24 @@ MARK = bytes(range(16))
 SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=20)
 
 # What a law may draw, in any number of rows and columns, and the format of such codes.
-EXAMPLES = {
-    "signs": (hnp.arrays(np.bool_, SHAPES), lambda k: SignFormat(k, MARK)),
-    "numbers": (hnp.arrays(np.int32, SHAPES), lambda k: NumberFormat(k, MARK, 0.125, 0.5)),
-}
-NAMES = sorted(EXAMPLES)
+OUTCOMES = {"signs": hnp.arrays(np.bool_, SHAPES), "numbers": hnp.arrays(np.int32, SHAPES)}
+NAMES = sorted(OUTCOMES)
+
+
+def form_of(name, k=11):
+    return SignFormat(k, MARK) if name == "signs" else NumberFormat(k, MARK, 0.125, 0.5)
 
 
 def test_every_format_is_under_contract():
     """Symbols, whose codes are one number whatever is drawn, have a file of tests of their own."""
-    assert set(FORMATS) == {*EXAMPLES, "symbols"}
+    assert set(FORMATS) == {*NAMES, "symbols"}
 
 
 def made(name, n=3, k=11):
     """Some codes of that format, always the same."""
     rng = default_rng(n)
     drawn = {"signs": rng.random((n, k)) < 0.5, "numbers": rng.integers(-300, 300, (n, k))}
-    form = EXAMPLES[name][1](k)
+    form = form_of(name, k)
     return form.codes(form.pack(drawn[name]))
 
 
@@ -54,9 +55,9 @@ def made(name, n=3, k=11):
 @given(data=st.data())
 @settings(max_examples=60)
 def test_what_is_packed_comes_out(name, data):
-    outcomes = data.draw(EXAMPLES[name][0])
+    outcomes = data.draw(OUTCOMES[name])
     n, k = outcomes.shape
-    form = EXAMPLES[name][1](k)
+    form = form_of(name, k)
     stored = form.pack(outcomes)
     assert stored.shape == (n, form.width)
     assert stored.nbytes <= n * form.max_row_bytes
@@ -88,7 +89,7 @@ def test_coordinates_are_what_was_packed(name):
 @folded("name, share, ratio", [("signs", 0.25, 2.75), ("numbers", 0.5, 44)])
 def test_noise_is_measured_in_the_terms_of_the_format(name, share, ratio):
     """A quarter of the signs flipped, or noise of half the deviation of a coordinate."""
-    form = EXAMPLES[name][1](11)
+    form = form_of(name)
     exact = np.tile([[2.0], [-2.0], [2.0], [-2.0]], 11)
     noise = np.tile([[1.0], [1.0], [-1.0], [-1.0]], 11)
     noisy = exact + noise
@@ -103,8 +104,8 @@ def test_noise_is_measured_in_the_terms_of_the_format(name, share, ratio):
 @given(data=st.data())
 @settings(max_examples=60)
 def test_bytes_round_trip(name, data):
-    outcomes = data.draw(EXAMPLES[name][0])
-    form = EXAMPLES[name][1](outcomes.shape[1])
+    outcomes = data.draw(OUTCOMES[name])
+    form = form_of(name, outcomes.shape[1])
     codes = form.codes(form.pack(outcomes))
     again = codes_from_bytes(codes.to_bytes())
     assert type(again) is type(codes)
@@ -121,9 +122,9 @@ def test_bytes_round_trip(name, data):
 @settings(max_examples=40)
 def test_parts_put_together_are_the_whole(name, data):
     """However it is cut, packed in parts of different widths, and taken row by row."""
-    outcomes = data.draw(EXAMPLES[name][0])
+    outcomes = data.draw(OUTCOMES[name])
     cut = data.draw(st.integers(0, len(outcomes)))
-    form = EXAMPLES[name][1](outcomes.shape[1])
+    form = form_of(name, outcomes.shape[1])
     whole = form.pack(outcomes)
     joined = form.concatenate([form.pack(outcomes[:cut]), form.pack(outcomes[cut:])])
     assert joined.dtype == whole.dtype
@@ -141,12 +142,12 @@ def test_parts_put_together_are_the_whole(name, data):
 @folded("dtype", [np.uint8, np.int8, np.int16, np.int64, np.uint16, np.float32])
 @folded("shape", [(3, 10), (3, 11), (3, 2), (33,), (3, 11, 1)])
 def test_foreign_tables_are_refused(name, dtype, shape):
-    form = EXAMPLES[name][1](11)
     fits = {
         "signs": dtype == np.uint8 and shape == (3, 2),
         "numbers": dtype in (np.int8, np.int16) and shape == (3, 11),
     }
-    assert (form.fault(np.zeros(shape, dtype)) is None) == fits[name]
+    fault = form_of(name).fault(np.zeros(shape, dtype))
+    assert (fault is None) == fits[name]
 
 
 @folded("name", NAMES)

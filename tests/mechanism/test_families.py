@@ -284,11 +284,12 @@ def test_what_a_family_does_not_use_is_refused(family):
         refused(family, "a-method takes no design", design=designed(DIM))
     else:
         gaussian = designed(DIM, gaussian=True)
+        pure = designed(DIM)
         refused(family, "make one without a delta", delta=0.0, design=gaussian)
-        refused(family, "make one with a delta", delta=1e-6, design=designed(DIM))
+        refused(family, "make one with a delta", delta=1e-6, design=pure)
         words = "the design is of vectors of 24 attributes, and these have 25"
-        refused(family, words, dim=25, design=designed(DIM))
-        refused(family, "k is that of the design, 8", k=9, design=designed(DIM))
+        refused(family, words, dim=25, design=pure)
+        refused(family, "k is that of the design, 8", k=9, design=pure)
         with refuses("a-method needs a design"):
             family.resolved(stated())
     if family.lengths is not None:
@@ -366,9 +367,6 @@ def test_fine_entries_are_normal_ones_in_smaller_steps():
 # Dense projections: portable integers of the stated law, exact sums, exact norms
 
 
-KINDS = [Rademacher, Gaussian, Uniform]
-
-
 def test_operator_norm_of_zero_and_of_equal_columns():
     assert operator_norm(np.zeros((4, 3), np.int8)) >= 1  # as if one entry were 1
     ones = np.ones((9, 4), np.int8)
@@ -377,5 +375,5 @@ def test_operator_norm_of_zero_and_of_equal_columns():
 
 def test_entries_are_kept_in_bytes():
     """A map is as small in memory as its entries allow: the largest may take a gigabyte."""
-    for kind in KINDS:
+    for kind in (Rademacher, Gaussian, Uniform):
         assert kind(64, 32, 0).entries.dtype == np.int8

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def blobs(n=3000, seed=0):
     return x, y
 
 
-LABELS = ("few", "many")
+LABELS = ["few", "many"]
 
 
 class ClassesOfData(RaceClassifier):
@@ -143,7 +144,7 @@ def test_classifier(rule, hash):
     )
     model.fit(x, y)
     unseen, truth = blobs(seed=1)
-    assert model.classes_.tolist() == ["few", "many"]
+    assert model.classes_.tolist() == LABELS
     assert model.score(unseen, truth) > 0.95
     shares = model.predict_proba(unseen[:5])
     assert shares.sum(axis=1) == pytest.approx(1)
@@ -170,7 +171,7 @@ def test_parallel_composition():
     assert [sketch.spec.epsilon for sketch in model.sketches_] == [3.0, 3.0]
     sizes = [sketch.size for sketch in model.sketches_]
     # A standard deviation of √(2·50·1000)/3 = 105.
-    assert sizes == pytest.approx([(y == c).sum() for c in ("few", "many")], abs=700)
+    assert sizes == pytest.approx([(y == label).sum() for label in LABELS], abs=700)
     assert len({sketch.spec for sketch in model.sketches_}) == 1
 
 
@@ -197,7 +198,7 @@ def test_finding_10_classes_are_stated_and_never_read_from_the_data():
     alone = RaceClassifier(PStable(2.0), rows=50, classes=LABELS)
     with pytest.warns(QualityWarning):
         alone.fit(x, np.full(50, "many"))
-    assert alone.classes_.tolist() == ["few", "many"]
+    assert alone.classes_.tolist() == LABELS
 
 
 PUBLIC = {"bounds_x": ([0, 10], [1, 30]), "bounds_y": (-5.0, 8.0)}
@@ -399,19 +400,12 @@ def test_density_of_records_far_apart():
 
 def test_a_classifier_that_noise_decides():
     x, y = quarter()
-    _, said = fitted(
-        RaceClassifier(PStable(2.0), classes=[False, True]),
-        x * 1000,
-        y,
-    )
+    classifier = partial(RaceClassifier, PStable(2.0), classes=[False, True])
+    _, said = fitted(classifier(), x * 1000, y)
     assert [sentence.partition(": ")[0] for sentence in said] == ["class False", "class True"]
     assert all("Noise may drown the answers" in sentence for sentence in said)
     assert "a larger bandwidth, fewer bits" in said[0]
-    _, said = fitted(
-        RaceClassifier(PStable(2.0), classes=[False, True], epsilon=2.0),
-        x,
-        y,
-    )
+    _, said = fitted(classifier(epsilon=2.0), x, y)
     assert not said
 
 

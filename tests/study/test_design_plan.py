@@ -30,6 +30,7 @@ PLAIN = {
     "bounds": (0.0, 1.0),
 }
 TERMS = {**PLAIN, "methods": METHODS}
+RAW = Spec("raw-laplace", DIM, **PLAIN)
 
 
 def collection(rows, seed):
@@ -51,8 +52,7 @@ def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_o
     assert others is not None
     assert len(others) == len(tried) == 400
     assert not {*map(bytes, others)} & {*map(bytes, tried)}
-    raw = Spec("raw-laplace", DIM, **PLAIN)
-    assert sample.population_of(raw, 100, denoised=True).others is None
+    assert sample.population_of(RAW, 100, denoised=True).others is None
 
 
 def test_designs_of_signs_are_tried_on_what_they_do_not_hold():
@@ -63,8 +63,7 @@ def test_designs_of_signs_are_tried_on_what_they_do_not_hold():
         assert len(sample.compared) == held
         spec = Spec("dp-signdesigned-geometric", DIM, design=made, **PLAIN)
         population = sample.population_of(spec, 50, common=True)
-        others = Spec("raw-laplace", DIM, **PLAIN)
-        same = sample.population_of(others, 50, common=True)
+        same = sample.population_of(RAW, 50, common=True)
         assert_array_equal(population.queries, same.queries)
         unseen = {*map(bytes, sample.compared)}
         assert not unseen & {*map(bytes, population.vectors), *map(bytes, population.queries)}
@@ -115,10 +114,9 @@ def test_a_sign_for_each_attribute_is_read_by_public_vectors():
 def test_the_denoiser_of_long_codes_is_learned_from_other_vectors_alone():
     """Of mail, a denoiser that had seen the same vectors was promised .41, and found .26."""
     sample = Sample(collection(300, 1), 2000)
-    raw = Spec("raw-laplace", DIM, **PLAIN)
-    assert sample.population_of(raw, 100).others is None
-    population = sample.population_of(raw, 100, denoised=True)
-    learned = Prediction(raw, population, 10).codes_to_learn_from
+    assert sample.population_of(RAW, 100).others is None
+    population = sample.population_of(RAW, 100, denoised=True)
+    learned = Prediction(RAW, population, 10).codes_to_learn_from
     assert len(learned) == 10 * len(population.others) == 1500
     assert not {*map(bytes, population.others)} & {*map(bytes, population.vectors)}
 
@@ -127,9 +125,8 @@ def test_the_denoiser_of_long_codes_is_learned_from_other_vectors_alone():
 def test_a_denoiser_is_fitted_to_as_many_codes_as_are_asked_for(fitted, each):
     """Rounded to whole rounds: one at least, and no more than are asked for."""
     sample = Sample(collection(300, 1), 18_000)
-    raw = Spec("raw-laplace", DIM, **PLAIN)
-    population = sample.population_of(raw, 100, denoised=True)
-    learned = Prediction(raw, population, 10, fitted).codes_to_learn_from
+    population = sample.population_of(RAW, 100, denoised=True)
+    learned = Prediction(RAW, population, 10, fitted).codes_to_learn_from
     assert len(learned) == each * len(population.others)
 
 

@@ -12,6 +12,7 @@ from numpy.testing import assert_array_equal
 from dpindex.study.truth import GroundTruth, ground_truth
 
 MODULE = import_module("dpindex.study.truth")
+ONES = np.ones((5, 3))
 
 
 def vectors(rows, columns, seed):
@@ -101,12 +102,9 @@ def test_equals_at_the_cut_all_count(repeats):
 )
 def test_the_tolerance_is_relative_and_small(scale, scores):
     """One bit in 1024 is no tie, a part in a million is; the same at every scale of the score."""
-    truth = GroundTruth(
-        np.arange(4)[None, :],
-        np.array([scores], dtype=np.float32) * scale,
-        2,
-    )
-    assert truth.relevant(np.arange(4)[None, :], 2).tolist() == [[True, True, True, False]]
+    rows = np.arange(4)[None, :]
+    truth = GroundTruth(rows, np.array([scores], dtype=np.float32) * scale, 2)
+    assert truth.relevant(rows, 2).tolist() == [[True, True, True, False]]
 
 
 def test_measures_by_hand():
@@ -124,12 +122,12 @@ def test_measures_by_hand():
 @folded(
     "base, queries, depth, message",
     [
-        (np.ones((5, 3)), np.ones((2, 4)), 1, "queries has 4 columns where base has 3"),
-        (np.ones((5, 3)), np.ones((2, 3)), 6, "6 true neighbours cannot be found among 5"),
-        (np.ones((5, 3)), np.ones((2, 3)), 0, "ask for 1 to 5"),
-        (np.ones((5, 3)), np.eye(3) - np.eye(3), 1, "queries: row 0 is the zero vector"),
-        (np.diag([1.0, np.nan, 1.0]), np.ones((1, 3)), 1, "base: row 1 holds NaN"),
-        (np.ones((5, 3)), np.full((2, 3), np.inf), 1, "queries: row 0 holds NaN, infinity"),
+        (ONES, np.ones((2, 4)), 1, "queries has 4 columns where base has 3"),
+        (ONES, ONES, 6, "6 true neighbours cannot be found among 5"),
+        (ONES, ONES, 0, "ask for 1 to 5"),
+        (ONES, 0 * ONES, 1, "queries: row 0 is the zero vector"),
+        (np.diag([1.0, np.nan, 1.0]), ONES, 1, "base: row 1 holds NaN"),
+        (ONES, np.inf * ONES, 1, "queries: row 0 holds NaN, infinity"),
     ],
 )
 def test_bad_input_is_named(base, queries, depth, message):

@@ -61,6 +61,11 @@ def collection(rows, seed):
     return np.clip(values, 0, 1).astype(np.float32)
 
 
+def planned(sample, *methods, **changes):
+    """The plan under these terms, of a part of the methods."""
+    return plan(sample, **TERMS | {"methods": methods or ["raw-staircase"]} | changes)
+
+
 @pytest.fixture(scope="module")
 def sample():
     return collection(1000, 1)
@@ -274,7 +279,7 @@ def test_the_stated_exposure_is_what_attacks_on_the_codes_find(base):
 @pytest.mark.slow
 def test_predictions_are_near_what_is_measured_and_the_best_is_recommended(base, monkeypatch):
     monkeypatch.setattr(comparison, "QUERIES", 500)
-    outcome = plan(**TERMS, public=collection(2000, 1), methods=FEW)
+    outcome = planned(collection(2000, 1), *FEW)
     queries = collection(300, 3)
     for method in FEW:
         row = next(row for row in outcome.rows if row.method == method)
@@ -302,7 +307,7 @@ def test_predictions_are_near_what_is_measured_and_the_best_is_recommended(base,
 @few
 def test_no_next_method_is_said_to_find_more_than_what_is_recommended(sample):
     """What is promised of the best comes from other queries than what is predicted of others."""
-    outcome = plan(sample, methods=["raw-staircase", "raw-laplace"], **TERMS)
+    outcome = planned(sample, "raw-staircase", "raw-laplace")
     better = [replace(row, exact=FoundShares(1.0, {10: 1.0})) for row in outcome.rows[1:]]
     told = replace(outcome, query="exact", rows=(outcome.best, *better)).why
     assert told.endswith(f"; raw-laplace with {DIM} numbers is about as good.")
@@ -311,12 +316,7 @@ def test_no_next_method_is_said_to_find_more_than_what_is_recommended(sample):
 @pytest.mark.slow
 @few
 def test_a_plan_for_exact_queries_ranks_by_them(sample):
-    made = plan(
-        **{**TERMS, "query": "exact"},
-        public=sample,
-        methods=FEW[1:],
-        at=1,
-    )
+    made = planned(sample, *FEW[1:], query="exact", at=1)
     # The best one is promised what other queries find.
     of_others = [row.exact.recall for row in made.rows[1:]]
     assert of_others == sorted(of_others, reverse=True)
@@ -335,32 +335,29 @@ def test_codes_with_next_to_no_signal_are_not_tried(sample, monkeypatch):
         return predicted_rows(spec, *rest, **named)
 
     monkeypatch.setattr(comparison, "predicted_rows", noted)
-    stated = {**TERMS, "public": sample[:500]}
-    rows = plan(**stated, methods=["dp-rp-l", "raw-staircase"]).rows
+    rows = planned(sample[:500], "dp-rp-l", "raw-staircase").rows
     assert {row.exact.recall for row in rows if row.method == "dp-rp-l"} == {0.0}
     assert tried == {"raw-staircase"}
-    plan(**stated, methods=["dp-rp-l"])
+    planned(sample[:500], "dp-rp-l")
     assert "dp-rp-l" in tried  # there is no other
 
 
 @pytest.mark.slow
 @few
 def test_the_epsilon_for_a_recall_reaches_it(sample):
-    stated = {**TERMS, "epsilon": None, "recall": 0.5, "methods": ["raw-staircase"]}
-    stated["public"] = sample[:500]
-    made = plan(**stated)
+    made = planned(sample[:500], epsilon=None, recall=0.5)
     assert 0.38 < made.best.private.recall < 0.75
     assert made.best.private.precision > made.best.private.recall
     assert made.best.spec.budget == float(f"{made.best.spec.budget:.2g}")
-    less = {**stated, "recall": None, "epsilon": made.best.spec.budget / 3}
-    assert plan(**less).best.private.recall < 0.3
+    less = planned(sample[:500], epsilon=made.best.spec.budget / 3)
+    assert less.best.private.recall < 0.3
 
 
 @pytest.mark.slow
 @few
 def test_record_level_terms_lead_to_record_level_methods(sample):
-    stated = {**TERMS, "epsilon": 32.0, "adjacency": l2(2.0), "delta": 1e-6}
-    made = plan(**stated, public=sample, methods=["raw-gaussian", "raw-staircase"])
+    stated = {"epsilon": 32.0, "adjacency": l2(2.0), "delta": 1e-6}
+    made = planned(sample, "raw-gaussian", "raw-staircase", **stated)
     assert [row.method for row in made.rows] == ["raw-gaussian"]
     assert any("raw-staircase" in sentence for sentence in made.refused)
 
@@ -385,10 +382,10 @@ def test_record_level_terms_lead_to_record_level_methods(sample):
         ({"methods": ["raw-square-wave"], "max_bytes": 2}, "codes of at most 2 bytes"),
         ({"at": 51}, "at must be a whole number from 1 to 50"),
         ({"n": 10}, "n must be a whole number from 500"),
-        ({"public": np.zeros((600, 1))}, "dim must be a whole number from 2"),
-        ({"public": WIDE}, "is not planned above 4096 attributes"),
+        ({"sample": np.zeros((600, 1))}, "dim must be a whole number from 2"),
+        ({"sample": WIDE}, "is not planned above 4096 attributes"),
         (
-            {"public": WIDE, "adjacency": record()},
+            {"sample": WIDE, "adjacency": record()},
             "dim must be a whole number from 2 to 4096",
         ),
         ({"public_queries": np.zeros((20, 23))}, "has 23 columns, and the sample 24"),
@@ -398,13 +395,12 @@ def test_record_level_terms_lead_to_record_level_methods(sample):
         ({"methods": ["raw-gaussian"]}, "needs a delta"),
         ({"methods": ["magic"]}, "there is no method 'magic'"),
         ({"bounds": (0.4, 0.6)}, "row"),
-        ({"public": np.zeros((20, DIM))}, "at least 500 public vectors"),
+        ({"sample": np.zeros((20, DIM))}, "at least 500 public vectors"),
     ],
 )
 def test_what_makes_no_plan_is_said_in_a_sentence(sample, changes, words):
-    stated = {"methods": ["raw-staircase"], "public": sample, **TERMS, **changes}
     with refuses(words):
-        plan(**stated)
+        planned(**{"sample": sample, **changes})
 
 
 def test_a_share_of_candidates_is_planned_for_as_their_mean_number():
@@ -422,10 +418,9 @@ def test_a_share_of_candidates_is_planned_for_as_their_mean_number():
 
 @few
 def test_the_collection_itself_is_refused_as_a_sample(sample):
-    stated = {**TERMS, "n": len(sample), "public": sample, "methods": ["raw-staircase"]}
     with refuses("no epsilon covers"):
-        plan(**stated)
-    assert plan(**stated, skip_leak_check=True).n == len(sample)
+        planned(sample, n=len(sample))
+    assert planned(sample, n=len(sample), skip_leak_check=True).n == len(sample)
 
 
 def test_a_file_that_an_index_was_built_from_is_refused(tmp_path, sample):
@@ -434,7 +429,7 @@ def test_a_file_that_an_index_was_built_from_is_refused(tmp_path, sample):
     spec = attribute_spec("raw-staircase", DIM, epsilon=1.0, bounds=(0.0, 1.0))
     build(tmp_path / "index", spec, sample)
     with open_vectors(path) as source, refuses("looks like the private vectors"):
-        plan(**TERMS, public=source, methods=["raw-staircase"])
+        planned(source)
 
 
 # The command line
@@ -476,13 +471,7 @@ def test_a_plan_has_a_picture(plan_line, tmp_path):
 @pytest.mark.slow
 @few
 def test_a_byte_budget_is_kept_and_curves_go_through_the_recommended_point(sample):
-    made = plan(
-        **TERMS,
-        public=sample,
-        methods=FEW[1:],
-        max_bytes=3,
-        curves=True,
-    )
+    made = planned(sample, *FEW[1:], max_bytes=3, curves=True)
     assert {row.bytes_per_vector for row in made.rows} <= set(range(4))
     line = next(line for line in made.curves if made.best in line)
     first = line[0].private
@@ -612,7 +601,7 @@ def test_whole_groups_are_told_from_independent_rows_of_as_many_kinds():
 @few
 def test_half_of_a_sample_may_be_one_group(sample):
     groups = np.maximum(np.arange(1000) - 499, 0)
-    made = plan(sample, **TERMS, methods=["raw-staircase"], groups=groups)
+    made = planned(sample, groups=groups)
     assert 0.0 < made.best.private.recall < 1.0
 
 
@@ -755,13 +744,8 @@ def test_near_vectors_of_one_norm_stay_within_bounds(data):
 def test_what_is_promised_of_topics_is_found():
     """Fifteen times the sample: .72 of ten answers were promised, and .52 found."""
     n = 30_000
-    terms = TERMS | {"n": n, "bounds": (-1.0, 1.0), "epsilon": 10.0, "query": "exact"}
-    made = plan(
-        topics(2000, 1),
-        **terms,
-        methods=["raw-staircase"],
-        candidates=n // 100,
-    )
+    terms = {"n": n, "bounds": (-1.0, 1.0), "epsilon": 10.0, "query": "exact"}
+    made = planned(topics(2000, 1), **terms, candidates=n // 100)
     shares = found_shares(made.best.spec, topics(n, 2), topics(500, 3), n // 100)
     assert_found(made.best, shares, 0.07, n // 100)
     _, found = shares["exact"]
@@ -773,10 +757,10 @@ def test_what_is_promised_of_topics_is_found():
 @few
 def test_a_plan_says_where_its_sample_is_too_small_for_a_test():
     """And which sample would do, if a plan tries as many vectors."""
-    terms = TERMS | {"bounds": (-1.0, 1.0), "public": topics(600, 1), "methods": ["raw-staircase"]}
+    public = topics(600, 1)
 
     def remarks(n):
-        return " ".join(plan(**(terms | {"n": n})).remarks)
+        return " ".join(planned(public, n=n, bounds=(-1.0, 1.0)).remarks)
 
     assert "may lie outside the range" not in remarks(6000)
     of_many = remarks(60_000)

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from importlib import import_module
 
 import pytest
-from helpers.common import attribute_spec, names_in, refuses
+from helpers.common import attribute_spec, interrupt, names_in, refuses
 
 from dpindex.study import Additions, Curve, Run, require_libraries, write_report
 from dpindex.study.reconstruction import EXPOSURE
@@ -18,20 +18,17 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
 VOID = {"meta", "img", "br", "link", "input"}
+SPECS = [
+    *(attribute_spec("dp-oporp-staircase", 16, k=8, epsilon=e) for e in (1, 2)),
+    *(attribute_spec("dp-oporp", 16, k=8, epsilon=e, delta=1e-6) for e in (1, 2)),
+    attribute_spec("idp-signrp-rr", 16, k=32, epsilon=2),
+    attribute_spec("none-oporp", 16, k=8),
+]
 
 
-def made_up(specs, runs_each=3, modes=("private", "exact")):
+def made_up(runs_each=3, specs=SPECS):
     """A curve of invented numbers that rise with epsilon."""
-    empty = Curve(
-        (),
-        ("<base>", 1234),
-        ("queries", 56),
-        16,
-        50,
-        "cosine",
-        "f32",
-        None,
-    )
+    empty = Curve((), ("<base>", 1234), ("queries", 56), 16, 50, "cosine", "f32", None)
     runs = [
         Run(
             spec,
@@ -43,18 +40,9 @@ def made_up(specs, runs_each=3, modes=("private", "exact")):
         )
         for spec in specs
         for run_number in range(runs_each)
-        for mode in modes
+        for mode in ("private", "exact")
     ]
     return replace(empty, runs=tuple(runs))
-
-
-def some_specs():
-    return [
-        *(attribute_spec("dp-oporp-staircase", 16, k=8, epsilon=e) for e in (1, 2)),
-        *(attribute_spec("dp-oporp", 16, k=8, epsilon=e, delta=1e-6) for e in (1, 2)),
-        attribute_spec("idp-signrp-rr", 16, k=32, epsilon=2),
-        attribute_spec("none-oporp", 16, k=8),
-    ]
 
 
 class Page(HTMLParser):
@@ -86,9 +74,14 @@ class Page(HTMLParser):
             self.words += data
 
 
+def words_of(folder, curve):
+    """What a reader of its report sees."""
+    return Page(write_report(folder, [curve]).read_text("utf-8")).words
+
+
 @pytest.mark.slow
 def test_the_report_is_one_file_with_everything_in_it(tmp_path):
-    curve = made_up(some_specs())
+    curve = made_up()
     path = write_report(
         tmp_path,
         [curve],
@@ -115,7 +108,7 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
         *(point.label for point in curve.points),
     ):
         assert words in page.words
-    for spec in some_specs()[1:-1]:
+    for spec in SPECS[1:-1]:
         if spec.epsilon == 2:
             assert spec.guarantee.protects() in page.words
             assert all(line in page.words for line in spec.guarantee.does_not_protect(16))
@@ -128,7 +121,7 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
 
 @pytest.mark.slow
 def test_the_report_says_what_was_denoised(tmp_path):
-    curve = replace(made_up(some_specs()), denoise="auto")
+    curve = replace(made_up(), denoise="auto")
     first = "dp-oporp-staircase"
     runs = tuple(replace(run, denoised=run.spec.method == first) for run in curve.runs)
     curve = replace(curve, runs=runs)
@@ -138,35 +131,31 @@ def test_the_report_says_what_was_denoised(tmp_path):
         "idp-signrp-rr, k = 32 (iDP)",
         "none-oporp, k = 8",
     }
-    words = Page(write_report(tmp_path, [curve]).read_text("utf-8")).words
+    words = words_of(tmp_path, curve)
     assert "denoised first (auto)" in words
     assert "without a denoiser" not in words
 
 
 @pytest.mark.slow
 def test_an_exposure_that_nobody_measured_is_left_out(tmp_path):
-    curve = made_up(some_specs())
+    curve = made_up()
     unknown = dict.fromkeys(EXPOSURE, math.nan)
     runs = tuple(replace(run, values={**run.values, **unknown}) for run in curve.runs)
-    page = Page(write_report(tmp_path, [replace(curve, runs=runs)]).read_text("utf-8"))
-    assert "nan" not in page.words
+    assert "nan" not in words_of(tmp_path, replace(curve, runs=runs))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runs_each, spread", [(1, False), (2, True)])
 def test_a_spread_is_stated_of_several_runs_alone(runs_each, spread, tmp_path):
-    page = Page(write_report(tmp_path, [made_up(some_specs(), runs_each)]).read_text("utf-8"))
-    assert ("one standard deviation" in page.words) == spread
-    assert ("Every figure is of one run" in page.words) == (not spread)
+    words = words_of(tmp_path, made_up(runs_each))
+    assert ("one standard deviation" in words) == spread
+    assert ("Every figure is of one run" in words) == (not spread)
 
 
 @pytest.mark.slow
 def test_without_a_library_the_numbers_are_kept(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    for attempt in (
-        require_libraries,
-        lambda: write_report(tmp_path, [made_up(some_specs())]),
-    ):
+    for attempt in (require_libraries, lambda: write_report(tmp_path, [made_up()])):
         with refuses("needs jinja2 and pillow; run pip"):
             attempt()
     assert names_in(tmp_path) == ["curve.csv", "runs.csv"]
@@ -175,7 +164,7 @@ def test_without_a_library_the_numbers_are_kept(tmp_path, monkeypatch):
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     folder = tmp_path / "new"
     write_all(folder, {"report.html": b"old"})
-    monkeypatch.setattr(os, "replace", _interrupt)
+    monkeypatch.setattr(os, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
         write_all(folder, {"report.html": b"new"})
     assert names_in(folder) == ["report.html"]
@@ -183,37 +172,29 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_page_leaves_no_report(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        import_module("dpindex.study.report"),
-        "page_html",
-        _interrupt,
-    )
+    monkeypatch.setattr(import_module("dpindex.study.report"), "page_html", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_report(tmp_path, [made_up(some_specs())])
+        write_report(tmp_path, [made_up()])
     assert names_in(tmp_path) == ["curve.csv", "runs.csv"]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with refuses("choose another directory"):
-        write_report(tmp_path / "file", [made_up(some_specs())])
+        write_report(tmp_path / "file", [made_up()])
 
 
 @pytest.mark.slow
 def test_a_report_of_other_runs_is_not_replaced_in_silence(tmp_path):
-    curve = made_up(some_specs())
+    curve = made_up()
     write_report(tmp_path, [curve])
     before = (tmp_path / "report.html").read_bytes()
-    for other in (made_up(some_specs()[:-1]), made_up(some_specs(), 2)):
+    for other in (made_up(specs=SPECS[:-1]), made_up(2)):
         with refuses(r"runs of another evaluation.*replace"):
             write_report(tmp_path, [other])
         assert (tmp_path / "report.html").read_bytes() == before
-    write_report(tmp_path, [made_up(some_specs(), 4)])  # it has all the runs, and more
+    write_report(tmp_path, [made_up(4)])  # it has all the runs, and more
     write_report(tmp_path, [curve], replace=True)
     (tmp_path / "runs.csv").unlink()
     with refuses("another report"):
         write_report(tmp_path, [curve])
-
-
-def _interrupt(*_, **__):
-    raise KeyboardInterrupt
