@@ -717,4 +717,6 @@ def test_no_error_is_said_to_be_negative():
     spec = attribute_spec("raw-laplace", 4, epsilon=1.0)
     linear = None  # not looked at
     assert Denoiser(spec, -0.389, 600, linear).error_in_words == "too small to be measured"
-    assert Denoiser(spec, 0.25, 600, linear).error_in_words == "0.25 times the variance of the noise"
+    assert (
+        Denoiser(spec, 0.25, 600, linear).error_in_words == "0.25 times the variance of the noise"
+    )
