@@ -316,29 +316,7 @@ class Grid:
 
         The value itself is private and never shown.
         """
-        if x.size == 0:
-            return None
-        low, high = _accepted(*self.limits, x.dtype)
-        # min and max carry NaN along, so these two passes see every kind of fault.
-        smallest = float(x.min())
-        largest = float(x.max())
-        if low <= smallest and largest <= high:
-            return None
-        fault = not_finite(x)
-        if fault or self.clip:
-            return fault
-        # In float64 like the test above: float32 would compare with bounds rounded to float32.
-        wide = x.astype(np.float64)
-        outside = (wide < low) | (wide > high)
-        place = tuple(np.argwhere(outside)[0].tolist())
-        after = ""
-        if self.scale != 1:
-            after = f" after division by scale {self.scale:g}"
-        remedy = "set scale or bounds to what is publicly known, or clip"
-        if x.dtype == np.uint8 and self.scale == 1:
-            remedy = "values of one byte lie within scale 255 and bounds 0 1"
-        first, last = self.bounds
-        return place, (f"lies outside the public bounds [{first:g}, {last:g}]{after}; {remedy}")
+        return first_fault(x, self.bounds, self.scale, self.clip)
 
     @cached_property
     def limits(self) -> tuple[float, float]:
@@ -405,6 +383,36 @@ class Grid:
         with np.errstate(over="ignore"):
             rounded = np.multiply(x, factor, dtype=self.dtype, casting="unsafe")
         return np.rint(rounded, out=rounded)
+
+
+def first_fault(x: AnyArray, bounds: tuple[float, float], scale: float, clip: bool) -> Fault | None:
+    """Index of the first value that is not finite or, unless they are clipped, outside the bounds.
+
+    With what is wrong with it.
+    """
+    if x.size == 0:
+        return None
+    low, high = _accepted(bounds[0] * scale, bounds[1] * scale, x.dtype)
+    # min and max carry NaN along, so these two passes see every kind of fault.
+    smallest = float(x.min())
+    largest = float(x.max())
+    if low <= smallest and largest <= high:
+        return None
+    fault = not_finite(x)
+    if fault or clip:
+        return fault
+    # In float64 like the test above: float32 would compare with bounds rounded to float32.
+    wide = x.astype(np.float64)
+    outside = (wide < low) | (wide > high)
+    place = tuple(np.argwhere(outside)[0].tolist())
+    after = ""
+    if scale != 1:
+        after = f" after division by scale {scale:g}"
+    remedy = "set scale or bounds to what is publicly known, or clip"
+    if x.dtype == np.uint8 and scale == 1:
+        remedy = "values of one byte lie within scale 255 and bounds 0 1"
+    first, last = bounds
+    return place, (f"lies outside the public bounds [{first:g}, {last:g}]{after}; {remedy}")
 
 
 @lru_cache(maxsize=64)

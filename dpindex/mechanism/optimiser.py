@@ -271,7 +271,7 @@ def known_vectors(
     used = spaced(source.shape[0], _MAX_SAMPLE)
     count = len(used)
     each = _spread(_chunks(source, used, scale), source.shape[1], count)
-    attributes = _varying(each.variance, count, most)
+    attributes = each.varying(most)
     mean = each.mean[attributes]
     centre = mean
     windows = None
@@ -328,6 +328,18 @@ class _Spread(NamedTuple):
     lowest: Doubles
     highest: Doubles
 
+    def varying(self, most: int) -> Indices:
+        """Return the attributes that vary, ascending; of too many those that vary most."""
+        # The variance of a constant may be a rounding error.
+        variance = np.where(self.highest > self.lowest, self.variance, 0.0)
+        varying = np.flatnonzero(variance > 1e-9 * max(float(variance.max()), 1e-300))
+        if not len(varying):
+            raise InputError(
+                "no attribute of these public vectors varies: nothing can be designed."
+            )
+        falling = np.argsort(-variance[varying], kind="stable")
+        return np.sort(varying[falling[:most]])
+
     def windows(self, attributes: Indices, window: float, beta: float) -> Windows:
         """Return windows of that many deviations about the means of some attributes."""
         step = beta / STEPS
@@ -354,16 +366,6 @@ def _spread(chunks: Iterator[Any], dim: int, count: int) -> _Spread:
     if not np.isfinite(variance).all():
         raise InputError("some public values are too large to square; scale them.")
     return _Spread(mean, variance, lowest, highest)
-
-
-def _varying(variance: Doubles, count: int, most: int) -> Indices:
-    """Return the attributes that vary, those that vary most if there are too many; ascending."""
-    largest = max(float(variance.max()), 1e-300)
-    varying = np.flatnonzero(variance > 1e-9 * largest)
-    if count < 2 or not len(varying):
-        raise InputError("no attribute of these public vectors varies: nothing can be designed.")
-    falling = np.argsort(-variance[varying], kind="stable")
-    return np.sort(varying[falling[:most]])
 
 
 class _Sums:

@@ -15,12 +15,12 @@ from dpindex.data import Ranges, as_source
 from dpindex.decode.base import Metric
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.variants import Variant
-from dpindex.privacy import VectorAdjacency
+from dpindex.privacy import Record, VectorAdjacency
 from dpindex.study.candidates import SpecsToTry
 from dpindex.study.comparison import MAX_EPSILON, Comparison
 from dpindex.study.plan_result import Plan, plan_png
 from dpindex.study.sample import new_sample
-from dpindex.study.sample_source import checked_queries, checked_sample
+from dpindex.study.sample_source import checked_queries, checked_sample, refuse_outside
 from dpindex.study.target import FOUND, FoundShares, Goal, Measure, Row
 
 __all__ = ["FoundShares", "Measure", "Plan", "Row", "plan", "plan_png"]
@@ -150,6 +150,9 @@ def plan(
     if ranges is not None:
         deciding = tuple(ranges.deciding(source))
         sources = [ranges.source(each) for each in sources]
+    if not clip and not isinstance(adjacency, Record):
+        for each in sources:
+            refuse_outside(each, bounds, scale)
     if clip and adjacency.largest_change(bounds) == adjacency.size:
         sources = [each.clipped(scale * bounds[0], scale * bounds[1]) for each in sources]
     sample = new_sample(goal, groups, *sources)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import spaced
-from dpindex.base.errors import DamagedError, InputError, StorageError
+from dpindex.base.errors import DamagedError, InputError, StorageError, naming
+from dpindex.base.tables import check_values
 from dpindex.data import VectorSource, as_source, dense_rows, taken_rows
 from dpindex.data.source import check_finite
+from dpindex.mechanism.grid import first_fault
 from dpindex.storage.directory import IndexDirectory
 from dpindex.study.target import MAX_DENSE_DIM
 
@@ -53,6 +56,14 @@ def checked_sample(source: VectorSource, n: int, skip_leak_check: bool) -> None:
             field="skip_leak_check",
         )
     check_finite(source)
+
+
+def refuse_outside(source: VectorSource, bounds: tuple[float, float], scale: float) -> None:
+    """Refuse a value outside the bounds in any row, though a plan takes some of them alone."""
+    find = partial(first_fault, bounds=bounds, scale=scale, clip=False)
+    with naming(source.name):
+        for first_row, chunk in source.chunks():
+            check_values(chunk, first_row, find)
 
 
 def _suspicion(source: VectorSource, n: int) -> str | None:

@@ -180,7 +180,9 @@ def test_many_half_floats_are_summed_as_wider_ones():
     assert design_of(public) == design_of(public.astype(np.float32))
 
 
-@pytest.mark.parametrize("public", [np.ones((50, 4)), np.zeros((1, 4)), np.full((9, 2), np.nan)])
+@pytest.mark.parametrize(
+    "public", [np.ones((50, 4)), np.zeros((1, 4)), np.full((9, 2), np.nan), np.full((600, 4), 0.1)]
+)
 def test_samples_that_show_nothing_are_refused(public):
     with refuses():
         design_of(public)

@@ -413,6 +413,16 @@ def test_a_share_of_candidates_is_planned_for_as_their_mean_number():
     assert query_line(kept, "ix", "v.npy", None) == words
 
 
+@pytest.mark.parametrize("row", [12_345, 19_999])
+def test_a_value_outside_the_bounds_is_named_by_its_row_whichever_rows_are_taken(row):
+    public = np.zeros((20_000, 4))
+    public[row, 3] = 7.0
+    for named in ("public", "public_queries"):
+        stated = {"methods": ["raw-staircase"], "public": public[:500] * 0 + 1e-3, **TERMS}
+        with refuses(f"row {row}, column 3 lies outside the public bounds"):
+            plan(**{**stated, named: public})
+
+
 # Private vectors
 
 
