@@ -31,8 +31,9 @@ from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 
 _COMPARED = 4096
-"""Vectors that a code is compared with, at least. With points between 2000 sentences .02 more is
-found."""
+"""Vectors that a code is compared with, at most twice as many as there are, if there are not more.
+
+With points between 2000 sentences .02 more is found."""
 
 _POWERS = np.geomspace(0.02, 1.0, 12)
 
@@ -193,7 +194,7 @@ def _grown(inside: Singles, projected: Doubles) -> tuple[Singles, Doubles]:
     first = np.sort(first[inside[first].any(axis=1)])
     if len(first) < _COMPARED:
         with suppress(InputError):  # few different vectors
-            book, ends = grown_codebook(inside[first], _COMPARED)
+            book, ends = grown_codebook(inside[first], min(_COMPARED, 2 * len(first)))
             return book.stated, projected[first[ends]].mean(axis=0)
     return inside, projected
 

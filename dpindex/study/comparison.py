@@ -353,10 +353,12 @@ class Comparison:
         """Return what is predicted of all queries, with such a denoiser if that is worth it."""
         spec = row.spec
         population = self.promised_of(row)
-        most = QUERIES if takes_long(spec, kind) else ALL_QUERIES
+        most, rounds = ALL_QUERIES, COUNTED_ROUNDS
+        if takes_long(spec, kind):
+            most, rounds = QUERIES, COUNTED_ROUNDS // 2
         queries = min(population.queries.shape[0], most)
         rows = predicted_rows(
-            spec, population, COUNTED_ROUNDS, self._goal.ladder, row.noise, kind,
+            spec, population, rounds, self._goal.ladder, row.noise, kind,
             queries=queries, plain=kind != row.denoiser, on_average=self._goal.on_average,
             fitted=codes_to_fit(spec, kind), learned=self._learned,
         )  # fmt: skip
@@ -496,7 +498,7 @@ def _first_of_each(items: Iterable[_Item], kind: Callable[[_Item], object]) -> l
 
 def _but_for_length(row: Row) -> object:
     """Return what designs of several lengths have in common, which find alike once denoised."""
-    return row.method if row.spec.is_designed else row.spec
+    return row.method if is_informed(row.spec) else row.spec
 
 
 def _but_for_noise(spec: Spec) -> object:
