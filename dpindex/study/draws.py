@@ -45,8 +45,9 @@ _LISTED = 96
 _MAX_SCORES = 1 << 20
 
 
-_Similarities: TypeAlias = tuple[Floats, Bools]
-"""Of some vectors to all codewords, (n, K), and which codewords are absent for each, (n, K)."""
+_Similarities: TypeAlias = tuple[Floats, Bools, AnyArray]
+"""Of some vectors to all codewords, which of these are absent for each, and how many each stands
+for, all (n, K)."""
 
 
 def draws_of(spec: Spec, population: Population) -> Draws:
@@ -189,7 +190,8 @@ class SymbolDraws(Draws):
         labels = self._population.labels
 
         def similar(some: slice) -> _Similarities:
-            return self._vectors[some], self._are_of(labels[some])
+            own = labels[some]
+            return self._vectors[some], self._are_of(own), self._times(own)
 
         return self._packed(self._symbols("vectors", len(labels), similar, rounds).T)
 
@@ -198,7 +200,8 @@ class SymbolDraws(Draws):
         labels = self._population.asked_labels[rows]
 
         def similar(some: slice) -> _Similarities:
-            return self._queries[rows[some]], self._are_of(labels[some])
+            own = labels[some]
+            return self._queries[rows[some]], self._are_of(own), self._times(own)
 
         return self._packed(self._symbols(f"queries {rows.tolist()}", len(rows), similar, 1))
 
@@ -237,7 +240,9 @@ class SymbolDraws(Draws):
                 replaced = _without(vectors, falling, absent[own] | theirs)
                 vectors = np.where(is_vector, vectors, replaced)
             queries, absent = queries[own], absent[own] | theirs & is_vector
-            return queries + way * (vectors - queries), absent
+            times = self._times(population.asked_labels[places.asked[some]])
+            times = times + self._times(population.labels[sources]) - 1
+            return queries + way * (vectors - queries), absent, times
 
         return self._symbols(name, len(ways), similar, rounds)
 
@@ -247,13 +252,21 @@ class SymbolDraws(Draws):
             return np.zeros((len(labels), self._law.size), dtype=np.bool_)
         return self._population.codewords_of(labels)
 
+    def _times(self, labels: Integers) -> AnyArray:
+        """Return how many codewords each stands for, where those of these labels are absent."""
+        words = self._population.codewords
+        are_grown = words is not None and len(words) == 2
+        return self._population.times_of(labels) if are_grown else np.ones(1)
+
     def _symbols(
         self, name: str, count: int, similar: Callable[[slice], _Similarities], rounds: int
     ) -> Integers:
         """Return symbols of what has a name in all draws, (count, rounds)."""
         drawn = []
         for some in row_blocks(count, _MAX_SCORES // self._law.size):
-            sums = np.cumsum(self._law.chances_without(*similar(some)), axis=1)
+            scores, absent, times = similar(some)
+            chances = self._law.chances_without(scores, absent)
+            sums = np.cumsum(chances * times, axis=1)
             places = self._stream.uniform(len(sums), rounds) * sums[:, -1:]
             drawn.append(np.stack([*map(np.searchsorted, sums, places)]))
         return np.concatenate(drawn)
@@ -280,7 +293,7 @@ class NearestDraws(SymbolDraws):
         if key not in known:
             blocks = row_blocks(count, _MAX_SCORES // self._law.size)
             most = _LISTED if rounds else 1
-            known[key] = np.concatenate([_nearest(*similar(some), most) for some in blocks])
+            known[key] = np.concatenate([_nearest(*similar(some)[:2], most) for some in blocks])
         lists = known[key]
         if not rounds:
             return lists

@@ -307,6 +307,23 @@ class Population:
         """Return which codewords are of the groups of these labels, (n, K)."""
         return np.asarray((labels[:, None, None] == self.codewords).any(axis=1))
 
+    def times_of(self, labels: Integers) -> Doubles:
+        """Return how many codewords each stands for, without those of these groups, (n, K).
+
+        Without a vector, other points would lie between those near it: for each point of its own
+        that is lost, the other end counts once more.
+        """
+        assert self.codewords is not None
+        first, second = self.codewords
+        times = np.ones((len(labels), len(first)))
+        vectors = np.flatnonzero(first == second)
+        order = vectors[np.argsort(first[vectors], kind="stable")]
+        for own, other in ((first, second), (second, first)):
+            rows, lost = np.nonzero((labels[:, None] == own) & (own != other))
+            ends = order[np.searchsorted(first[order], other[lost])]
+            np.add.at(times, (rows, ends), 1.0)
+        return times
+
     def true(self, neighbours: int, rows: Integers | slice = slice(None)) -> Doubles:
         """Return how many true neighbours each vector and each near rank stands for, (q, m + s).
 
