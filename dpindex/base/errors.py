@@ -304,9 +304,20 @@ def json_value(text: str | bytes, name: str) -> Any:
     if len(text) > MAX_TEXT:
         raise InputError(f"{name} is not valid JSON: it has over {MAX_TEXT} characters.")
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique_fields)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name} is not valid JSON: {error}.") from None
+
+
+def unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; ValueError for a name that stands there twice.
+
+    Which value counts is up to each reader, so that people and programs may read two epsilons.
+    """
+    fields_read = dict(pairs)
+    if len(fields_read) < len(pairs):
+        raise ValueError("an object has a name twice")
+    return fields_read
 
 
 def checked_fields(data: Any, cls: Any, name: str) -> dict[str, Any]:

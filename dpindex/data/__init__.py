@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dpindex.base.arrays import Table
-from dpindex.base.errors import InputError, naming
+from dpindex.base.errors import InputError, naming, unique_fields
 from dpindex.base.files import AnyPath
 from dpindex.base.tables import arrow, table_of_rows
 from dpindex.data.columns import COLUMN_SUFFIXES, open_columns
@@ -147,11 +147,13 @@ def _objects(location: Location) -> Iterator[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line.removeprefix(b"\xef\xbb\xbf"))
+            row = json.loads(line.removeprefix(b"\xef\xbb\xbf"), object_pairs_hook=unique_fields)
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            raise location.error(f"line {number} is not a JSON object in UTF-8.")
+            raise location.error(
+                f"line {number} is not a JSON object in UTF-8, or has a name twice."
+            )
         yield row
 
 

@@ -168,6 +168,7 @@ def test_no_text_is_repeated_in_an_error(run, model, tmp_path):
         "late.csv": f"n,text\n1,{secret}\n2,{secret},3\n",
         "late.jsonl": f'{{"text": "{secret}", "n": 1}}\n{{"text": "{secret}", "n": "{secret}"}}\n',
         "cut.jsonl": f'{{"text": "{secret}\n',
+        "twice.jsonl": f'{{"text": "a"}}\n{{"text": "{secret}", "text": "b"}}\n',
         "open.csv": f'id,text\n1,"{secret}\n',
         "unknown.csv": f"id,text\n1,{secret}\n",
     }.items():

@@ -269,6 +269,8 @@ def test_with_epsilon_changes_epsilon_only():
         ("{", "not valid JSON"),
         (b"\xff\xfe\xfd", "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
+        ('{"format": 1, ADJ, "method": "raw-laplace", "epsilon": 1, "epsilon": 9}', "twice"),
+        ('{"format": 1, "adjacency": {"kind": "attribute", "beta": 1, "beta": 2}}', "twice"),
         ("[]", "not a dpindex spec"),
         ("null", "not a dpindex spec"),
         ("{}", "not a dpindex spec"),
