@@ -140,7 +140,7 @@ def add(
         promise = opened.spec.guarantee
         typer.echo(f"Each of these {added} ids spent {promise}: {promise.units}.")
     else:
-        typer.echo("Nothing was spent here: the codes were paid for by who made them.")
+        typer.echo("Nothing was spent here: whoever made the codes has spent it.")
     o.warn_of_payload(payload.payload or payload.payload_columns)
     if kind is not None:
         try:
