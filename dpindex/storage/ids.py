@@ -172,7 +172,7 @@ class StoredIds:
         blocks = [block for block in blocks if len(block)]
         kinds = {block.dtype.kind for block in blocks}
         if len(kinds) > 1:
-            raise DamagedError("some ids are numbers and others strings.")
+            raise DamagedError("some ids are numbers and others strings; write all as strings.")
         self.kind: str | None = next(iter(kinds), None)
         """ "i" for numbers, "U" for strings; None without ids."""
         keys = _NONE

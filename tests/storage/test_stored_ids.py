@@ -60,7 +60,7 @@ def test_an_id_that_is_there_twice_is_refused(values):
 
 
 def test_both_kinds_are_refused():
-    with refuses("numbers and others strings"):
+    with refuses("numbers and others strings; write all as strings"):
         StoredIds([np.array([1]), TextIds(np.frombuffer(b"a", np.uint8), np.array([1]))])
 
 
