@@ -8,7 +8,7 @@ import pytest
 from helpers.common import attribute_spec, folded, refuses, uniform
 from scipy import sparse
 
-from dpindex import Ledger, PrivateIndex, Privatizer
+from dpindex import PrivateIndex, Privatizer
 from dpindex.base import errors
 from dpindex.base.display import progress_bar
 from dpindex.base.errors import (
@@ -19,7 +19,7 @@ from dpindex.base.errors import (
     import_extra,
     whole_number,
 )
-from dpindex.base.files import holding_lock, map_file, read_file, unpack
+from dpindex.base.files import map_file, read_file, unpack
 from dpindex.base.tables import real_matrix
 from dpindex.decode.fit import fit_denoiser
 
@@ -144,26 +144,11 @@ def test_no_denoiser():
         fit_denoiser(codes, bare)
 
 
-@pytest.mark.slow
-def test_no_guarantee():
-    with pytest.raises(errors.NoGuaranteeError, match="more noise than a code can hold"):
-        _ = attribute_spec("dp-rp-l", 6, k=2**20, epsilon=1e-3).law
-
-
 def test_damaged(tmp_path):
     with pytest.raises(errors.DamagedError):
         unpack(b"no container", "codes")
     with pytest.raises(errors.DamagedError):
         PrivateIndex.open(tmp_path)
-    (tmp_path / "book").write_bytes(b"no ledger" * 100)
-    with pytest.raises(errors.DamagedError):
-        Ledger(tmp_path / "book").entries()
-
-
-def test_busy(tmp_path):
-    lock = tmp_path / ".lock"
-    with holding_lock(lock, "x"), pytest.raises(errors.BusyError), holding_lock(lock, "x"):
-        pass
 
 
 def test_storage(tmp_path):

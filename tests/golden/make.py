@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from helpers.common import attribute_spec, unit
+from helpers.common import attribute_spec, record_spec, unit
 
-from dpindex import Codebook, Dense, PrivateIndex, Privatizer, Spec, l2, record
+from dpindex import Codebook, Dense, PrivateIndex, Privatizer, Spec, l2
 from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
@@ -22,47 +22,18 @@ ROWS = 120
 DIM = 24
 CODEWORDS = 1 + np.sin(np.arange(30 * DIM).reshape(30, DIM) * 0.9)
 SPECS = {
-    "bits": attribute_spec(
-        method="dp-signoporp-geometric",
-        dim=DIM,
-        k=12,
-        epsilon=8.0,
-        norm=1.0,
-        seed=1,
-    ),
-    "numbers": attribute_spec(method="dp-oporp-staircase", dim=DIM, k=8, epsilon=6.0, seed=2),
-    "wide": attribute_spec(
-        method="dp-rp-l",
-        dim=DIM,
-        k=6,
-        epsilon=0.002,
-        seed=3,
-        variant=Dense("gaussian"),
-        norm=1.0,
-    ),
-    "names": Spec(
-        method="row-rp-g-opt", dim=DIM, k=8, epsilon=4.0, delta=1e-6, adjacency=l2(0.5), seed=4
-    ),
-    "caps": Spec(method="record-cap", dim=DIM, k=64, epsilon=8.0, adjacency=record(), seed=7),
-    "symbols": Spec(
-        method="record-codebook",
-        dim=DIM,
-        epsilon=4.0,
-        adjacency=record(),
-        subset=2,
-        codebook=Codebook(CODEWORDS),
+    "bits": attribute_spec("dp-signoporp-geometric", DIM, 12, 8.0, norm=1.0, seed=1),
+    "numbers": attribute_spec("dp-oporp-staircase", DIM, 8, 6.0, seed=2),
+    "wide": attribute_spec("dp-rp-l", DIM, 6, 0.002, seed=3, variant=Dense("gaussian"), norm=1.0),
+    "names": Spec("row-rp-g-opt", DIM, 8, 4.0, delta=1e-6, adjacency=l2(0.5), seed=4),
+    "caps": record_spec("record-cap", DIM, k=64, epsilon=8.0, seed=7),
+    "symbols": record_spec(
+        "record-codebook", DIM, epsilon=4.0, subset=2, codebook=Codebook(CODEWORDS)
     ),
 }
 """Those of whole records came within format 2."""
 
-SKETCH = SketchSpec(
-    dim=DIM,
-    rows=40,
-    width=50,
-    hash=PStable(1.0),
-    epsilon=5.0,
-    seed=5,
-)
+SKETCH = SketchSpec(DIM, 40, 50, PStable(1.0), 5.0, seed=5)
 SETTINGS = {"names": {"metric": "l2", "query_epsilon": 2.0}, "numbers": {"index_type": "f16"}}
 
 
@@ -78,8 +49,8 @@ def digest(index):
     return hashlib.sha256(index.codes.stored.astype("<i4").tobytes()).hexdigest()
 
 
-def search(index):
-    hits = index.search(vectors()[:4], k=5)
+def search(index, queries=None):
+    hits = index.search(vectors()[:4] if queries is None else queries, k=5)
     return {"ids": hits.ids.tolist(), "scores": np.round(hits.scores, 6).tolist()}
 
 
@@ -108,23 +79,15 @@ def denoised(folder):
     rows = np.outer(np.cos(angle), np.cos(np.arange(16))) + np.outer(
         np.sin(1.3 * angle), np.sin(np.arange(16))
     )
-    spec = attribute_spec(
-        method="dp-oporp-staircase",
-        dim=16,
-        k=8,
-        epsilon=20.0,
-        seed=6,
-    )
-    index = PrivateIndex(spec)
+    index = PrivateIndex(attribute_spec("dp-oporp-staircase", 16, 8, 20.0, seed=6))
     index.add(rows / 2)
     denoiser = index.fit_denoiser("linear")
     index.save(folder / "denoised")
     (folder / "denoised" / ".lock").unlink()
-    hits = PrivateIndex.open(folder / "denoised").search(rows[:4] / 2, k=5)
     facts = {
         "stored": digest(index),
         "error": denoiser.error,
-        "search": {"ids": hits.ids.tolist(), "scores": np.round(hits.scores, 6).tolist()},
+        "search": search(PrivateIndex.open(folder / "denoised"), rows[:4] / 2),
         "queries": (rows[:4] / 2).tolist(),
     }
     (folder / "denoised.json").write_text(json.dumps(facts) + "\n")

@@ -132,9 +132,7 @@ def test_an_index_with_a_denoiser_opens_and_answers(number):
     index = PrivateIndex.open(FORMATS[number] / "denoised")
     assert make.digest(index) == facts["stored"]
     assert index.denoiser.error == facts["error"]
-    hits = index.search(np.array(facts["queries"]), k=5)
-    found = {"ids": hits.ids.tolist(), "scores": hits.scores.tolist()}
-    _same_answers(found, facts["search"])
+    _same_answers(make.search(index, np.array(facts["queries"])), facts["search"])
 
 
 @every_format

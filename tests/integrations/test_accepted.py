@@ -43,8 +43,13 @@ def test_codes_are_read_again_in_their_order(path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_of_a_group_each_id_and_each_key_counts_once(path):
-    accepted = Accepted(path)
+@pytest.fixture
+def accepted(path):
+    with closing(Accepted(path)) as opened:
+        yield opened
+
+
+def test_of_a_group_each_id_and_each_key_counts_once(accepted):
     group = [
         submission(10, receipt=1),
         submission(12, receipt=2),
@@ -56,7 +61,6 @@ def test_of_a_group_each_id_and_each_key_counts_once(path):
     outcomes = accepted.add(group, ["id 32"])
     assert outcomes == ["repeated", "taken", "stored", "repeated", "taken", "taken"]
     assert len(accepted.codes()) == 9
-    accepted.close()
 
 
 def test_numbers_and_strings_are_different_ids(tmp_path):

@@ -59,6 +59,14 @@ def server():
         thread.join()
 
 
+@pytest.fixture
+def proxied(monkeypatch):
+    """Sets a proxy for a protocol, which no host is exempt from."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch.setenv
+
+
 def client(server):
     return Client(f"http://127.0.0.1:{server.server_port}/", "secret")
 
@@ -73,12 +81,10 @@ def test_a_token_does_not_travel_in_the_clear(url):
         Client(url, "secret")
 
 
-def test_f4_what_is_meant_for_this_machine_goes_to_no_proxy(server, monkeypatch):
+def test_f4_what_is_meant_for_this_machine_goes_to_no_proxy(server, proxied):
     """A proxy would see the token and a query in the clear."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+        proxied(name, "http://127.0.0.1:9")  # where nobody listens
     server.answers["/rerank"] = (200, {"similarity": [0.5]})
     assert client(server).similarities([1.0, 2.0], ["a"]) == [0.5]
     ((path, headers, body),) = server.asked
@@ -88,7 +94,7 @@ def test_f4_what_is_meant_for_this_machine_goes_to_no_proxy(server, monkeypatch)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_f4_a_proxy_for_another_machine_is_a_tunnel(monkeypatch):
+def test_f4_a_proxy_for_another_machine_is_a_tunnel(proxied):
     """It is told the name of the collector, and is sent nothing before TLS begins."""
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         seen = []
@@ -101,9 +107,7 @@ def test_f4_a_proxy_for_another_machine_is_a_tunnel(monkeypatch):
 
         thread = threading.Thread(target=refuse)
         thread.start()
-        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        for name in ("no_proxy", "NO_PROXY"):
-            monkeypatch.delenv(name, raising=False)
+        proxied("https_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
         with refuses("does not answer"):
             Client("https://collector.example", "secret").similarities([1.0], ["a"])
         thread.join()

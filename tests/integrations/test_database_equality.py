@@ -22,14 +22,9 @@ def plain(vectors, metric, **options):
     """An index of vectors without noise."""
     wide = np.asarray(vectors)
     bound = float(np.abs(wide).max()) or 1.0
-    spec = dpi.Spec(
-        "none-oporp",
-        wide.shape[1],
-        k=wide.shape[1],
-        bounds=(-bound, bound),
-        adjacency=dpi.attribute(bound),
-    )
-    index = dpi.PrivateIndex(spec, metric=metric)
+    dim = wide.shape[1]
+    terms = {"bounds": (-bound, bound), "adjacency": dpi.attribute(bound)}
+    index = dpi.PrivateIndex(dpi.Spec("none-oporp", dim, dim, **terms), metric=metric)
     index.add(wide, **options)
     return index
 
@@ -75,8 +70,7 @@ def test_ties_of_bits_and_symbols_are_those_of_the_index(place):
     }
     for name, spec in specs.items():
         index = filled_index(spec, unit(vectors))
-        dpi.publish(index, place, name)
-        there = dpi.open(place, name)
+        there = published(index, place, name)
         codes = index.codes.take(np.array([0, 70]))
         for count in (1, 7, 60, 150):
             here = index.search(codes, count)
@@ -86,12 +80,7 @@ def test_ties_of_bits_and_symbols_are_those_of_the_index(place):
 
 @pytest.mark.parametrize("ids", [None, [f"it's {i}" for i in range(30)]])
 def test_what_is_removed_is_found_by_nobody(place, ids):
-    index = plain(
-        RNG.normal(size=(30, 4)),
-        "cosine",
-        ids=ids,
-        payload={"n": list(range(30))},
-    )
+    index = plain(RNG.normal(size=(30, 4)), "cosine", ids=ids, payload={"n": range(30)})
     name = f"removed_{ids is None}"
     there = published(index, place, name)
     names = index.ids.tolist()

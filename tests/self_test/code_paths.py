@@ -250,34 +250,18 @@ class _Paths:
             folder = Path(name)
             ledger = Ledger(folder / "ledger")
 
-            def added(rows):
+            def added(rows, **how):
                 index = PrivateIndex(self.spec)
-                index.save(folder / "added")
-                index.add(rows, np.arange(len(rows)), ledger=ledger)
+                index.save(folder / f"added-{len(how)}")
+                index.add(rows, np.arange(len(rows)), ledger=ledger, **how)
                 return index.codes
 
-            def replaced(rows):
-                index = PrivateIndex(self.spec)
-                index.save(folder / "replaced")
-                ids = np.arange(len(rows))
-                index.add(
-                    rows,
-                    ids,
-                    upsert=True,
-                    ledger=ledger,
-                    allow_rerelease=True,
-                )
-                return index.codes
+            replaced = partial(added, upsert=True, allow_rerelease=True)
 
             def built(rows):
                 dataset = as_dataset(as_source(rows)).with_labels(np.arange(len(rows)))
-                build_index(
-                    dataset,
-                    folder / "index",
-                    self.spec,
-                    None,
-                    Terms(ledger, True),
-                )
+                terms = Terms(ledger, True)
+                build_index(dataset, folder / "index", self.spec, terms=terms)
                 return PrivateIndex.open(folder / "index").codes
 
             for way in (added, replaced, built):

@@ -353,15 +353,6 @@ def test_the_epsilon_for_a_recall_reaches_it(sample):
     assert less.best.private.recall < 0.3
 
 
-@pytest.mark.slow
-@few
-def test_record_level_terms_lead_to_record_level_methods(sample):
-    stated = {"epsilon": 32.0, "adjacency": l2(2.0), "delta": 1e-6}
-    made = planned(sample, "raw-gaussian", "raw-staircase", **stated)
-    assert [row.method for row in made.rows] == ["raw-gaussian"]
-    assert any("raw-staircase" in sentence for sentence in made.refused)
-
-
 # What is refused
 
 

@@ -117,7 +117,7 @@ def test_a_published_index_ranks_by_its_vectors(index, vectors, monkeypatch):
 
 
 @pytest.mark.slow
-def test_evaluations_and_plans_run_it(vectors):
+def test_evaluations_and_plans_run_it(vectors, monkeypatch):
     before = Counts.searches
     toy = attribute_spec(LAW.name, 16, epsilon=24.0)
     (curve,) = evaluate(vectors, vectors[:20], [toy], runs=1, neighbours=20)
@@ -125,13 +125,9 @@ def test_evaluations_and_plans_run_it(vectors):
     assert all(0 < point.mean["recall@10"] <= 1 for point in curve.points)
     planned = []
     plain = CoinDecoder.items
-    monkeypatch = pytest.MonkeyPatch()
-    with monkeypatch.context() as patch:
-        patch.setattr(CoinDecoder, "items", lambda *a: planned.append(plain) or plain(*a))
-        made = plan(
-            vectors, n=10_000, epsilon=24.0, adjacency=attribute(1.0),
-            methods=[LAW.name],
-        )  # fmt: skip
+    monkeypatch.setattr(CoinDecoder, "items", lambda *a: planned.append(plain) or plain(*a))
+    terms = {"epsilon": 24.0, "adjacency": attribute(1.0)}
+    made = plan(vectors, n=10_000, **terms, methods=[LAW.name])
     assert made.best.spec.method == LAW.name
     assert planned
 
