@@ -127,9 +127,8 @@ def test_query_reranks(run, prints, told, files):
     assert code == 0
     assert "note: 40 hits have no vector in few.npy" in error
     assert "±" in out
-    fails(run(f"{asked} --rerank few.npy"), "for its 300 rows", "(--rerank-ids)")
+    fails(run(f"{asked} --rerank few.npy"), "for its 300 rows")
     fails(run(f"{asked} --rerank few.npy --rerank-ids ids.txt"), "300 ids for 2 vectors")
-    fails(run(asked), "(--rerank)")
     fails(run(f"{asked} --rerank-ids ids.txt"), "--rerank-ids names the rows of --rerank")
     fails(run(f"{asked} --rerank none.npy"), "none.npy: No such file")
 
@@ -137,12 +136,9 @@ def test_query_reranks(run, prints, told, files):
 @pytest.mark.slow
 def test_the_three_people(run, prints, files):
     """Holder makes a spec, devices privatize, holder adds, searcher asks with codes."""
-    spec = prints(f"spec --dim 24 --code-length 24 {STAIRCASE}")
-    (files / "spec.json").write_text(spec)
+    (files / "spec.json").write_text(prints(f"spec --dim 24 --code-length 24 {STAIRCASE}"))
     prints("privatize q.npy q.codes --spec spec.json")
-    fails(run("privatize q.npy q.codes --spec spec.json"), "already exists")
     run(f"build x.npy ix --code-length 24 {STAIRCASE}")
-    assert dpi.Spec.from_json(prints("info ix --spec")) == dpi.Spec.from_json(spec)
     assert "5 added, 305 in all" in prints("add ix q.codes")
     assert "5 added, 310 in all" in prints("add ix two.npz:queries")
     out = prints("query ix q.codes -k 1 --json")

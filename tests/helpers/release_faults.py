@@ -48,6 +48,12 @@ def contents(folder):
     }
 
 
+def traced_calls(*part):
+    if not SUPPORTED:
+        pytest.skip("traces system calls of Linux on x86-64")
+    return faults.plan(*part)
+
+
 class ReleaseFaults(ReleaseContract):
     """The contract, with a kill, an interruption, an error or another driver at system calls."""
 
@@ -66,9 +72,7 @@ class ReleaseFaults(ReleaseContract):
 
         Where the target is like another, at the first, second or last call of three.
         """
-        if not SUPPORTED:
-            pytest.skip("traces system calls of Linux on x86-64")
-        calls = faults.plan(third, 3) if self.like_another else faults.plan()
+        calls = traced_calls(third, 3) if self.like_another else traced_calls()
         for at in calls:
             case = self.made(tmp_path / str(at))
             code = stopped_at((at,), partial(then, case), partial(ended, case.run))
@@ -81,15 +85,13 @@ class ReleaseFaults(ReleaseContract):
 
     def each_kill(self, tmp_path):
         """Give what kills leave: one attempt, and a copy at each system call of the plan."""
-        if not SUPPORTED:
-            pytest.skip("traces system calls of Linux on x86-64")
+        stops = traced_calls()
         folder = tmp_path / "case"
         case = self.made(folder)
 
         def keep(one):
             shutil.copytree(folder, tmp_path / str(one.number))
 
-        stops = faults.plan()
         assert stopped_at(stops, keep, partial(ended, case.run)) == 0
         check_whole(case)
         before = {}

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.common import directions, known_noise
+from helpers.common import directions, known_noise, record_spec
 
 import dpindex as dpi
 from dpindex.mechanism.promises import exposure_line, max_bits, max_linkage_rate
@@ -13,9 +13,6 @@ from dpindex.study.trial import Trial, measure_linkage
 pytestmark = known_noise
 
 DIM = 16
-WHOLE = {"adjacency": dpi.record()}
-
-
 BOOK = dpi.Codebook(directions(64, DIM, 3))
 
 
@@ -27,12 +24,11 @@ def test_no_linkage_of_whole_records_beats_the_bound(method, epsilon):
     The slack is six standard deviations of a share of 250 known vectors, and of 400 worlds.
     """
     book = BOOK if method == "record-codebook" else None
-    spec = dpi.Spec(method, DIM, epsilon=epsilon, codebook=book, **WHOLE)
+    spec = record_spec(method, DIM, epsilon=epsilon, codebook=book)
     rows = 400
     bound = max_linkage_rate(spec, rows)
-    assert Trial(spec, directions(rows, DIM, 4)).linkage().share <= bound + 6 * math.sqrt(
-        bound / 250
-    )
+    found = Trial(spec, directions(rows, DIM, 4)).linkage().share
+    assert found <= bound + 6 * math.sqrt(bound / 250)
     privatizer = dpi.Privatizer(spec)
     one = directions(1, DIM, 5)
     for n in (2, 10):
@@ -50,7 +46,7 @@ def test_no_linkage_of_whole_records_beats_the_bound(method, epsilon):
 
 def test_the_bound_of_linkage_is_that_of_changed_places():
     """Of two codes any answer that is right with chance p is wrong with e^−2ε·p at least."""
-    spec = dpi.Spec("record-cap", DIM, epsilon=1.0, **WHOLE)
+    spec = record_spec("record-cap", DIM, epsilon=1.0)
     assert max_linkage_rate(spec, 1) == 1.0
     assert max_linkage_rate(spec, 2) == pytest.approx(math.exp(2) / (math.exp(2) + 1))
     rates = [max_linkage_rate(spec.with_epsilon(epsilon), 1000) for epsilon in (1.0, 2.0, 4.0)]

@@ -1,6 +1,7 @@
 """Ids of saved segments against a dict: rows, duplicates, and strings of equal hash."""
 
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,20 +12,10 @@ from hypothesis import strategies as st
 from dpindex.storage import ids as stored_ids
 from dpindex.storage.ids import Ids, StoredIds, TextIds, id_block, ids_to_bytes
 
-NUMBERS = st.lists(
-    st.integers(-(2**63), 2**63 - 1),
-    unique=True,
-    min_size=2,
-    max_size=20,
-)
-TEXTS = st.lists(
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=6).filter(
-        lambda text: not text.endswith("\0")
-    ),
-    unique=True,
-    min_size=2,
-    max_size=20,
-)
+some = partial(st.lists, unique=True, min_size=2, max_size=20)
+NUMBERS = some(st.integers(-(2**63), 2**63 - 1))
+LETTERS = st.characters(exclude_categories=["Cs"])
+TEXTS = some(st.text(LETTERS, max_size=6).filter(lambda text: not text.endswith("\0")))
 
 
 def _array(values):
@@ -73,7 +64,7 @@ def test_ids_of_the_other_kind_are_not_there():
 def test_ascending_numbers_take_eight_bytes_each():
     count = 100_000
     tracemalloc.start()
-    ids = StoredIds([np.arange(count // 2), np.arange(count // 2, count)])
+    ids = StoredIds(np.split(np.arange(count), 2))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(ids) == count

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from helpers.common import normal, refuses
+from helpers.common import normal, refuses, unit
 from scipy import sparse
 
 from dpindex import Codebook, fit_codebook
 from dpindex.mechanism.codebooks import grown_codebook
 
 PUBLIC = normal(60, 8).astype(np.float32)
+HEADS = unit(PUBLIC)
 
 
 def test_as_many_codewords_as_vectors_are_the_vectors():
@@ -17,23 +18,22 @@ def test_as_many_codewords_as_vectors_are_the_vectors():
 
 
 def test_fewer_codewords_are_nearer_to_the_vectors_than_vectors_are():
-    unit = Codebook(PUBLIC).vectors
     small = fit_codebook(PUBLIC, 10).vectors
     assert small.shape == (10, 8)
-    assert (unit @ small.T).max(axis=1).mean() > (unit @ unit[::6].T).max(axis=1).mean()
+    of_small, of_vectors = (HEADS @ some.T for some in (small, HEADS[::6]))
+    assert of_small.max(axis=1).mean() > of_vectors.max(axis=1).mean()
 
 
 def test_a_grown_codebook_begins_with_the_vectors_and_nearest_neighbours():
-    unit = Codebook(PUBLIC).vectors
     grown = fit_codebook(PUBLIC, 100).vectors
-    assert np.allclose(grown[:60], unit, atol=1e-6)
-    cosines = unit @ unit.T
+    assert np.allclose(grown[:60], HEADS, atol=1e-6)
+    cosines = HEADS @ HEADS.T
     np.fill_diagonal(cosines, -1)
     assert len(np.unique(grown.round(5), axis=0)) == 100
     # The nearest neighbours of all vectors come before the second nearest of any.
     nearest = {tuple(sorted((i, int(cosines[i].argmax())))) for i in range(60)}
     first = fit_codebook(PUBLIC, 60 + len(nearest)).vectors[60:]
-    made = {tuple(sorted(np.argsort(-np.abs(unit @ w))[:2].tolist())) for w in first}
+    made = {tuple(sorted(np.argsort(-np.abs(HEADS @ w))[:2].tolist())) for w in first}
     assert len(made & nearest) > len(nearest) // 2
 
 
@@ -43,8 +43,7 @@ def test_grown_codewords_keep_the_units_of_the_vectors():
     assert np.array_equal(book.stated[:60], PUBLIC)
     norms = np.linalg.norm(PUBLIC, axis=1)
     assert np.linalg.norm(book.stated, axis=1) == pytest.approx(norms[ends].mean(axis=0), rel=1e-5)
-    between = book.vectors[ends[0]] + book.vectors[ends[1]]
-    between /= np.linalg.norm(between, axis=1, keepdims=True)
+    between = unit(book.vectors[ends].sum(axis=0))
     assert book.vectors == pytest.approx(between, abs=1e-6)
 
 
