@@ -234,14 +234,16 @@ class SpecsToTry:
     def _design_lengths(self, method: Method, epsilon: float) -> list[int]:
         """Return lengths of a design, as far as bytes allow, in the order in which they are tried.
 
-        These are the usual one and twice as much. Before them a sign of each attribute, as these
-        may find most where others find little.
+        That is the usual one, as numbers of twice as much find as much. Of signs it is one of each
+        attribute, which may find most where others find little, then the usual one and twice that.
         """
         goal = self._goal
         usual = usual_length(epsilon, goal.dim)
-        lengths = [usual, min(2 * usual, goal.dim)]
-        if method.calibration.format.are_signs and goal.dim <= _MOST_SIGNS:
-            lengths.insert(0, goal.dim)
+        lengths = [usual]
+        if method.calibration.format.are_signs:
+            lengths.append(min(2 * usual, goal.dim))
+            if goal.dim <= _MOST_SIGNS:
+                lengths.insert(0, goal.dim)
         if goal.max_bytes is not None:
             bits = min(method.calibration.format.coordinate_bits)
             longest = 8 * goal.max_bytes // bits

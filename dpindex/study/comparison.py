@@ -108,7 +108,7 @@ class Comparison:
         rows = _latest(screened, denoised)
         plain = [row for row in self._near_best(rows) if row not in denoised]
         leaders = [*denoised, *self._tried_again(plain, FIRST)]
-        near = _first_of_each(self._near_best(leaders, FIRST.queries), _but_for_length)[:_COMPARED]
+        near = self._near_best(leaders, FIRST.queries)[:_COMPARED]
         waves = self._denoised_waves(near, _latest(rows, leaders))
         if waves:
             best_wave = max(waves, key=self._found_by_both)
@@ -120,8 +120,7 @@ class Comparison:
         rows = _latest(rows, leaders, waves, compared)
         rest = [row for row in rows if row.spec != best.spec]
         # The best of many predictions is too high: it is promised what further queries find.
-        kind = best.denoiser if len(compared) > 1 else _kind_at_last(best)
-        return (self.promised(best, kind), *self._goal.ranked(rest))
+        return (self.promised(best), *self._goal.ranked(rest))
 
     def _tried_again(
         self, rows: Iterable[Row], effort: Effort, kind: DenoiserKind | None = None
@@ -349,9 +348,10 @@ class Comparison:
         """Return the row from more trials, with another denoiser than it has if one is named."""
         return self._tried_with(row.spec, row.noise, effort, kind or row.denoiser)
 
-    def promised(self, row: Row, kind: DenoiserKind | None) -> Row:
-        """Return what is predicted of all queries, with such a denoiser if that is worth it."""
+    def promised(self, row: Row) -> Row:
+        """Return what is predicted of all queries, with the last denoiser if that is worth it."""
         spec = row.spec
+        kind = _kind_at_last(row)
         population = self.promised_of(row)
         most, rounds = ALL_QUERIES, COUNTED_ROUNDS
         if takes_long(spec, kind):
@@ -494,11 +494,6 @@ def _first_of_each(items: Iterable[_Item], kind: Callable[[_Item], object]) -> l
     for item in items:
         first.setdefault(kind(item), item)
     return list(first.values())
-
-
-def _but_for_length(row: Row) -> object:
-    """Return what designs of several lengths have in common, which find alike once denoised."""
-    return row.method if is_informed(row.spec) else row.spec
 
 
 def _but_for_noise(spec: Spec) -> object:
