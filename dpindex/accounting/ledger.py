@@ -158,7 +158,9 @@ class Total:
             codes = f"{self.releases} releases"
         alone = ""
         if self.apart:
-            alone = f"no joint number ({self.apart}); each kind alone: "
+            alone = (
+                f"no joint number ({self.apart}), and one change may cost all; each kind alone: "
+            )
         return f"{self.ids} ids, {codes} each: {alone}" + "; and ".join(map(str, self.guarantees))
 
     def to_dict(self) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def test_finding_2_what_cannot_be_compared_has_no_joint_number(ledger):
     found = recorded(ledger, SPEC, weak[0], SPEC)
     assert [(g.definition, g.epsilon) for g in found.guarantees] == [("DP", 2.0), ("iDP", 4.0)]
     assert "DP under attribute and iDP under attribute do not add up" in found.apart
-    assert f"no joint number ({found.apart}); each kind alone: epsilon = 2" in str(found)
+    assert f"({found.apart}), and one change may cost all; each kind alone: epsilon" in str(found)
     assert found.to_dict()["apart"] == found.apart
     other = Ledger(ledger.path.with_name("ball"))
     assert "DP under attribute and DP under l2" in recorded(other, SPEC, ball).apart
