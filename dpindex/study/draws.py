@@ -22,7 +22,8 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bools, Floats, Integers, row_blocks, unit
 from dpindex.decode import decoder_of
-from dpindex.decode.base import Decoder, Metric, Queries
+from dpindex.decode.base import Decoder, Metric, PrivateQueries, Queries
+from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import ONE, SymbolLaw
 from dpindex.mechanism.noise.symbols import CodebookResponse
@@ -31,6 +32,7 @@ from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec, block_rows
 from dpindex.study.between import Between
 from dpindex.study.population import Population
+from dpindex.study.sample import is_compared
 
 # The largest power by which places move, and the least difference.
 _LARGEST_POWER = 5.0
@@ -73,7 +75,7 @@ class Draws(ABC):
         self._privatizer = Privatizer(spec)
         self._stream = PublicStream(0, "plan draws")
         self._plain = decoder_of(spec, population.metric)
-        self._powers: dict[Decoder, float] = {}
+        self._powers: dict[tuple[Decoder, bool], float] = {}
 
     @cached_property
     def _vectors(self) -> Floats:
@@ -101,20 +103,26 @@ class Draws(ABC):
     def _to_compare(self, name: str, places: Between) -> Codes:
         """Return as many codes of each place, query by query, whose scores are to be compared."""
 
-    def power(self, decoder: Decoder) -> float:
+    def power(self, decoder: Decoder, mode: QueryMode) -> float:
         """Return the power by which places move to where they score as real near vectors do.
 
-        That is by mean scores of exact queries. These are nearly linear in the power, but for what
-        a window cuts off or a set of codewords hides, so few steps find it.
+        That is by mean scores of exact queries, and by those of private ones where codes of both
+        sides are compared with public vectors: of digits places score 1.4 times as far by these.
+        Scores are nearly linear in the power, but for what a window cuts off or a set of codewords
+        hides, so few steps find it.
         """
+        is_private = mode == "private" and is_compared(self._privatizer.spec)
         if self._population.others is None:
             # A denoiser that has learned of the same vectors knows real ones, and not what is made
             # between them: of bits .15 too much was promised of a square wave.
             decoder = self._plain
-        if decoder not in self._powers:
+        key = (decoder, is_private)
+        if key not in self._powers:
             population = self._population
             rows, real, places = population.tested()
-            queries = decoder.exact_queries(self._privatizer, population.queries[rows])
+            queries: Queries = decoder.exact_queries(self._privatizer, population.queries[rows])
+            if is_private:
+                queries = PrivateQueries(self.of_queries(rows), self._privatizer.spec)
             asking = asked_of(decoder, queries, population.metric)
 
             def score(name: str, some: Between) -> float:
@@ -128,8 +136,8 @@ class Draws(ABC):
                 reached = score(f"between {power}", places.moved(power)) - farther
                 power *= wanted / max(reached, _LEAST)
                 power = min(max(power, 0.0), _LARGEST_POWER)
-            self._powers[decoder] = power
-        return self._powers[decoder]
+            self._powers[key] = power
+        return self._powers[key]
 
 
 class NumberDraws(Draws):

@@ -29,6 +29,7 @@ from dpindex.decode.base import PrivateQueries, Queries
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser, fit_if_possible
 from dpindex.decode.guided import guide_of, worth_of
+from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
@@ -207,18 +208,18 @@ class Prediction:
             rows = asked[block]
             exact = self._plain.exact_queries(self._privatizer, population.queries[rows])
             private = PrivateQueries(self._draws.of_queries(rows), self._spec)
-            queries: tuple[Queries, ...] = (private, exact)
+            queries: dict[QueryMode, Queries] = {"private": private, "exact": exact}
             absent = None
             if population.codewords is not None:
                 own = population.codewords_of(population.asked_labels[rows])
                 absent = own[:, counted.stored.reshape(self._rounds, -1)]
             near = {} if population.near.size else {0.0: counted.take(slice(0))}
             for number, decoder in enumerate(decoders):
-                power = self._draws.power(decoder) if population.near.size else 0.0
-                if power not in near:
-                    near[power] = self._draws.of_near(rows, power)
-                near_items = items_of(decoder, near[power], population.metric)
-                for mode, asking in enumerate(queries):
+                for place, (mode, asking) in enumerate(queries.items()):
+                    power = self._draws.power(decoder, mode) if population.near.size else 0.0
+                    if power not in near:
+                        near[power] = self._draws.of_near(rows, power)
+                    near_items = items_of(decoder, near[power], population.metric)
                     vectors = asked_of(decoder, asking, population.metric)
                     scores = self._scores(vectors, items[number], near_items)
                     found = population.found(rows, *scores, ladder[0], ladder, absent)
@@ -227,7 +228,7 @@ class Prediction:
                         scores, taken = self._guided(asking, *both, ladder[0], guided)
                         among = population.found(rows, *scores, ladder[0], (taken,), absent)
                         found[:, 1 + ladder.index(guided)] = among[:, -1]
-                    sums[number, mode] += found.sum(axis=0)
+                    sums[number, place] += found.sum(axis=0)
         return [
             (_shares(private, ladder), _shares(exact, ladder))
             for private, exact in sums / len(asked)
