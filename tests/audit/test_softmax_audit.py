@@ -58,7 +58,9 @@ def test_what_ships_is_proved(epsilon, adjacency, record):
 
 
 def rising(made):
-    made.law.table[7] = made.law.table[6] + np.uint64(1)
+    table = made.law.table.copy()
+    table[7] = table[6] + np.uint64(1)
+    made.law.table = table
 
 
 def thin(made):

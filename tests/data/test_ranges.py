@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from helpers.common import (
@@ -141,7 +140,7 @@ def test_a_column_of_a_frame_does_not_take_the_range_of_another():
         RaceSketch(sketch).fit,
         PrivateProjection("raw-staircase", adjacency=attribute(1.0), ranges=TABLE).fit,
     ]
-    for others in (frame, pa.Table.from_pandas(frame), pl.from_pandas(frame)):
+    for others in (frame, pa.Table.from_pandas(frame)):
         for use in uses:
             with refuses("'income' is column 1 of the vectors and 2 of the ranges"):
                 use(others)
