@@ -176,7 +176,7 @@ class VectorItems:
             if multiplied:
                 near, rows = nearest_items(queries, items, wanted, by_distance=self._by_distance)
             else:
-                near, rows = self._scanned(queries, items, wanted)
+                near, rows = scanned(queries, items, wanted, by_distance=self._by_distance)
             found.append((near.astype(np.float64), first + rows))
         if not multiplied:
             return *best_of(found, depth), np.zeros(1)
@@ -217,15 +217,6 @@ class VectorItems:
         scores[cells] = exact[moved][order]
         rows[cells] = rows[cells][order]
 
-    def _scanned(self, queries: Singles, items: Singles, count: int) -> tuple[Singles, Rows]:
-        """Return scores and rows of the nearest items, by one sum after another."""
-        if not self._by_distance:
-            metric = faiss().METRIC_INNER_PRODUCT
-            scores, rows = faiss().knn(queries, items, count, metric=metric)
-            return scores, rows
-        distances, rows = faiss().knn(queries, items, count, metric=faiss().METRIC_L2)
-        return -distances, rows
-
     def _exactly(self, queries: Singles, asked: Rows, found: Rows) -> Doubles:
         """Scores of queries with the rows that were found for them, which nothing else decides."""
         exact = np.empty(len(found))
@@ -240,13 +231,27 @@ class VectorItems:
         return exact
 
 
+def scanned(
+    queries: Singles, items: Singles, count: int, *, by_distance: bool
+) -> tuple[Singles, Rows]:
+    """Return scores and rows of the nearest items of few queries, as Faiss finds them.
+
+    Parameters as of :func:`dpindex.base.arrays.nearest_items`, which is for many queries.
+    """
+    if not by_distance:
+        scores, rows = faiss().knn(queries, items, count, metric=faiss().METRIC_INNER_PRODUCT)
+        return scores, rows
+    distances, rows = faiss().knn(queries, items, count, metric=faiss().METRIC_L2)
+    return -distances, rows
+
+
 def _longest_of(vectors: Singles) -> float:
     """The largest squared norm, at least 1."""
     return float(np.einsum("nd,nd->n", vectors, vectors).max(initial=1.0))
 
 
 class VectorBackend(SearchBackend):
-    """What ranks vectors, which are of norm 1 under ``cosine``."""
+    """A search backend of vectors: brought to norm 1 under ``cosine``, else to a common unit."""
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
         self._width = width

@@ -25,7 +25,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError
 from dpindex.index.backends import faiss
-from dpindex.index.exact_vectors import VectorBackend, VectorItems
+from dpindex.index.exact_vectors import VectorBackend, VectorItems, scanned
 from dpindex.storage.manifest import parse_index_type
 
 _ROWS_PER_LIST = 64
@@ -110,9 +110,7 @@ class FaissVectors(VectorBackend):
     def add(self, items: Floats) -> None:
         vectors = self._prepared(items)
         depth = min(len(vectors), _NEIGHBOURS + 1)
-        near, rows = faiss().knn(self._probes, vectors, depth, metric=self._metric)
-        if self._by_distance:
-            near = -near
+        near, rows = scanned(self._probes, vectors, depth, by_distance=self._by_distance)
         found = (near, len(self) + rows)
         self._nearest = best_of([self._nearest, found], _NEIGHBOURS + 1)
         self._index.add(self._rotated(vectors))

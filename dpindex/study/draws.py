@@ -48,8 +48,8 @@ _MAX_SCORES = 1 << 20
 
 
 _Similarities: TypeAlias = tuple[Floats, Bools, AnyArray]
-"""Of some vectors to all codewords, which of these are absent for each, and how many each stands
-for, all (n, K)."""
+"""Similarities of n vectors to all codewords, (n, K); which codewords are absent for each vector,
+(n, K); and how many codewords each one stands for, (n, K), or (1,) where that is one for all."""
 
 
 def draws_of(spec: Spec, population: Population) -> Draws:
@@ -120,9 +120,11 @@ class Draws(ABC):
         if key not in self._powers:
             population = self._population
             rows, real, places = population.tested()
-            queries: Queries = decoder.exact_queries(self._privatizer, population.queries[rows])
+            queries: Queries
             if is_private:
                 queries = PrivateQueries(self.of_queries(rows), self._privatizer.spec)
+            else:
+                queries = decoder.exact_queries(self._privatizer, population.queries[rows])
             asking = asked_of(decoder, queries, population.metric)
 
             def score(name: str, some: Between) -> float:

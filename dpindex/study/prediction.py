@@ -215,11 +215,15 @@ class Prediction:
                 absent = own[:, counted.stored.reshape(self._rounds, -1)]
             near = {} if population.near.size else {0.0: counted.take(slice(0))}
             for number, decoder in enumerate(decoders):
+                # To denoise near ranks takes most of the time, and both modes mostly share them.
+                items_near: dict[float, AnyArray] = {}
                 for place, (mode, asking) in enumerate(queries.items()):
                     power = self._draws.power(decoder, mode) if population.near.size else 0.0
                     if power not in near:
                         near[power] = self._draws.of_near(rows, power)
-                    near_items = items_of(decoder, near[power], population.metric)
+                    if power not in items_near:
+                        items_near[power] = items_of(decoder, near[power], population.metric)
+                    near_items = items_near[power]
                     vectors = asked_of(decoder, asking, population.metric)
                     scores = self._scores(vectors, items[number], near_items)
                     found = population.found(rows, *scores, ladder[0], ladder, absent)

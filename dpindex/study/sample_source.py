@@ -1,4 +1,4 @@
-"""What is given as a public sample: whether a plan can do with it, and the rows that it takes."""
+"""Checks of the vectors that a user gives as a public sample, and the rows that a plan takes."""
 
 from __future__ import annotations
 
