@@ -15,7 +15,8 @@ from functools import reduce
 from typing import Any
 
 from dpindex.accounting.shuffling import shuffled as shuffled
-from dpindex.base.errors import InputError, finite_number, import_extra
+from dpindex.base.checks import finite_number
+from dpindex.base.errors import InputError, import_extra
 from dpindex.mechanism.noise.gaussian import least_epsilon, table_distance
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Adjacency, Guarantee, rounded_up

@@ -26,15 +26,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from dpindex.accounting import add_up, compose
-from dpindex.base.errors import (
-    BusyError,
-    DamagedError,
-    InputError,
-    StorageError,
-    checked_epsilon,
-    finite_number,
-    json_value,
-)
+from dpindex.base.checks import checked_epsilon, finite_number, json_value
+from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
 from dpindex.base.files import AnyPath, read_private_file, write_file
 from dpindex.data.ranges import Ranges
 from dpindex.mechanism.spec import Spec

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpindex.base.arrays import Floats
-from dpindex.base.errors import InputError, checked_delta, finite_number, whole_number
+from dpindex.base.checks import checked_delta, finite_number, whole_number
+from dpindex.base.errors import InputError
 from dpindex.privacy import Adjacency, Guarantee, Record
 
 _MOST_CODES = 2**53

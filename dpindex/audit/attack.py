@@ -23,8 +23,9 @@ from scipy import optimize, special
 from dpindex.audit.pairs import Pair, worst_pairs
 from dpindex.audit.verdict import Counts
 from dpindex.base.arrays import Floats
+from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.display import Progress, no_progress
-from dpindex.base.errors import InputError, finite_number, whole_number
+from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec

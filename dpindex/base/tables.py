@@ -7,17 +7,14 @@ over is read through it alone. Errors name rows and columns, and repeat no value
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Table, Vectors, canonical_csr, is_masked, issparse
+from dpindex.base.arrays import AnyArray, Table
 from dpindex.base.errors import InputError, import_extra, naming
-
-Fault = tuple[tuple[int, ...], str]
-"""The index of a value, and what is wrong with it."""
 
 _PROTOCOL = ("__arrow_c_stream__", "__arrow_c_array__", "__arrow_array__")
 NUMBERED = "__index_level_"
@@ -386,70 +383,6 @@ def as_table(X: Any, name: str = "vectors") -> Any:
         if shape != shapes[0] or len(shape) != 1:
             raise InputError(f"{name}: row {place} is not a list as long as that of row 0.")
     return np.stack(rows)
-
-
-def real_matrix(
-    x: Vectors,
-    columns: int,
-    name: str = "vectors",
-    min_rows: int = 1,
-) -> Any:
-    """Rows of real numbers as an ndarray or a canonical CSR matrix, shape (n, columns).
-
-    A single vector of shape (columns,) is one row. The values themselves are not looked at.
-    """
-    # An array of numbers is asked nothing more: small adds and searches are mostly such questions.
-    is_plain = type(x) is np.ndarray and x.dtype != object
-    if not is_plain and is_masked(x):
-        raise InputError(f"{name} have a mask, which would be lost; fill the missing values.")
-    is_sparse = not is_plain and issparse(x)
-    rows: Any = x if is_plain or is_sparse else as_table(x, name)
-    if np.dtype(rows.dtype).kind not in "biuf":
-        raise InputError(f"{name} must be real numbers, not {rows.dtype}.")
-    if rows.ndim == 1:
-        rows = rows.reshape(1, -1)
-    if rows.ndim != 2:
-        remedy = as_matrix(rows.ndim)
-        raise InputError(f"{name} must form a table of two dimensions, not {rows.ndim}; {remedy}.")
-    try:
-        rows = canonical_csr(rows) if is_sparse else rows
-    except ValueError as error:
-        raise InputError(f"the sparse matrix is malformed: {error}.") from None
-    if rows.shape[0] < min_rows:
-        raise InputError(f"there are no {name}: the input has no rows.")
-    if rows.shape[1] != columns:
-        raise InputError(f"{name} have {rows.shape[1]} columns where {columns} are expected.")
-    return rows
-
-
-def not_finite(values: AnyArray) -> Fault | None:
-    """The index of the first NaN or infinity, and which of them it is; None if there is none."""
-    finite = np.isfinite(values)
-    if finite.all():
-        return None
-    place = tuple(np.argwhere(~finite)[0].tolist())
-    kind = "infinite"
-    if np.isnan(values[place]):
-        kind = "NaN"
-    return place, f"is {kind}; every value must be a finite number"
-
-
-def check_values(
-    rows: Any,
-    first_row: int = 0,
-    find: Callable[[AnyArray], Fault | None] = not_finite,
-) -> None:
-    """Refuse an ndarray or CSR matrix with a value in which ``find`` finds a fault, naming it.
-
-    By default NaN and infinities are refused.
-    """
-    is_sparse = not isinstance(rows, np.ndarray)
-    if fault := find(rows.data if is_sparse else rows):
-        place, what = fault
-        if is_sparse:
-            row = int(np.searchsorted(rows.indptr, place[0], side="right")) - 1
-            place = (row, int(rows.indices[place]))
-        raise InputError(f"row {first_row + place[0]}, column {place[1]} {what}.")
 
 
 def as_matrix(dimensions: int) -> str:

@@ -26,7 +26,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
-from dpindex.base.errors import MAX_TEXT, InputError, QualityWarning, escaped
+from dpindex.base.checks import MAX_TEXT
+from dpindex.base.errors import InputError, QualityWarning, escaped
 from dpindex.base.files import MAGIC
 from dpindex.data.columns import COLUMN_SUFFIXES
 from dpindex.data.readers import VECTOR_SUFFIXES

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from dpindex.base.arrays import Table
-from dpindex.base.errors import InputError, naming, unique_fields
+from dpindex.base.checks import unique_fields
+from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath
 from dpindex.base.tables import arrow, table_of_rows
 from dpindex.data.columns import COLUMN_SUFFIXES, open_columns

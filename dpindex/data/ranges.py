@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Vectors
-from dpindex.base.errors import MAX_TEXT, InputError, checked_fields, naming
+from dpindex.base.checks import MAX_TEXT, checked_fields
+from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath, parse_file
 from dpindex.base.ids import id_array
 from dpindex.base.tables import column_names

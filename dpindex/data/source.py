@@ -20,6 +20,7 @@ from dpindex.base.arrays import (
     issparse,
     stacked,
 )
+from dpindex.base.checks import check_values
 from dpindex.base.errors import (
     EXTRAS,
     InputError,
@@ -30,7 +31,7 @@ from dpindex.base.errors import (
     refuse_unprintable,
 )
 from dpindex.base.files import AnyPath
-from dpindex.base.tables import as_matrix, as_table, check_values, column_names
+from dpindex.base.tables import as_matrix, as_table, column_names
 from dpindex.data.stores import is_url
 
 MAX_RATIO = 1032

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles
-from dpindex.base.errors import DamagedError, finite_number, whole_number
+from dpindex.base.checks import finite_number, whole_number
+from dpindex.base.errors import DamagedError
 from dpindex.base.files import checked_array, pack, unpack
 
 CELLS = 128

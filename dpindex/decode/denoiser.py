@@ -13,14 +13,9 @@ from typing import Any, Literal, get_args, get_type_hints
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Singles, matrix_product, row_blocks
+from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.display import facts_html
-from dpindex.base.errors import (
-    DamagedError,
-    InputError,
-    NoDenoiserError,
-    finite_number,
-    whole_number,
-)
+from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
 from dpindex.base.files import checked_array, pack, unpack
 from dpindex.base.threads import cores, map_from_both_ends
 from dpindex.decode.iteration import CalibrationBins, CodeTables, EPIteration, Growth

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Longs, Table, Vectors, row_blocks, unfilled
+from dpindex.base.checks import real_matrix
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, StorageError, import_extra
 from dpindex.base.files import AnyPath
 from dpindex.base.ids import check_index
-from dpindex.base.tables import real_matrix
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url

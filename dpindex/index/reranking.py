@@ -14,7 +14,8 @@ from dpindex.base.arrays import (
     Rows,
     issparse,
 )
-from dpindex.base.errors import InputError, whole_number
+from dpindex.base.checks import whole_number
+from dpindex.base.errors import InputError
 from dpindex.decode.base import Estimate, Metric
 from dpindex.index.hits import Estimates, Hits
 from dpindex.index.originals import Candidates, Holder, Rerank, holder_of

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Longs, Rows, Table, Vectors, row_blocks
-from dpindex.base.errors import InputError, at_least_one, finite_number
+from dpindex.base.checks import at_least_one, finite_number
+from dpindex.base.errors import InputError
 from dpindex.decode import Learned, decoder_of
 from dpindex.decode.base import Estimate, Estimator, PrivateQueries, Queries
 from dpindex.decode.calibration import SimilarityCalibration

@@ -18,8 +18,8 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 import numpy as np
 
 from dpindex.base.arrays import row_blocks
+from dpindex.base.checks import real_matrix
 from dpindex.base.errors import InputError
-from dpindex.base.tables import real_matrix
 from dpindex.mechanism.spec import Spec
 
 if TYPE_CHECKING:

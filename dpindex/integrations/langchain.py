@@ -11,7 +11,8 @@ import numpy as np
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.arrays import Doubles, row_blocks
-from dpindex.base.errors import InputError, at_least_one, import_extra
+from dpindex.base.checks import at_least_one
+from dpindex.base.errors import InputError, import_extra
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.spec import Spec
 

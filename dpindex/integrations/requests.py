@@ -21,7 +21,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, in_units_of_largest
-from dpindex.base.errors import DamagedError, InputError, naming, whole_number
+from dpindex.base.checks import whole_number
+from dpindex.base.errors import DamagedError, InputError, naming
 from dpindex.base.files import AnyPath, read_private_file
 from dpindex.base.ids import kind_of_ids
 from dpindex.decode.base import Metric

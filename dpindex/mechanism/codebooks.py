@@ -34,9 +34,9 @@ from dpindex.base.arrays import (
     spaced,
     unit,
 )
-from dpindex.base.errors import DamagedError, InputError, finite_number, whole_number
+from dpindex.base.checks import finite_number, real_matrix, whole_number
+from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import AnyPath, checked_array, pack, unpack
-from dpindex.base.tables import real_matrix
 from dpindex.data import Ranges, as_source, dense_rows, open_vectors
 from dpindex.mechanism.public_parts import DIMS, PublicPart
 

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Longs, row_blocks
+from dpindex.base.checks import Fault, not_finite
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.base.tables import Fault, not_finite
 
 STEPS = 1 << 16
 """Whole steps in which windows are stated, to a beta."""

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
-from dpindex.base.errors import InputError, NoGuaranteeError, checked_delta, whole_number
+from dpindex.base.checks import checked_delta, whole_number
+from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.noise.base import Calibration, Moves
 from dpindex.mechanism.parameters import Parameters, is_stated

@@ -27,13 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import Doubles, Floats, Indices, Singles, issparse, spaced, stacked
-from dpindex.base.errors import (
-    InputError,
-    checked_delta,
-    checked_epsilon,
-    finite_number,
-    whole_number,
-)
+from dpindex.base.checks import checked_delta, checked_epsilon, finite_number, whole_number
+from dpindex.base.errors import InputError
 from dpindex.base.files import pack
 from dpindex.base.threads import limited_threads
 from dpindex.data import VectorSource, as_source, open_vectors, taken_rows

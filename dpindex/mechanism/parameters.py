@@ -10,16 +10,16 @@ from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from dpindex.base.display import facts_html
-from dpindex.base.errors import (
+from dpindex.base.checks import (
     MAX_TEXT,
-    InputError,
     checked_epsilon,
     checked_fields,
     finite_number,
     json_value,
     whole_number,
 )
+from dpindex.base.display import facts_html
+from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath, parse_file
 from dpindex.data import Ranges
 from dpindex.mechanism.codebooks import Codebook

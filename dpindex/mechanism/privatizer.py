@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from dpindex.base.arrays import Integers, Vectors
-from dpindex.base.errors import InputError, finite_number
+from dpindex.base.checks import finite_number
+from dpindex.base.errors import InputError
 from dpindex.base.threads import cores, keep_freed_memory, map_from_both_ends
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_random import BitSource

@@ -21,13 +21,8 @@ from dpindex.base.arrays import (
     Singles,
     unit,
 )
-from dpindex.base.errors import (
-    DamagedError,
-    InputError,
-    NoGuaranteeError,
-    finite_number,
-    whole_number,
-)
+from dpindex.base.checks import finite_number, whole_number
+from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
 from dpindex.base.files import AnyPath, checked_array, parse_file, unpack, write_file
 from dpindex.mechanism.grid import Windows
 

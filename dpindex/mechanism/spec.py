@@ -12,8 +12,8 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Vectors, issparse, row_blocks, row_norms
+from dpindex.base.checks import Fault, check_values, not_finite, real_matrix
 from dpindex.base.errors import InputError
-from dpindex.base.tables import Fault, check_values, not_finite, real_matrix
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.method import Method

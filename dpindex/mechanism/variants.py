@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from dpindex.base.errors import InputError, finite_number, whole_number
+from dpindex.base.checks import finite_number, whole_number
+from dpindex.base.errors import InputError
 
 ENTRIES = ("gaussian", "rademacher", "uniform", "very-sparse")
 """Entries that a dense projection may have (Li & Li 2023, Sec. 3.4)."""

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
+from dpindex.base.checks import whole_number
 from dpindex.base.display import UpperBound, facts_html
-from dpindex.base.errors import InputError, whole_number
+from dpindex.base.errors import InputError
 from dpindex.privacy.adjacency import (
     L2,
     Adjacency,

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
+from dpindex.base.checks import finite_number, from_kind
 from dpindex.base.display import LowerBound
-from dpindex.base.errors import InputError, finite_number, from_kind
+from dpindex.base.errors import InputError
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
 Unit: TypeAlias = Literal["vector", "person"]

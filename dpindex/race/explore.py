@@ -18,8 +18,8 @@ from scipy import optimize
 from scipy.sparse.linalg import LinearOperator, lsqr
 
 from dpindex.base.arrays import Doubles, Floats, Longs, Vectors
-from dpindex.base.errors import InputError, finite_number, whole_number
-from dpindex.base.tables import real_matrix
+from dpindex.base.checks import finite_number, real_matrix, whole_number
+from dpindex.base.errors import InputError
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.race.hashes import uniform
 from dpindex.race.sketch import RaceSketch

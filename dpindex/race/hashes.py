@@ -29,8 +29,8 @@ from scipy.spatial.distance import cdist
 from scipy.special import ndtr, ndtri
 
 from dpindex.base.arrays import Doubles, Longs, row_blocks
-from dpindex.base.errors import InputError, finite_number, whole_number
-from dpindex.base.tables import check_values
+from dpindex.base.checks import check_values, finite_number, whole_number
+from dpindex.base.errors import InputError
 from dpindex.mechanism.public_random import PublicStream
 
 HashCodes: TypeAlias = npt.NDArray[np.uint32]

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from dpindex.base.checks import check_values
 from dpindex.base.display import Progress
 from dpindex.base.errors import naming
 from dpindex.base.files import AnyPath
-from dpindex.base.tables import check_values
 from dpindex.data.dataset import Dataset
 from dpindex.race.sketch import MAX_BYTES, RaceSketch
 from dpindex.race.spec import SketchSpec

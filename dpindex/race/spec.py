@@ -9,16 +9,16 @@ from functools import cached_property
 from typing import Any
 
 from dpindex.base.arrays import Floats, Vectors
-from dpindex.base.errors import (
-    InputError,
+from dpindex.base.checks import (
     checked_delta,
     checked_epsilon,
     checked_fields,
     finite_number,
     from_kind,
+    real_matrix,
     whole_number,
 )
-from dpindex.base.tables import real_matrix
+from dpindex.base.errors import InputError
 from dpindex.data import Ranges
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.gaussian import CHANGES, count_noise

@@ -12,7 +12,8 @@ import numpy as np
 from scipy.special import chdtrc, ndtri
 
 from dpindex.base.arrays import AnyArray, Floats, Longs, Vectors
-from dpindex.base.errors import InputError, QualityWarning, finite_number
+from dpindex.base.checks import finite_number
+from dpindex.base.errors import InputError, QualityWarning
 from dpindex.privacy import Guarantee, Neighbouring
 from dpindex.race.explore import SOLVERS, Moments, SignPairs, box
 from dpindex.race.hashes import Hash, PairedSRP, PStable

@@ -14,8 +14,9 @@ import numpy as np
 from scipy import sparse
 
 from dpindex.base.arrays import row_norms
+from dpindex.base.checks import whole_number
 from dpindex.base.display import Progress, no_progress
-from dpindex.base.errors import InputError, whole_number
+from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath, machine_secret
 from dpindex.base.threads import idle_cores, limited_threads
 from dpindex.data import VectorSource, as_source

@@ -10,8 +10,8 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import spaced
+from dpindex.base.checks import check_values
 from dpindex.base.errors import DamagedError, InputError, StorageError, naming
-from dpindex.base.tables import check_values
 from dpindex.data import VectorSource, as_source, dense_rows, taken_rows
 from dpindex.data.source import check_finite
 from dpindex.mechanism.grid import first_fault

@@ -11,7 +11,8 @@ import numpy as np
 from scipy.special import expit, logit
 
 from dpindex.base.arrays import Doubles
-from dpindex.base.errors import InputError, checked_epsilon, finite_number, whole_number
+from dpindex.base.checks import checked_epsilon, finite_number, whole_number
+from dpindex.base.errors import InputError
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind
 from dpindex.index.reranking import share_of

@@ -10,17 +10,16 @@ from scipy import sparse
 
 from dpindex import PrivateIndex, Privatizer
 from dpindex.base import errors
-from dpindex.base.display import progress_bar
-from dpindex.base.errors import (
-    InputError,
+from dpindex.base.checks import (
     checked_delta,
     checked_epsilon,
     finite_number,
-    import_extra,
+    real_matrix,
     whole_number,
 )
+from dpindex.base.display import progress_bar
+from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import map_file, read_file, unpack
-from dpindex.base.tables import real_matrix
 from dpindex.decode.fit import fit_denoiser
 
 

@@ -301,7 +301,7 @@ def test_every_private_method_has_a_statement():
 
 
 def test_the_limits_that_are_stated():
-    from dpindex.base.errors import MAX_TEXT
+    from dpindex.base.checks import MAX_TEXT
     from dpindex.data import source
     from dpindex.race import sketch
     from dpindex.storage import manifest
