@@ -57,6 +57,7 @@ from dpindex.storage.manifest import Settings
 
 composition = import_module("dpindex.accounting")
 code_store = import_module("dpindex.storage.code_store")
+payload = import_module("dpindex.storage.payload")
 device = import_module("dpindex.device")
 ledger = import_module("dpindex.accounting.ledger")
 privatizer = import_module("dpindex.mechanism.privatizer")
@@ -748,7 +749,7 @@ RELEASES = [
     Mutant("build", "Dask halves the vectors of a shard", LARGE, dask_shard),
     Mutant("build", "values under nulls are written",
            ("test_a_file_holds_nothing_of_what_was_removed_or_masked",),
-           everywhere(code_store, "copied_values", lambda _: lambda table: table.combine_chunks())),
+           everywhere(payload, "copied_values", lambda _: lambda table: table.combine_chunks())),
     Mutant("build", "ranges widen to the data", ("test_low_ranges_learn_nothing_from_the_data",),
            instead(Ranges, "scaling", widened)),
     # Private queries

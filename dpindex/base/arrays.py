@@ -1,8 +1,9 @@
-"""Arrays: names of their types, products and norms, blocks of rows, the best of many, and JSON."""
+"""Arrays: names of types, products and norms, blocks and parts of rows, the best of many; JSON."""
 
 from __future__ import annotations
 
 import math
+import mmap
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -219,6 +220,107 @@ def best_of(parts: Sequence[tuple[AnyArray, Rows]], count: int) -> tuple[AnyArra
         keys.sort(axis=1)
         rows[tied] = keys % span - 1
     return in_order[:, :count], rows[:, :count]
+
+
+def release_pages(array: Any) -> None:
+    """Let go of the memory of a mapped file that ``array`` shows a part of.
+
+    The pages are read again when they are next used. Any other array is left as it is.
+    """
+    source: Any = array
+    while isinstance(source, np.ndarray | memoryview):
+        source = source.obj if isinstance(source, memoryview) else source.base
+    if isinstance(source, mmap.mmap):
+        source.madvise(mmap.MADV_DONTNEED)
+
+
+class RowParts:
+    """Arrays of one width, one below the other, which are never changed.
+
+    Parameters
+    ----------
+    arrays : sequence of arrays, shapes (n_i, …)
+        Anything that has a length and gives an array for a slice or an array of rows.
+
+    >>> parts = RowParts([np.arange(3), np.arange(10, 12)])
+    >>> len(parts), parts.take(np.array([4, 0, 3])), parts.take(slice(2, 4))
+    (5, array([11,  0, 10]), array([ 2, 10]))
+    """
+
+    def __init__(self, arrays: Sequence[Any] = ()) -> None:
+        self.arrays = list(arrays)
+        lengths = map(len, self.arrays)
+        self._starts = np.cumsum([0, *lengths])
+        self.count = int(self._starts[-1])
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        """Yield the number of the first row of each array, and the array."""
+        return zip(self._starts.tolist(), self.arrays, strict=False)
+
+    def within(
+        self,
+        start: int,
+        stop: int,
+        rows: int = 1 << 62,
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield rows ``start`` to ``stop`` as views of at most ``rows`` rows.
+
+        Each comes with the number of its first row.
+        """
+        stop = min(stop, self.count)
+        while start < stop:
+            part = int(np.searchsorted(self._starts, start, side="right")) - 1
+            first, beyond = self._starts[part : part + 2].tolist()
+            end = min(start + rows, stop, beyond)
+            yield start, self.arrays[part][start - first : end - first]
+            start = end
+
+    def take(self, rows: slice | Rows) -> AnyArray:
+        """Return some rows: a view where a slice lies in one array, else a copy."""
+        if isinstance(rows, slice):
+            first, stop, _ = rows.indices(self.count)
+            if first >= stop:
+                return np.asarray(self.arrays[0][:0])
+            pieces = [piece for _, piece in self.within(first, stop)]
+            if len(pieces) == 1:
+                return np.asarray(pieces[0])
+            return np.concatenate(pieces)
+        flat = rows.ravel()
+        if len(self.arrays) == 1 or not len(flat):
+            values = np.asarray(self.arrays[0][flat])
+        else:
+            values = self._gathered(flat)
+        return values.reshape(rows.shape + values.shape[1:])
+
+    def _gathered(self, rows: Rows) -> AnyArray:
+        """Return rows of several arrays; the rows of each array are read at once."""
+        parts = np.searchsorted(self._starts, rows, side="right") - 1
+        order = np.argsort(parts, kind="stable")
+        cuts = np.flatnonzero(np.diff(parts[order])) + 1
+        pieces = []
+        for places in np.split(order, cuts):
+            part = parts[places[0]]
+            array = self.arrays[part]
+            within = rows[places] - self._starts[part]
+            pieces.append(array[within])
+            release_pages(array)  # the system maps sixteen pages about each row
+        joined = np.concatenate(pieces)
+        values = np.empty_like(joined)
+        values[order] = joined
+        return values
+
+    def where(self, kept: Bools) -> RowParts:
+        """Return the rows of a mask; an array of which all rows are kept is not copied."""
+        arrays = []
+        for start, array in self:
+            chosen = kept[start : start + len(array)]
+            if not chosen.all():
+                array = array[chosen]
+            arrays.append(array)
+        return RowParts(arrays)
 
 
 _SCORES = 1 << 21

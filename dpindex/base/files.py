@@ -141,18 +141,6 @@ def _allow_descriptors() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def release_pages(array: Any) -> None:
-    """Let go of the memory of a mapped file that ``array`` shows a part of.
-
-    The pages are read again when they are next used. Any other array is left as it is.
-    """
-    source: Any = array
-    while isinstance(source, np.ndarray | memoryview):
-        source = source.obj if isinstance(source, memoryview) else source.base
-    if isinstance(source, mmap.mmap):
-        source.madvise(mmap.MADV_DONTNEED)
-
-
 def parse_file(
     path: AnyPath,
     max_bytes: int,

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, canonical_csr
+from dpindex.base.arrays import AnyArray, canonical_csr, release_pages
 from dpindex.base.errors import escaped, naming
-from dpindex.base.files import AnyPath, release_pages
+from dpindex.base.files import AnyPath
 from dpindex.base.ids import ids_of_file
 from dpindex.data.columns import COLUMN_SUFFIXES, column_ids, open_vectors_of_columns
 from dpindex.data.source import MAX_RATIO, Location, VectorSource, by_rows, is_matrix, locate

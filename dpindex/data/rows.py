@@ -15,9 +15,9 @@ from dpindex.base.arrays import (
     Rows,
     canonical_csr,
     issparse,
+    release_pages,
     row_blocks,
 )
-from dpindex.base.files import release_pages
 from dpindex.base.tables import as_table
 from dpindex.data.dataset import Dataset, open_dataset
 from dpindex.data.source import as_source

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Doubles, Indices, Longs, Rows, unfilled
-from dpindex.storage.ids import RowParts
+from dpindex.base.arrays import AnyArray, Doubles, Indices, Longs, RowParts, Rows, unfilled
 
 PRODUCTS_FROM = 4096
 """Numbers of queries from which on matrices are multiplied."""

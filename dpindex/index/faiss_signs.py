@@ -12,14 +12,14 @@ from dpindex.base.arrays import (
     Bytes,
     Doubles,
     Floats,
+    RowParts,
     Rows,
     best_of,
+    release_pages,
     row_blocks,
     unfilled,
 )
-from dpindex.base.files import release_pages
 from dpindex.index.backends import SearchBackend, faiss
-from dpindex.storage.ids import RowParts
 from dpindex.storage.manifest import EXACT
 
 _SCAN_KERNEL = 15

@@ -111,7 +111,7 @@ def _dicts(store: CodeStore) -> Any:
     """Every row as a dict of its id and payload."""
     for block in row_blocks(len(store), _ASKED_ROWS):
         ids = store.ids.take(block).tolist()
-        payload = store.payload.take(block)
+        payload = store.payload_of(block)
         rows: list[dict[str, Any]] = [{}] * len(ids)
         if payload is not None:
             rows = payload.to_pylist()

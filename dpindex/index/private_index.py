@@ -360,8 +360,8 @@ class PrivateIndex(Searchable):
                 if self.spec.ranges is not None:
                     self.spec.ranges.check_frame(X, "vectors")
                 count = vectors.shape[0]
-            checked_ids = self._store.ids.check(ids, count, replace=upsert)
-            columns = self._store.payload.checked(payload, count, checked_ids)
+            labels = self._store.checked_labels(ids, payload, count, replace=upsert)
+            checked_ids, columns = labels
             if upsert and not allow_rerelease:
                 self._refuse_rerelease(checked_ids)
             known = self._known()
@@ -505,10 +505,9 @@ class PrivateIndex(Searchable):
         """
         self._check_codes(codes)
         with self._writing:
-            checked = self._store.ids.check(ids, len(codes), replace=upsert)
-            columns = self._store.payload.checked(payload, len(codes), checked)
+            labels = self._store.checked_labels(ids, payload, len(codes), replace=upsert)
             # In one step that Ctrl-C does not cut, for older rows.
-            self._store = self._store.grown(codes, checked, columns, replace=upsert)
+            self._store = self._store.grown(codes, *labels, replace=upsert)
 
     def fit_denoiser(self, kind: DenoiserKind = "auto") -> Denoiser:
         """Learn from the private codes how their coordinates hang together, and rank with it.
@@ -603,7 +602,7 @@ class PrivateIndex(Searchable):
         def codes(queries: slice, columns: slice) -> Codes:
             return store.take(rows[queries, columns].ravel())
 
-        return FoundCodes(codes, store.payload.take(rows.ravel()))
+        return FoundCodes(codes, store.payload_of(rows.ravel()))
 
     @property
     def calibration(self) -> SimilarityCalibration | None:

@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from dpindex.base.arrays import Doubles, Rows, spaced
-from dpindex.base.files import release_pages
+from dpindex.base.arrays import Doubles, Rows, release_pages, spaced
 from dpindex.base.threads import limited_threads
 from dpindex.decode.base import Decoder, Queries
 from dpindex.index.backends import SearchBackend, SymbolLists, faiss

@@ -499,7 +499,7 @@ class Searchable(ABC):
             scores,
             Estimates.of(similarity, stderr, unbiased, unbiased_stderr, reason),
             np.zeros(len(near), np.bool_),
-            store.payload.take(near),
+            store.payload_of(near),
         )
         order = np.lexsort((near, -scores, query))
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))

@@ -45,8 +45,8 @@ from dpindex.index.private_index import PrivateIndex
 from dpindex.integrations.database import Database, Layout, code_bytes, open_database
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.code_store import Payload
 from dpindex.storage.manifest import EXACT, Settings
+from dpindex.storage.payload import Payload
 
 MARK = "begun"
 """Name of the first document, which is empty: whose collection it is."""
@@ -477,10 +477,10 @@ def table_at(location: AnyPath, dataset: Dataset) -> Callable[[Path], None] | No
     if local_path(text) is None and not text.endswith("/"):
         raise InputError(f"a table is built in an object store as a prefix: say {text}/.")
     part = dataset.parts[0]
-    payload = Payload().checked(part.payload(), part.rows)
+    payload = part.payload()
     schema = None
     if payload is not None:
-        schema = payload.schema
+        schema = Payload().checked(payload, part.rows).schema
     with closing(open_database(text, COLLECTION, new=True)) as database:
         database.create(Layout(False, 0, 0, "ip", schema))
 

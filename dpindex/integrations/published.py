@@ -31,7 +31,7 @@ from dpindex.index.search import Found, FoundCodes, Searchable
 from dpindex.integrations.database import Database, Neighbours, open_database
 from dpindex.integrations.publication import Publication
 from dpindex.mechanism.codes import Codes
-from dpindex.storage.code_store import Payload
+from dpindex.storage.payload import Payload
 from dpindex.storage.statement import Summary
 
 _FETCHED_BYTES = 1 << 24
@@ -201,8 +201,9 @@ class PublishedIndex(Searchable):
             raise InputError(f"{len(codes)} codes need as many ids, each another.")
         if repeated := self.database.count(self._among(listed)):
             raise InputError(f"{repeated} of these ids are in the index; ids must be unique.")
-        given = self._no_payload.checked(payload, len(codes), names)
-        filled = self._no_payload.extended(0, given, len(codes))  # nulls where none is given
+        if payload is not None:
+            payload = self._no_payload.checked(payload, len(codes), names)
+        filled = self._no_payload.extended(0, payload, len(codes))  # nulls where none is given
         rows = self._publication.rows_of(codes, names, filled.table)
         self.database.insert(rows)
 

@@ -1,38 +1,24 @@
-"""Codes of an index with their ids and payload, in row order; and the payload's columns.
+"""Codes of an index with their ids and payload, in row order.
 
-A payload has columns of plain values beside the codes, one row a code, published in the clear. In
-memory it is an Arrow table. A segment of an index has its rows as one file in Arrow's stream format
-(schema, one record batch, uncompressed).
+A store stays as it is: whoever adds rows or removes some has another one, which shares what it can
+with the one before. So a search has its rows to itself, and no writer waits for it.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Integers, Rows, Table
-from dpindex.base.errors import DamagedError, InputError, naming, refuse_unprintable
-from dpindex.base.ids import ID, in_order_of
-from dpindex.base.tables import (
-    NUMBERED,
-    arrow,
-    as_arrow,
-    index_columns,
-    plain,
-    speaks_arrow,
-    table_of_columns,
-    table_of_rows,
-)
-from dpindex.data.columns import BatchHeader
+from dpindex.base.arrays import AnyArray, Integers, RowParts, Rows, Table
+from dpindex.base.errors import InputError
+from dpindex.base.ids import check_id_lengths, id_array, other_kind_of_ids, refuse_unordered
 from dpindex.mechanism.codes import CodeFormat, Codes, check_format
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.ids import IdBlock, Ids, RowParts, StoredIds, appended
+from dpindex.storage.ids import MAX_ID_BYTES, NO_IDS, IdBlock, StoredIds, places
+from dpindex.storage.payload import Payload
 
 MAPPED_BYTES = 1 << 20
 """Files of segments that are mapped where they lie; smaller ones are read and joined."""
@@ -41,13 +27,6 @@ _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
 STORED_NUMBERS = 1 << 20
 """Coordinates of codes that are handled together: 16 MB of float32."""
-
-_MAX_PAYLOAD_BYTES = 1 << 30
-_CHUNKS = 64
-_PLAIN = (
-    *("boolean", "integer", "floating", "decimal", "date", "time", "timestamp", "duration"),
-    *("string", "large_string"),
-)
 
 
 def rows_per_segment(spec: Spec) -> int:
@@ -122,8 +101,9 @@ class CodeStore:
         count = 0
         for codes, ids, table in segments:
             check_format(codes, format_)
-            table = payload.checked(table, len(codes))
-            payload = payload.extended(count, table, len(codes))
+            if table is not None:
+                table = payload.checked(table, len(codes))
+            payload = _extended(payload, count, table, len(codes))
             parts.append(codes.stored)
             blocks.append(ids)
             count += len(codes)
@@ -169,12 +149,30 @@ class CodeStore:
         return CodeStore(
             self.format,
             self.ids.grown(ids),
-            self.payload.extended(count, payload, len(ids)),
+            _extended(self.payload, count, payload, len(ids)),
             self._fixed,
             appended(self._room, count - self._fixed.count, codes.stored),
             removals=self.removals,
             changes=self.changes + len(ids),
         )
+
+    def checked_labels(
+        self, ids: Any | None, payload: Any, count: int, *, replace: bool = False
+    ) -> tuple[AnyArray, Table]:
+        """Return ids and payload of ``count`` rows that may be added.
+
+        Refused is what :meth:`Ids.check` and :meth:`Payload.checked` refuse.
+        """
+        names = self.ids.check(ids, count, replace=replace)
+        if payload is None:
+            return names, None
+        return names, self.payload.checked(payload, count, names)
+
+    def payload_of(self, rows: slice | Rows) -> Table:
+        """Return a copy of the payload of some rows; None if the store has none."""
+        if self.payload.table is None:
+            return None
+        return self.payload.take(rows)
 
     def take(self, rows: slice | Rows) -> Codes:
         """Return the codes of some rows; those of a slice are not copied, if it can be."""
@@ -220,7 +218,7 @@ class CodeStore:
         return CodeStore(
             self.format,
             self.ids.without(rows),
-            Payload(self.payload.take(kept_rows)),
+            Payload(self.payload_of(kept_rows)),
             self._fixed.where(kept),
             self._room[kept_rows[kept_rows >= fixed] - fixed],
             removals=self.removals + 1,
@@ -228,231 +226,249 @@ class CodeStore:
         )
 
 
+def _extended(payload: Payload, rows: int, table: Table, count: int) -> Payload:
+    """Return the payload of ``count`` more rows; where none ever had one, nothing is made."""
+    if table is None and payload.table is None:
+        return payload
+    return payload.extended(rows, table, count)
+
+
 def _row_bytes(stored: Integers, common: np.dtype[Any]) -> list[bytes]:
     """Return each row as bytes that can be compared with rows of another type."""
     return [row.tobytes() for row in stored.astype(common)]
 
 
-@dataclass(frozen=True, eq=False)
-class Payload:
-    """The payload of all rows of a store.
+class Ids:
+    """The ids of an index: a list in row order, without duplicates, which stays as it is.
 
     Parameters
     ----------
-    table : pyarrow.Table, optional
-        Its columns in row order; None until a payload is added. Rows that were added without one
-        have nulls.
+    stored : StoredIds, optional
+        Ids of saved segments.
+    added : int64 or unicode array
+        Ids that were added in memory, after the stored ones.
 
-    >>> payload = Payload()
-    >>> payload = payload.extended(0, payload.checked({"title": ["one", "two"]}, 2), 2)
-    >>> payload.columns, payload.take(np.array([1])).to_pylist()
-    ({'title': 'string'}, [{'title': 'two'}])
+    Attributes
+    ----------
+    stored, added
+        As given.
+    count : int
+        Of all ids.
+    kind : str, optional
+        "i" for numbers, "U" for strings; None without ids.
+
+    >>> ids = Ids()
+    >>> ids = ids.grown(ids.check(["a", "b", "c"], 3))
+    >>> len(ids), ids.rows(["c", "a"])
+    (3, array([0, 2]))
     """
 
-    table: Table = None
+    def __init__(self, stored: StoredIds | None = None, added: AnyArray = NO_IDS) -> None:
+        if stored is None:
+            stored = StoredIds()
+        self._hold(stored, added, added, _ascend(added))
+
+    def _hold(self, stored: StoredIds, added: AnyArray, room: AnyArray, ascend: bool) -> None:
+        self.stored = stored
+        self.added = added
+        # Its room doubles, so that many small additions take as long as one.
+        self._room = room
+        self.count = stored.count + len(added)
+        self.kind = stored.kind
+        if len(added):
+            self.kind = added.dtype.kind
+        self._ascend = ascend  # as the default ids do
+        self._by_id: dict[Any, int] | None = None
+
+    def __len__(self) -> int:
+        return self.count
 
     @property
-    def columns(self) -> dict[str, str]:
-        """Type of each column by its name, in Arrow's words."""
-        if self.table is None:
-            return {}
-        return {column.name: str(column.type) for column in self.table.schema}
+    def array(self) -> AnyArray:
+        """All ids, int64 or unicode, shape (n,)."""
+        return self.take(slice(None))
 
-    def checked(self, values: Any, count: int, ids: AnyArray | None = None) -> Table:
-        """Return a copy of values as a table of ``count`` rows that may be added; None for None.
+    def take(self, rows: slice | Rows) -> AnyArray:
+        """Return the ids of some rows."""
+        if not self.stored.count:
+            return self.added[rows]
+        parts: list[Any] = [self.stored]
+        if len(self.added):
+            parts.append(self.added)
+        return RowParts(parts).take(rows)
 
-        Parameters
-        ----------
-        values : mapping of names to columns, list of dicts, DataFrame, or Arrow table
-            A DataFrame is one of pandas or polars.
-        count : int
-        ids : array, optional
-            Those of the rows, by which values with ids of their own are joined: a column ``id``, or
-            the named index of a frame.
+    @property
+    def _rows_by_id(self) -> dict[Any, int]:
+        """Rows of added ids, made when first needed: numbers that ascend do without."""
+        by_id = self._by_id
+        if by_id is None:
+            rows = range(self.stored.count, len(self))
+            # Kept here for others: another thread may hand it over at any time.
+            self._by_id = by_id = dict(zip(self.added.tolist(), rows, strict=True))
+        return by_id
+
+    def _rows_of(self, ids: AnyArray) -> Rows:
+        """Return the row of each id, −1 for one that is not there."""
+        rows = self.stored.rows(ids)
+        added = self.added
+        if not len(added):
+            return rows
+        is_missing = rows < 0
+        missing = ids[is_missing]
+        if self._ascend and ids.dtype.kind == "i":
+            place = places(added, missing)
+            place = np.minimum(place, len(added) - 1)
+            is_present = added[place] == missing
+            found = self.stored.count + place
+            rows[is_missing] = np.where(is_present, found, -1)
+        else:
+            row_of = self._rows_by_id
+            rows_of_missing = [row_of.get(value, -1) for value in missing.tolist()]
+            found = np.array(rows_of_missing, np.int64)
+            # Of ids that were added since these were copied, which share the dict.
+            rows[is_missing] = np.where(found < len(self), found, -1)
+        return rows
+
+    def __contains__(self, value: object) -> bool:
+        try:
+            ids = id_array([value])
+        except InputError:  # it cannot be an id
+            return False
+        (row,) = self._rows_of(ids)
+        return bool(row >= 0)
+
+    def check(
+        self,
+        ids: Any | None,
+        count: int,
+        *,
+        replace: bool = False,
+    ) -> AnyArray:
+        """Return ``count`` ids that may be added, as an array; of None the next free numbers.
+
+        They are new, unless ``replace`` allows ids that are there already.
+        """
+        if ids is None:
+            if replace:
+                raise InputError(
+                    "what is replaced is named by id; give every vector an id.", field="ids"
+                )
+            return self._next_numbers(count)
+        refuse_unordered(ids)
+        array = id_array(ids)
+        if len(array) != count:
+            raise InputError(f"there are {len(array)} ids for {count} vectors.")
+        if self.kind not in (None, array.dtype.kind):
+            raise other_kind_of_ids(self.kind == "U", "new ids")
+        taken: dict[Any, str] = {}
+        if not replace and len(self):
+            is_present = self._rows_of(array) >= 0
+            taken = dict.fromkeys(array[is_present].tolist(), "already in the index")
+        values = array.tolist()
+        if taken or len(set(values)) < count:
+            _refuse_repeated(values, taken)
+        return array
+
+    def _next_numbers(self, count: int) -> AnyArray:
+        if self.kind == "U":
+            raise InputError("this index has string ids, so new vectors need ids too.")
+        start = self.stored.next_number
+        if len(self.added):
+            largest = self.added[-1] if self._ascend else self.added.max()
+            start = max(start, int(largest) + 1)
+        if start + count > 1 << 63:
+            raise InputError("the next free ids pass 64 bits; give ids to new vectors.")
+        return np.arange(start, start + count, dtype=np.int64)
+
+    def grown(self, ids: AnyArray) -> Ids:
+        """Return these ids and others that ``check`` returned; these stay as they are.
+
+        Both share one array, in which the new ids lie beyond the length of these: so these grow
+        only once.
+        """
+        count = len(self.added)
+        end = count + len(ids)
+        dtype = ids.dtype
+        if count:
+            dtype = np.promote_types(dtype, self._room.dtype)
+        if dtype.kind == "U" and end * dtype.itemsize > MAX_ID_BYTES:
+            lengths = [np.char.str_len(part) for part in (self.added, ids) if len(part)]
+            check_id_lengths(np.concatenate(lengths))
+        room = appended(self._room, count, ids)
+        ascend = self._ascend and _ascend(ids)
+        if ascend and count and len(ids):
+            ascend = bool(ids[0] > self.added[-1])
+        grown = Ids.__new__(Ids)  # what these know of their ids is not found again
+        grown._hold(self.stored, room[:end], room, ascend)
+        if self._by_id is not None:
+            # Handed over, as Ctrl-C may end this half-way: these make another if they need it.
+            by_id = self._by_id
+            self._by_id = None
+            rows = range(self.count, grown.count)
+            by_id.update(zip(ids.tolist(), rows, strict=True))
+            grown._by_id = by_id
+        return grown
+
+    def rows(self, ids: Any, *, missing: bool = False) -> Rows:
+        """Return the rows of ids, ascending.
 
         Raises
         ------
         InputError
-            If the number of rows is another, for columns of another kind than plain values (lists
-            of numbers are refused: vectors would be published), and for other columns than those
-            that are there.
+            For an id that is not there, unless ``missing`` is allowed.
         """
-        if values is None:
-            return None
-        table = _as_table(values)
-        if not table.column_names:
-            raise InputError("the payload has no columns.")
-        if len(table) != count:
-            raise InputError(f"the payload has {len(table)} rows for {count} vectors.")
-        if ids is not None:
-            table = in_order_of(ids, table, "the payload")
-        numbered = [name for name in index_columns(table) if name.startswith(NUMBERED)]
-        table = _checked(table.drop_columns(numbered))
-        if self.table is not None:
-            table = _fitted(table, self.table.schema)
-        return copied_values(table)
+        array = id_array(ids)
+        rows = self._rows_of(array)
+        if not missing and (rows < 0).any():
+            first = array[np.argmin(rows)].item()
+            raise InputError(f"id {first!r} is not in the index; nothing was removed.")
+        rows = rows[rows >= 0]
+        if (rows[1:] > rows[:-1]).all():  # to make them so takes a hundred times as long
+            return rows
+        return np.unique(rows)
 
-    def extended(self, rows: int, table: Table, count: int) -> Payload:
-        """Return the first ``rows`` rows and ``count`` more: those of a table, or nulls."""
-        if self.table is not None:
-            before = self.table
-            if before.column(0).num_chunks > _CHUNKS:
-                before = self.whole
-            before = before.slice(0, rows)
-            if table is None:
-                table = _nulls(before.schema, count)
-        elif table is not None:
-            before = _nulls(table.schema, rows)
-        else:
-            return self
-        joined = arrow().concat_tables([before, table])
-        return Payload(joined)
-
-    def take(self, rows: slice | AnyArray) -> Table:
-        """Return a copy of some rows, without a trace of others; None if there is no payload."""
-        if self.table is None:
-            return None
-        if isinstance(rows, slice):
-            rows = np.arange(len(self.table))[rows]
-        return self.whole.take(rows)
-
-    @cached_property
-    def whole(self) -> Table:
-        """The table with each column in one piece: a lookup in many pieces joins them first."""
-        if self.table is None:
-            return None
-        return self.table.combine_chunks()
+    def without(self, rows: Rows) -> Ids:
+        """Return these ids but those of some rows."""
+        count = self.stored.count
+        stored = self.stored
+        if count:
+            stored = stored.without(rows[rows < count])
+        added = np.delete(self.added, rows[rows >= count] - count)
+        return Ids(stored, added)
 
 
-def _as_table(values: Any) -> Table:
-    with naming("the payload"):
-        if speaks_arrow(values):
-            table = as_arrow(values)
-            if isinstance(table, arrow().Table):
-                return table
-        elif isinstance(values, Sequence) and all(isinstance(row, Mapping) for row in values):
-            return table_of_rows(values)
-        elif isinstance(values, Mapping):
-            return table_of_columns(values)
-    raise InputError(
-        "a payload must be a mapping of column names to columns, a list of dicts, a DataFrame or "
-        f"an Arrow table, not {type(values).__name__}."
-    )
+def appended(room: AnyArray, count: int, rows: AnyArray) -> AnyArray:
+    """Write rows after the first ``count`` of an array, and return it, or a larger one.
 
+    Room doubles, so that many small additions take as long as one, and values become as wide as the
+    rows need.
 
-def _checked(table: Table) -> Table:
-    """Return a table of plain columns with distinct names, without metadata."""
-    pa = arrow()
-    names = table.schema.names
-    if not names:
-        raise InputError("the payload has no columns.")
-    refuse_unprintable(names, "payload column")
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"the payload has two columns {name!r}; rename one of them.")
-        if name in ("", ID):
-            raise InputError(f"a payload column cannot be called {name!r}; rename or drop it.")
-    columns = [_plain(name, table.column(name)) for name in names]
-    return pa.table(columns, names=names)
-
-
-def _plain(name: str, column: Any) -> Any:
-    pa = arrow()
-    column = plain(column)
-    if pa.types.is_null(column.type):
-        column = column.cast(pa.string())
-    if not is_plain(column.type):
-        raise InputError(
-            f"payload column {name!r} is of type {column.type}; a payload is published in the "
-            f"clear and holds numbers, strings, times and lists of strings only; leave it out."
-        )
-    return column
-
-
-def is_plain(kind: Any) -> bool:
-    """Whether a payload column may have that Arrow type."""
-    types = arrow().types
-    if types.is_list(kind) or types.is_large_list(kind):
-        value = kind.value_type
-        return bool(types.is_string(value) or types.is_large_string(value))
-    return any(getattr(types, f"is_{name}")(kind) for name in _PLAIN)
-
-
-def _fitted(table: Table, schema: Any) -> Table:
-    """Return a table with the columns of a schema; InputError if it does not fit."""
-    if set(table.schema.names) != set(schema.names):
-        raise InputError(
-            f"the payload of this index has the columns {', '.join(schema.names)}; new rows need "
-            f"the same, not {', '.join(table.schema.names)}."
-        )
-    columns = []
-    for field in schema:
-        column = table[field.name]
-        try:
-            if column.null_count < len(column) and not _fits(column.type, field.type):
-                raise arrow().ArrowInvalid
-            columns.append(column.cast(field.type))
-        except arrow().ArrowException:
-            raise InputError(
-                f"payload column {field.name!r} does not fit: it is {column.type}, and in this "
-                f"index {field.type}; convert it first."
-            ) from None
-    return arrow().table(columns, schema=schema)
-
-
-def _fits(kind: Any, into: Any) -> bool:
-    """Whether a cast that Arrow calls safe keeps what values say."""
-    types = arrow().types
-    texts = [types.is_string(one) or types.is_large_string(one) for one in (kind, into)]
-    if types.is_floating(kind) and types.is_floating(into):
-        return bool(kind.bit_width <= into.bit_width)
-    return texts[0] == texts[1] and not (types.is_floating(kind) and types.is_integer(into))
-
-
-def copied_values(table: Table) -> Table:
-    """Return a copy of values alone: slices and nulls of Arrow may keep what was cut or masked."""
-    rows = np.arange(len(table))
-    return table.combine_chunks().take(rows)
-
-
-def _nulls(schema: Any, count: int) -> Table:
-    pa = arrow()
-    columns = [pa.nulls(count, column.type) for column in schema]
-    return pa.table(columns, schema=schema)
-
-
-def payload_to_bytes(table: Table) -> bytes:
-    """Return a table as the bytes of its file.
-
-    >>> table = Payload().checked({"year": [1999, None]}, 2)
-    >>> payload_from_bytes(payload_to_bytes(table)).to_pylist()
-    [{'year': 1999}, {'year': None}]
+    >>> appended(np.array([1, 2, 0], np.int8), 2, np.array([3], np.int8))
+    array([1, 2, 3], dtype=int8)
     """
-    pa = arrow()
-    table = copied_values(table).combine_chunks()
-    if table.nbytes > _MAX_PAYLOAD_BYTES:
-        raise InputError(
-            f"the payload of {len(table)} rows takes {table.nbytes} bytes; keep large values "
-            f"elsewhere, and their addresses in the payload."
-        )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return bytes(sink.getvalue())
+    end = count + len(rows)
+    dtype = rows.dtype
+    if count:
+        dtype = np.promote_types(dtype, room.dtype)
+    if end > len(room) or dtype != room.dtype:
+        before = room
+        length = max(2 * count, end)
+        room = np.empty((length, *rows.shape[1:]), dtype)
+        room[:count] = before[:count]
+    room[count:end] = rows
+    return room
 
 
-def payload_from_bytes(data: bytes) -> Table:
-    """Return the inverse of :func:`payload_to_bytes`; InputError for anything else."""
-    pa = arrow()
-    damaged = DamagedError("this payload is not what dpindex writes; the file is damaged.")
-    try:
-        messages = list(pa.ipc.MessageReader.open_stream(data))
-        if [message.type for message in messages] != ["schema", "record batch"]:
-            raise damaged
-        if BatchHeader.of(messages[1]).is_compressed:  # could grow without bound
-            raise damaged
-        table = pa.ipc.open_stream(data).read_all()
-        table.validate(full=True)
-        return _checked(table)
-    except (pa.ArrowException, struct.error, OSError, ValueError):
-        raise damaged from None
+def _ascend(ids: AnyArray) -> bool:
+    """Return whether ids are numbers that ascend, or none."""
+    if ids.dtype.kind == "U":
+        return not len(ids)
+    return len(ids) < 2 or bool((ids[1:] > ids[:-1]).all())
+
+
+def _refuse_repeated(ids: list[Any], taken: dict[Any, str]) -> None:
+    """Refuse the first id that is taken, or there twice; of the taken ones it is said where."""
+    for row, value in enumerate(ids):
+        if value in taken:
+            raise InputError(f"id {value!r} (row {row}) is {taken[value]}; ids must be unique.")
+        taken[value] = "twice in the input"

@@ -17,13 +17,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
-from dpindex.base.arrays import Table, row_blocks, spaced
+from dpindex.base.arrays import Table, release_pages, row_blocks, spaced
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import (
     Buffer,
     map_file,
     read_file,
-    release_pages,
 )
 from dpindex.data.stores import Bucket
 from dpindex.decode import decoder_of
@@ -36,9 +35,6 @@ from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import (
     MAPPED_BYTES,
     CodeStore,
-    Payload,
-    payload_from_bytes,
-    payload_to_bytes,
     rows_per_segment,
 )
 from dpindex.storage.directory import RELEASED, IndexDirectory
@@ -55,6 +51,7 @@ from dpindex.storage.manifest import (
     put_files,
     segment_number,
 )
+from dpindex.storage.payload import Payload, payload_from_bytes, payload_to_bytes
 
 _REQUESTS = 8
 
@@ -199,7 +196,7 @@ class IndexWriter:
                 file_path("codes", number): codes.to_bytes(),
                 file_path("ids", number): ids_to_bytes(store.ids.take(rows)),
             }
-            payload = store.payload.take(rows)
+            payload = store.payload_of(rows)
             if payload is not None:
                 files[file_path("payload", number)] = payload_to_bytes(payload)
             self._stage(files)

@@ -1,112 +1,17 @@
-"""Ids of an index in row order, as they lie in files and as they are added; and rows in parts."""
+"""Ids of saved segments: how they lie in files, and in which row each of them stands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Bools, Bytes, Rows
+from dpindex.base.arrays import AnyArray, Bytes, RowParts, Rows
 from dpindex.base.errors import DamagedError, InputError
-from dpindex.base.files import Buffer, pack, release_pages, unpack
-from dpindex.base.ids import (
-    MAX_ID_LENGTH,
-    check_id_lengths,
-    id_array,
-    other_kind_of_ids,
-    refuse_unordered,
-)
-
-
-class RowParts:
-    """Arrays of one width, one below the other, which are never changed.
-
-    Parameters
-    ----------
-    arrays : sequence of arrays, shapes (n_i, …)
-        Anything that has a length and gives an array for a slice or an array of rows.
-
-    >>> parts = RowParts([np.arange(3), np.arange(10, 12)])
-    >>> len(parts), parts.take(np.array([4, 0, 3])), parts.take(slice(2, 4))
-    (5, array([11,  0, 10]), array([ 2, 10]))
-    """
-
-    def __init__(self, arrays: Sequence[Any] = ()) -> None:
-        self.arrays = list(arrays)
-        lengths = map(len, self.arrays)
-        self._starts = np.cumsum([0, *lengths])
-        self.count = int(self._starts[-1])
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __iter__(self) -> Iterator[tuple[int, Any]]:
-        """Yield the number of the first row of each array, and the array."""
-        return zip(self._starts.tolist(), self.arrays, strict=False)
-
-    def within(
-        self,
-        start: int,
-        stop: int,
-        rows: int = 1 << 62,
-    ) -> Iterator[tuple[int, Any]]:
-        """Yield rows ``start`` to ``stop`` as views of at most ``rows`` rows.
-
-        Each comes with the number of its first row.
-        """
-        stop = min(stop, self.count)
-        while start < stop:
-            part = int(np.searchsorted(self._starts, start, side="right")) - 1
-            first, beyond = self._starts[part : part + 2].tolist()
-            end = min(start + rows, stop, beyond)
-            yield start, self.arrays[part][start - first : end - first]
-            start = end
-
-    def take(self, rows: slice | Rows) -> AnyArray:
-        """Return some rows: a view where a slice lies in one array, else a copy."""
-        if isinstance(rows, slice):
-            first, stop, _ = rows.indices(self.count)
-            if first >= stop:
-                return np.asarray(self.arrays[0][:0])
-            pieces = [piece for _, piece in self.within(first, stop)]
-            if len(pieces) == 1:
-                return np.asarray(pieces[0])
-            return np.concatenate(pieces)
-        flat = rows.ravel()
-        if len(self.arrays) == 1 or not len(flat):
-            values = np.asarray(self.arrays[0][flat])
-        else:
-            values = self._gathered(flat)
-        return values.reshape(rows.shape + values.shape[1:])
-
-    def _gathered(self, rows: Rows) -> AnyArray:
-        """Return rows of several arrays; the rows of each array are read at once."""
-        parts = np.searchsorted(self._starts, rows, side="right") - 1
-        order = np.argsort(parts, kind="stable")
-        cuts = np.flatnonzero(np.diff(parts[order])) + 1
-        pieces = []
-        for places in np.split(order, cuts):
-            part = parts[places[0]]
-            array = self.arrays[part]
-            within = rows[places] - self._starts[part]
-            pieces.append(array[within])
-            release_pages(array)  # the system maps sixteen pages about each row
-        joined = np.concatenate(pieces)
-        values = np.empty_like(joined)
-        values[order] = joined
-        return values
-
-    def where(self, kept: Bools) -> RowParts:
-        """Return the rows of a mask; an array of which all rows are kept is not copied."""
-        arrays = []
-        for start, array in self:
-            chosen = kept[start : start + len(array)]
-            if not chosen.all():
-                array = array[chosen]
-            arrays.append(array)
-        return RowParts(arrays)
+from dpindex.base.files import Buffer, pack, unpack
+from dpindex.base.ids import MAX_ID_LENGTH
 
 
 class TextIds:
@@ -175,7 +80,7 @@ class StoredIds:
             raise DamagedError("some ids are numbers and others strings; write all as strings.")
         self.kind: str | None = next(iter(kinds), None)
         """ "i" for numbers, "U" for strings; None without ids."""
-        keys = _NONE
+        keys = NO_IDS
         if blocks:
             parts = [id_keys(block[:]) for block in blocks]
             keys = RowParts(parts).take(slice(None))
@@ -210,7 +115,7 @@ class StoredIds:
     def __getitem__(self, rows: slice | Rows) -> AnyArray:
         if self.count:
             return self._parts.take(rows)
-        return _NONE
+        return NO_IDS
 
     def rows(self, ids: AnyArray) -> Rows:
         """Return the row of each id, −1 for one that is not there."""
@@ -244,7 +149,7 @@ class StoredIds:
         return StoredIds(self._parts.where(kept).arrays)
 
 
-_NONE: Rows = np.empty(0, dtype=np.int64)
+NO_IDS: Rows = np.empty(0, dtype=np.int64)
 
 
 def places(ascending: Rows, values: Rows) -> Rows:
@@ -269,244 +174,8 @@ def id_keys(ids: AnyArray) -> Rows:
     return np.fromiter(hashes, np.int64, len(ids))
 
 
-_MAX_ID_BYTES = 1 << 30
+MAX_ID_BYTES = 1 << 30
 """Bytes of the 65536 rows that a segment may have as an array, at 4096 characters each."""
-
-
-class Ids:
-    """The ids of an index: a list in row order, without duplicates, which stays as it is.
-
-    Parameters
-    ----------
-    stored : StoredIds, optional
-        Ids of saved segments.
-    added : int64 or unicode array
-        Ids that were added in memory, after the stored ones.
-
-    Attributes
-    ----------
-    stored, added
-        As given.
-    count : int
-        Of all ids.
-    kind : str, optional
-        "i" for numbers, "U" for strings; None without ids.
-
-    >>> ids = Ids()
-    >>> ids = ids.grown(ids.check(["a", "b", "c"], 3))
-    >>> len(ids), ids.rows(["c", "a"])
-    (3, array([0, 2]))
-    """
-
-    def __init__(self, stored: StoredIds | None = None, added: AnyArray = _NONE) -> None:
-        if stored is None:
-            stored = StoredIds()
-        self._hold(stored, added, added, _ascend(added))
-
-    def _hold(self, stored: StoredIds, added: AnyArray, room: AnyArray, ascend: bool) -> None:
-        self.stored = stored
-        self.added = added
-        # Its room doubles, so that many small additions take as long as one.
-        self._room = room
-        self.count = stored.count + len(added)
-        self.kind = stored.kind
-        if len(added):
-            self.kind = added.dtype.kind
-        self._ascend = ascend  # as the default ids do
-        self._by_id: dict[Any, int] | None = None
-
-    def __len__(self) -> int:
-        return self.count
-
-    @property
-    def array(self) -> AnyArray:
-        """All ids, int64 or unicode, shape (n,)."""
-        return self.take(slice(None))
-
-    def take(self, rows: slice | Rows) -> AnyArray:
-        """Return the ids of some rows."""
-        if not self.stored.count:
-            return self.added[rows]
-        parts: list[Any] = [self.stored]
-        if len(self.added):
-            parts.append(self.added)
-        return RowParts(parts).take(rows)
-
-    @property
-    def _rows_by_id(self) -> dict[Any, int]:
-        """Rows of added ids, made when first needed: numbers that ascend do without."""
-        by_id = self._by_id
-        if by_id is None:
-            rows = range(self.stored.count, len(self))
-            # Kept here for others: another thread may hand it over at any time.
-            self._by_id = by_id = dict(zip(self.added.tolist(), rows, strict=True))
-        return by_id
-
-    def _rows_of(self, ids: AnyArray) -> Rows:
-        """Return the row of each id, −1 for one that is not there."""
-        rows = self.stored.rows(ids)
-        added = self.added
-        if not len(added):
-            return rows
-        is_missing = rows < 0
-        missing = ids[is_missing]
-        if self._ascend and ids.dtype.kind == "i":
-            place = places(added, missing)
-            place = np.minimum(place, len(added) - 1)
-            is_present = added[place] == missing
-            found = self.stored.count + place
-            rows[is_missing] = np.where(is_present, found, -1)
-        else:
-            row_of = self._rows_by_id
-            rows_of_missing = [row_of.get(value, -1) for value in missing.tolist()]
-            found = np.array(rows_of_missing, np.int64)
-            # Of ids that were added since these were copied, which share the dict.
-            rows[is_missing] = np.where(found < len(self), found, -1)
-        return rows
-
-    def __contains__(self, value: object) -> bool:
-        try:
-            ids = id_array([value])
-        except InputError:  # it cannot be an id
-            return False
-        (row,) = self._rows_of(ids)
-        return bool(row >= 0)
-
-    def check(
-        self,
-        ids: Any | None,
-        count: int,
-        *,
-        replace: bool = False,
-    ) -> AnyArray:
-        """Return ``count`` ids that may be added, as an array; of None the next free numbers.
-
-        They are new, unless ``replace`` allows ids that are there already.
-        """
-        if ids is None:
-            if replace:
-                raise InputError(
-                    "what is replaced is named by id; give every vector an id.", field="ids"
-                )
-            return self._next_numbers(count)
-        refuse_unordered(ids)
-        array = id_array(ids)
-        if len(array) != count:
-            raise InputError(f"there are {len(array)} ids for {count} vectors.")
-        if self.kind not in (None, array.dtype.kind):
-            raise other_kind_of_ids(self.kind == "U", "new ids")
-        taken: dict[Any, str] = {}
-        if not replace and len(self):
-            is_present = self._rows_of(array) >= 0
-            taken = dict.fromkeys(array[is_present].tolist(), "already in the index")
-        values = array.tolist()
-        if taken or len(set(values)) < count:
-            _refuse_repeated(values, taken)
-        return array
-
-    def _next_numbers(self, count: int) -> AnyArray:
-        if self.kind == "U":
-            raise InputError("this index has string ids, so new vectors need ids too.")
-        start = self.stored.next_number
-        if len(self.added):
-            largest = self.added[-1] if self._ascend else self.added.max()
-            start = max(start, int(largest) + 1)
-        if start + count > 1 << 63:
-            raise InputError("the next free ids pass 64 bits; give ids to new vectors.")
-        return np.arange(start, start + count, dtype=np.int64)
-
-    def grown(self, ids: AnyArray) -> Ids:
-        """Return these ids and others that ``check`` returned; these stay as they are.
-
-        Both share one array, in which the new ids lie beyond the length of these: so these grow
-        only once.
-        """
-        count = len(self.added)
-        end = count + len(ids)
-        dtype = ids.dtype
-        if count:
-            dtype = np.promote_types(dtype, self._room.dtype)
-        if dtype.kind == "U" and end * dtype.itemsize > _MAX_ID_BYTES:
-            lengths = [np.char.str_len(part) for part in (self.added, ids) if len(part)]
-            check_id_lengths(np.concatenate(lengths))
-        room = appended(self._room, count, ids)
-        ascend = self._ascend and _ascend(ids)
-        if ascend and count and len(ids):
-            ascend = bool(ids[0] > self.added[-1])
-        grown = Ids.__new__(Ids)  # what these know of their ids is not found again
-        grown._hold(self.stored, room[:end], room, ascend)
-        if self._by_id is not None:
-            # Handed over, as Ctrl-C may end this half-way: these make another if they need it.
-            by_id = self._by_id
-            self._by_id = None
-            rows = range(self.count, grown.count)
-            by_id.update(zip(ids.tolist(), rows, strict=True))
-            grown._by_id = by_id
-        return grown
-
-    def rows(self, ids: Any, *, missing: bool = False) -> Rows:
-        """Return the rows of ids, ascending.
-
-        Raises
-        ------
-        InputError
-            For an id that is not there, unless ``missing`` is allowed.
-        """
-        array = id_array(ids)
-        rows = self._rows_of(array)
-        if not missing and (rows < 0).any():
-            first = array[np.argmin(rows)].item()
-            raise InputError(f"id {first!r} is not in the index; nothing was removed.")
-        rows = rows[rows >= 0]
-        if (rows[1:] > rows[:-1]).all():  # to make them so takes a hundred times as long
-            return rows
-        return np.unique(rows)
-
-    def without(self, rows: Rows) -> Ids:
-        """Return these ids but those of some rows."""
-        count = self.stored.count
-        stored = self.stored
-        if count:
-            stored = stored.without(rows[rows < count])
-        added = np.delete(self.added, rows[rows >= count] - count)
-        return Ids(stored, added)
-
-
-def appended(room: AnyArray, count: int, rows: AnyArray) -> AnyArray:
-    """Write rows after the first ``count`` of an array, and return it, or a larger one.
-
-    Room doubles, so that many small additions take as long as one, and values become as wide as the
-    rows need.
-
-    >>> appended(np.array([1, 2, 0], np.int8), 2, np.array([3], np.int8))
-    array([1, 2, 3], dtype=int8)
-    """
-    end = count + len(rows)
-    dtype = rows.dtype
-    if count:
-        dtype = np.promote_types(dtype, room.dtype)
-    if end > len(room) or dtype != room.dtype:
-        before = room
-        length = max(2 * count, end)
-        room = np.empty((length, *rows.shape[1:]), dtype)
-        room[:count] = before[:count]
-    room[count:end] = rows
-    return room
-
-
-def _ascend(ids: AnyArray) -> bool:
-    """Return whether ids are numbers that ascend, or none."""
-    if ids.dtype.kind == "U":
-        return not len(ids)
-    return len(ids) < 2 or bool((ids[1:] > ids[:-1]).all())
-
-
-def _refuse_repeated(ids: list[Any], taken: dict[Any, str]) -> None:
-    """Refuse the first id that is taken, or there twice; of the taken ones it is said where."""
-    for row, value in enumerate(ids):
-        if value in taken:
-            raise InputError(f"id {value!r} (row {row}) is {taken[value]}; ids must be unique.")
-        taken[value] = "twice in the input"
 
 
 def ids_to_bytes(ids: AnyArray) -> bytes:
@@ -551,7 +220,7 @@ def _text_ids(lengths: AnyArray, text: Bytes) -> TextIds:
     """Return strings; DamagedError unless they fit together, and none ends with a NUL."""
     damaged = DamagedError("these ids have strings that do not fit together; the file is damaged.")
     longest = int(lengths.max(initial=1))
-    if longest > MAX_ID_LENGTH or 4 * len(lengths) * longest > _MAX_ID_BYTES:
+    if longest > MAX_ID_LENGTH or 4 * len(lengths) * longest > MAX_ID_BYTES:
         raise damaged
     try:
         characters = str(text.data, "utf-8")

@@ -19,12 +19,12 @@ from dpindex.data.dataset import Dataset, Part
 from dpindex.data.source import Chunk
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
-from dpindex.storage.code_store import Payload, payload_to_bytes
 from dpindex.storage.history import History, Tags
 from dpindex.storage.ids import IdBlock, id_block, ids_to_bytes
 from dpindex.storage.journal import content_tag
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence
 from dpindex.storage.manifest import file_path, segment_number
+from dpindex.storage.payload import Payload, payload_to_bytes
 
 Attempt: TypeAlias = dict[str, dict[str, bytes]]
 """Files that were drawn for segments, by the number of the segment; that of its codes is last."""
@@ -92,7 +92,9 @@ class Shard:
         ids = self.ids
         if ids is None:
             ids = np.arange(part.rows, dtype=np.int64) + self.first_row
-        payload = Payload().checked(part.payload(), part.rows)
+        payload = part.payload()
+        if payload is not None:
+            payload = Payload().checked(payload, part.rows)
         first = self.segments[0]
         with part.vectors() as source:
             chunks = source.chunks(first.rows, first.start)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from helpers.common import needs_posix, python, refuses
 
+from dpindex.base.arrays import release_pages
 from dpindex.base.files import (
     create_file,
     map_file,
     pack,
     parse_file,
-    release_pages,
     unpack,
     write_file,
 )

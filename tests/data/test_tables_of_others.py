@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 import dpindex as dpi
 from dpindex.base.ids import id_array
 from dpindex.data import as_source, open_dataset, open_vectors, read_ids, read_tables
-from dpindex.storage.code_store import Payload
+from dpindex.storage.payload import Payload
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

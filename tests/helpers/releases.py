@@ -5,7 +5,7 @@ from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.storage.code_store import Payload
+from dpindex.storage.payload import Payload
 from dpindex.storage.release import Terms, release
 from dpindex.storage.targets import CodesFile, IndexOptions, build_index
 
@@ -54,7 +54,9 @@ def dataset_of(vectors, *, ids=None, payload=None, rows=None):
     """Vectors in memory with their labels, in parts of so many rows."""
     source = as_source(vectors)
     names = None if ids is None else id_array(ids)
-    table = Payload().checked(payload, source.shape[0])
+    table = payload
+    if payload is not None:
+        table = Payload().checked(payload, source.shape[0])
     return as_dataset(source, rows).with_labels(names, table)
 
 

@@ -31,8 +31,8 @@ from dpindex.cli.shared import print_facts
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import NumberFormat, SignFormat
 from dpindex.race import PStable, RaceSketch, SketchSpec
+from dpindex.storage.code_store import Ids
 from dpindex.storage.directory import IndexDirectory
-from dpindex.storage.ids import Ids
 from dpindex.storage.manifest import Settings
 
 SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=2.0)

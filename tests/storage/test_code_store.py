@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from dpindex.base.arrays import RowParts
 from dpindex.base.files import pack
 from dpindex.base.ids import id_array
-from dpindex.storage.ids import Ids, RowParts, id_block, ids_to_bytes
+from dpindex.storage.code_store import Ids
+from dpindex.storage.ids import id_block, ids_to_bytes
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(

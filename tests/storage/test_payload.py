@@ -14,7 +14,7 @@ from helpers.common import (
 
 from dpindex import PrivateIndex
 from dpindex.base.errors import InputError
-from dpindex.storage.code_store import Payload, payload_from_bytes, payload_to_bytes
+from dpindex.storage.payload import Payload, payload_from_bytes, payload_to_bytes
 
 pa = pytest.importorskip("pyarrow")
 
@@ -181,7 +181,7 @@ def test_h2_names_that_forge_what_is_printed_cannot_be_added():
 def test_h2_an_index_with_such_names_does_not_open(tmp_path, monkeypatch):
     index = PrivateIndex(SPEC)
     with monkeypatch.context() as patch:
-        patch.setattr("dpindex.storage.code_store.refuse_unprintable", lambda names, kind: None)
+        patch.setattr("dpindex.storage.payload.refuse_unprintable", lambda names, kind: None)
         index.add(VECTORS, payload={FORGED: list(range(12))})
         reopened(index, tmp_path / "x")
     with refuses() as caught:

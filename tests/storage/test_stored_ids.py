@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpindex.storage import ids as stored_ids
-from dpindex.storage.ids import Ids, StoredIds, TextIds, id_block, ids_to_bytes
+from dpindex.storage.code_store import Ids
+from dpindex.storage.ids import StoredIds, TextIds, id_block, ids_to_bytes
 
 some = partial(st.lists, unique=True, min_size=2, max_size=20)
 NUMBERS = some(st.integers(-(2**63), 2**63 - 1))
