@@ -254,7 +254,7 @@ def measured(
             best = plan.best
             ranked_by = f"R = {candidates}"
             rivals = [found_with(row, query)[ranked_by] for row in plan.rows[1:first]]
-            low, high = plan.range_of(plan.measures[0])
+            low, high = plan.range_of(plan.goal.measures[0])
             for mode in ("exact", "private"):
                 every = [found_with(best, mode) for _ in range(builds)]
                 found = {name: np.mean([each[name] for each in every]) for name in every[0]}

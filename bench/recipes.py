@@ -134,9 +134,10 @@ def measured(recipe: Recipe, epsilon: float, folder: Path) -> tuple[Any, ...]:
         plan = plan or json.loads(said)
     print(said, flush=True)
     measure = PRECISION
+    promised = plan["rows"][0]["exact"]["precision"]
     if plan["candidates"] > plan["at"]:
         measure = f"recall@{FOUND} of {plan['candidates']} reranked"
-    promised = plan["rows"][0][f"{measure}, exact queries"]
+        promised = plan["rows"][0]["exact"]["recall"][str(plan["candidates"])]
     query_line = said.rpartition("Search it: ")[2].strip().replace("QUERIES", f"queries{suffix}")
     print(query_line, flush=True)
     said, *use = run(f"{query_line} --json", folder)

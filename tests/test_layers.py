@@ -259,9 +259,10 @@ COUNTING = (
     "draws",
     "plan_result",
     "prediction",
+    "remarks",
+    "row",
     "sample",
     "specs",
-    "target",
 )
 """Modules of plans, which choose how many codewords a spec has."""
 

@@ -375,8 +375,8 @@ def plan_of(
     InputError
         For public vectors of other columns, and what a plan refuses.
     """
+    from dpindex.study.goal import LEAST_ROWS
     from dpindex.study.planner import plan
-    from dpindex.study.target import LEAST_ROWS
 
     if dataset.rows < LEAST_ROWS:
         raise InputError(
@@ -401,7 +401,7 @@ def plan_of(
         made = plan(
             sample, n=dataset.rows, progress=report, skip_leak_check=skip_leak_check, **terms
         )
-    planned = made.saved(stated)
+    planned = made.saved(**stated)
     create_file(place.file, planned.to_bytes())
     return planned
 
@@ -409,8 +409,8 @@ def plan_of(
 def query_line(planned: SavedPlan, index: str, vectors: str, ids: str | None) -> str:
     """Return the command that searches an index as its plan assumes."""
     words = ["dpindex", "query", index, "QUERIES", "-k", str(planned.at), "--query", planned.query]
-    if planned.candidates > planned.at:
-        words += ["--candidates", planned.share or str(planned.candidates), "--rerank", vectors]
+    if planned.candidates != planned.at:
+        words += ["--candidates", str(planned.candidates), "--rerank", vectors]
         if ids is not None:
             words += ["--rerank-ids", ids]
     return shlex.join(words)

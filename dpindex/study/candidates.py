@@ -31,9 +31,9 @@ from dpindex.mechanism.optimiser import (
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record, l2
+from dpindex.study.goal import MAX_DENSE_DIM, Goal
 from dpindex.study.sample import Sample
 from dpindex.study.specs import spec_grid
-from dpindex.study.target import MAX_DENSE_DIM, Goal
 
 # Bounds of methods without windows are narrowed to the middle of the sample's values, where these
 # lie within such a share of a change, up to an epsilon beyond which noise costs less than clipping.

@@ -34,6 +34,7 @@ from dpindex.study.effort import (
     is_worth_denoising,
     takes_long,
 )
+from dpindex.study.goal import Goal
 from dpindex.study.population import Population
 from dpindex.study.prediction import (
     COUNTED_ROUNDS,
@@ -42,8 +43,8 @@ from dpindex.study.prediction import (
     noise_share,
     predicted_rows,
 )
+from dpindex.study.row import AttackFigures, FoundShares, Row, SelfTest
 from dpindex.study.sample import Sample
-from dpindex.study.target import AttackFigures, FoundShares, Goal, Row, SelfTest
 from dpindex.study.trial import Trial, in_threads
 
 MAX_EPSILON = 64.0

@@ -18,10 +18,12 @@ from dpindex.mechanism.variants import Variant
 from dpindex.privacy import Record, VectorAdjacency
 from dpindex.study.candidates import SpecsToTry
 from dpindex.study.comparison import MAX_EPSILON, Comparison
+from dpindex.study.goal import FOUND, Goal, Measure
 from dpindex.study.plan_result import Plan, plan_png
+from dpindex.study.remarks import remarks_on
+from dpindex.study.row import FoundShares, Row
 from dpindex.study.sample import new_sample
 from dpindex.study.sample_source import checked_queries, checked_sample, refuse_outside
-from dpindex.study.target import FOUND, FoundShares, Goal, Measure, Row
 
 __all__ = ["FoundShares", "Measure", "Plan", "Row", "plan", "plan_png"]
 
@@ -139,9 +141,15 @@ def plan(
         dim, n, adjacency, epsilon, recall, candidates, at, query, metric, max_bytes, methods
     )
     terms = {
-        "scale": scale, "bounds": bounds, "clip": clip, "norm": norm,
-        "delta": delta, "record_epsilon": record_epsilon, "seed": seed, "variant": variant,
-    }  # fmt: skip
+        "scale": scale,
+        "bounds": bounds,
+        "clip": clip,
+        "norm": norm,
+        "delta": delta,
+        "record_epsilon": record_epsilon,
+        "seed": seed,
+        "variant": variant,
+    }
     checked_sample(source, n, skip_leak_check)
     sources = [source]
     if public_queries is not None:
@@ -156,9 +164,8 @@ def plan(
     if clip and adjacency.largest_change(bounds) == adjacency.size:
         sources = [each.clipped(scale * bounds[0], scale * bounds[1]) for each in sources]
     sample = new_sample(goal, groups, *sources)
-    comparison = Comparison(
-        goal, SpecsToTry(goal, terms, sources[0], sample), sample, progress or no_progress
-    )
+    to_try = SpecsToTry(goal, terms, sources[0], sample)
+    comparison = Comparison(goal, to_try, sample, progress or no_progress)
     chosen = epsilon or _smallest_epsilon(comparison, goal)
     rows = comparison.ranked(chosen)
     if epsilon is not None and recall is not None:
@@ -168,30 +175,27 @@ def plan(
     best = rows[0]
     tried = comparison.promised_of(best).vectors.shape[0]
     sample.forget()
-    published = (replace(best, spec=comparison.to_try.published(best.spec)), *rows[1:])
+    published = (replace(best, spec=to_try.published(best.spec)), *rows[1:])
     if ranges is not None:  # a promise counts in ranges, and not in the units of the data
         published = tuple(replace(row, spec=row.spec.with_ranges(ranges)) for row in published)
-    return Plan(
-        rows=published,
-        query=query,
-        n=n,
-        at=at,
-        metric=metric,
-        candidates=goal.counted_candidates,
-        share=goal.candidates if isinstance(goal.candidates, str) else None,
-        shown_candidates=goal.shown_candidates,
-        refused=tuple(comparison.to_try.refused),
-        contrast=comparison.contrast(chosen),
-        sample_rows=source.shape[0],
-        curves=comparison.curves(rows) if curves else (),
-        attacks=comparison.attacks(best),
-        narrowed=best.spec.bounds != bounds,
+    remarks = remarks_on(
+        published[0],
+        goal,
+        sample,
         tried=tried,
-        largest=sample.played,
-        told=groups is not None or public_queries is not None,
-        grouped=sample.has_found_groups,
-        embeddings=sample.at_norm_1,
+        public_rows=source.shape[0],
+        narrowed=best.spec.bounds != bounds,
+        queries_are_told=groups is not None or public_queries is not None,
         deciding=deciding,
+    )
+    return Plan(
+        goal,
+        published,
+        tuple(to_try.refused),
+        tuple(remarks),
+        contrast=comparison.contrast(chosen),
+        attacks=comparison.attacks(best),
+        curves=comparison.curves(rows) if curves else (),
     )
 
 

@@ -32,7 +32,7 @@ from dpindex.base.arrays import (
 from dpindex.decode.base import Metric
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.study.between import Between, Ends
-from dpindex.study.target import FOUND, NEIGHBOURS
+from dpindex.study.goal import FOUND, NEIGHBOURS
 from dpindex.study.truth import TIE
 
 # Ranks of the sample that near ranks replace: with ten, rare topics were promised .08 too much, as

@@ -36,7 +36,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.draws import asked_of, draws_of, items_of, noisy_codes, own_scores
 from dpindex.study.population import Population
-from dpindex.study.target import FoundShares, Row
+from dpindex.study.row import FoundShares, Row
 
 # Codes of each vector that are counted. With 5 precision is .01 to .02 too high, as each stands for
 # more vectors of the collection.

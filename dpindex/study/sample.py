@@ -22,10 +22,10 @@ from dpindex.mechanism.codebooks import MAX_SIZE, Codebook, Guide, centroid_code
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
+from dpindex.study.goal import MAX_DENSE_DIM, Goal
 from dpindex.study.groups import found_groups, numbered_groups
 from dpindex.study.population import Population
 from dpindex.study.sample_source import sample_rows
-from dpindex.study.target import MAX_DENSE_DIM, Goal
 
 # Vectors that are used, of wide sparse ones fewer.
 _ROWS = 1 << 13

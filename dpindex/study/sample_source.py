@@ -16,7 +16,7 @@ from dpindex.data import VectorSource, as_source, dense_rows, taken_rows
 from dpindex.data.source import check_finite
 from dpindex.mechanism.grid import first_fault
 from dpindex.storage.directory import IndexDirectory
-from dpindex.study.target import MAX_DENSE_DIM
+from dpindex.study.goal import MAX_DENSE_DIM
 
 # Vectors that a plan needs, and entries of one.
 _MIN_ROWS = 500

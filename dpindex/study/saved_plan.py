@@ -28,8 +28,11 @@ class SavedPlan:
     ----------
     spec : Spec
         With its codebook or design.
-    metric, denoiser, at, candidates, share, query
-        As of :class:`dpindex.study.planner.Plan`.
+    metric, denoiser
+        What neighbours are ranked by; the kind of denoiser that the plan counts on, or None.
+    at, candidates, query
+        What a search is asked for: k, how many answers are re-ranked or a share such as "5%", and
+        the query mode.
     choice : str
         One sentence on what was chosen.
     stated : mapping
@@ -40,8 +43,7 @@ class SavedPlan:
     metric: Metric
     denoiser: DenoiserKind | None
     at: int
-    candidates: int
-    share: str | None
+    candidates: int | str | None
     query: QueryMode
     choice: str
     stated: Mapping[str, str]

@@ -57,7 +57,7 @@ from dpindex.race.hashes import kernel_sum
 from dpindex.storage.statement import statement_of, summarize
 from dpindex.study.attacks import Labels, attack_panel
 from dpindex.study.reconstruction import Reconstructor, dense_units, reconstructor_of
-from dpindex.study.target import AttackFigures
+from dpindex.study.row import AttackFigures
 from dpindex.study.trial import Trial
 
 pytestmark = known_noise

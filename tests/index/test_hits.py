@@ -10,6 +10,7 @@ from numpy.testing import assert_array_equal
 
 import dpindex as dpi
 from dpindex.privacy import Attribute
+from dpindex.study.goal import Goal
 from dpindex.study.planner import FoundShares, Plan, Row
 
 SPEC = attribute_spec("dp-oporp-staircase", 6, k=3, epsilon=20.0)
@@ -110,8 +111,8 @@ def test_short_text_and_escaped_html(index):
     assert eval(repr(SPEC), {"Spec": dpi.Spec, "Attribute": Attribute}) == SPEC
     found = FoundShares(0.5, {10: 0.5})
     row = Row(SPEC, None, found, found, bytes_per_vector=9, noise=0.1)
-    shown = {"at": 10, "candidates": 10, "share": None, "shown_candidates": (10,)}
-    plan = Plan((row,), "exact", n=10, refused=(), **shown)
+    goal = Goal(SPEC.dim, 1000, SPEC.adjacency, SPEC.epsilon)
+    plan = Plan(goal, (row,))
     for value in (SPEC, SPEC.guarantee, index, hits, hits[0], plan):
         assert len(repr(value)) < 300
         html = value._repr_html_()

@@ -1,34 +1,21 @@
-"""What is asked of a plan, and what is predicted for each spec: neighbours found, and attacks."""
+"""What is predicted of one spec: shares of neighbours found, how sure they are, and attacks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, logit
 
 from dpindex.base.arrays import Doubles
-from dpindex.base.checks import checked_epsilon, finite_number, whole_number
-from dpindex.base.errors import InputError
-from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind
-from dpindex.index.reranking import share_of
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Guarantee, Record, VectorAdjacency
+from dpindex.privacy import Guarantee
 from dpindex.study.trial import Trial
-
-FOUND, NEIGHBOURS = 10, 50
-"""Answers, and true neighbours, that precision counts (Li & Li 2023, Sec. 5.1)."""
-
-MAX_DENSE_DIM = 4096
-"""Attributes up to which vectors are held dense; wider ones are sparse matrices."""
-
-LEAST_ROWS = 500
-"""Vectors of the smallest collection that can be planned for."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +49,11 @@ class FoundShares:
         numbers = np.log(list(self.within))
         shares = list(self.within.values())
         return float(np.interp(math.log(candidates), numbers, shares))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return both as plain JSON values, recall by the number of candidates."""
+        within = {str(number): round(share, 4) for number, share in self.within.items()}
+        return {"precision": round(self.precision, 4), "recall": within}
 
     def corrected(self, missed: float) -> FoundShares:
         """Return what is expected if log-odds of shares are too high by ``missed``.
@@ -231,29 +223,21 @@ class Row:
             return self.private
         return self.exact
 
-    def to_dict(self, measures: Sequence[Measure]) -> dict[str, Any]:
-        """Return the row as plain JSON values, with the shares that ``measures`` name."""
-        shares = {}
-        for measure in measures:
-            for mode in get_args(QueryMode):
-                share = measure.of(self.found(mode))
-                shares[f"{measure}, {mode} queries"] = round(share, 4)
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as plain JSON values."""
         return {
             "method": self.method,
             "k": self.k,
-            "codewords": self.spec.codebook and self.spec.symbols,
+            "codewords": self.spec.symbols,
             "centroids": self.centroids,
             "subset": self.spec.subset,
             "window": self.spec.window,
             "epsilon": self.spec.budget,
             "denoiser": self.denoiser,
-            **shares,
+            "private": self.private.to_dict(),
+            "exact": self.exact.to_dict(),
             "bytes_per_vector": self.bytes_per_vector,
             "noise": round(self.noise, 4),
-            "candidates": {
-                mode: {str(number): round(share, 4) for number, share in found.within.items()}
-                for mode, found in (("private", self.private), ("exact", self.exact))
-            },
             "guarantee": self.guarantee.to_dict(),
         }
 
@@ -331,164 +315,3 @@ class AttackFigures:
             f"larger collections."
         )
         return lines
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A share that a plan shows for each spec.
-
-    Attributes
-    ----------
-    kind : str
-        ``recall@10``, say.
-    terms : str
-        What is counted.
-    sentence : str
-        What a query should do, with ``{}`` for the share.
-    of : callable
-        From what is found to the share.
-
-    >>> print(recall_measure(10))
-    recall@10 of the true 10
-    """
-
-    kind: str
-    terms: str
-    sentence: str
-    of: Callable[[FoundShares], float]
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.terms}"
-
-
-def recall_measure(at: int) -> Measure:
-    """Return recall@k of the first k answers of the codes."""
-    sentence = f"find {{}} of the {at} nearest in its first {at} answers"
-    return Measure(f"recall@{at}", f"of the true {at}", sentence, lambda found: found.recall)
-
-
-def reranked(at: int, candidates: int) -> Measure:
-    """Return recall@k after the data holder has re-ranked that many candidates."""
-    terms = f"of {candidates} reranked"
-    sentence = f"find {{}} of the {at} nearest once {candidates} candidates are re-ranked"
-    return Measure(f"recall@{at}", terms, sentence, lambda found: found.recall_within(candidates))
-
-
-PRECISION = Measure(
-    f"precision@{FOUND}",
-    f"of the true {NEIGHBOURS}",
-    f"place {{}} of its first {FOUND} answers among the {NEIGHBOURS} nearest",
-    lambda found: found.precision,
-)
-
-
-# Candidates of a plan for whole records, whose codes alone find few of the nearest.
-_CANDIDATES = 1000
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What is planned for: see :func:`plan`.
-
-    Raises
-    ------
-    InputError
-        For a value out of its range, and unless an epsilon or a target recall is given.
-    """
-
-    dim: int
-    n: int
-    adjacency: VectorAdjacency
-    epsilon: float | None = None
-    recall: float | None = None
-    candidates: int | str | None = None
-    at: int = FOUND
-    query: QueryMode = "exact"
-    metric: Metric = "cosine"
-    max_bytes: int | None = None
-    methods: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        if self.epsilon is None and self.recall is None:
-            raise InputError("give an epsilon, a target recall, or both.")
-        if self.epsilon is not None and self.recall is not None and self.candidates is not None:
-            raise InputError(
-                "an epsilon and a target recall give the number of candidates; leave one of the "
-                "three out.",
-                field="candidates",
-            )
-        whole_records = isinstance(self.adjacency, Record)
-        whole_number(self.dim, "dim", 2, MAX_DENSE_DIM if whole_records else 2**31 - 1)
-        whole_number(self.n, "n", LEAST_ROWS, 2**40)
-        whole_number(self.at, "at", 1, NEIGHBOURS)
-        if isinstance(self.candidates, str):
-            share_of(self.candidates)
-        elif self.candidates is not None:
-            whole_number(self.candidates, "candidates", self.at, self.n)
-        if self.max_bytes is not None:
-            whole_number(self.max_bytes, "max_bytes", 1, 2**20)
-        if self.query not in get_args(QueryMode):
-            raise InputError(f"query must be 'private' or 'exact', not {self.query!r}.")
-        if self.metric not in ("cosine", "l2"):
-            raise InputError(f"metric must be 'cosine' or 'l2', not {self.metric!r}.")
-        if self.metric == "l2" and whole_records:
-            raise InputError(
-                "the metric l2 is for plans that hide an attribute or a radius, not whole records."
-            )
-        if self.metric == "l2" and self.dim > MAX_DENSE_DIM:
-            raise InputError("a plan for l2 takes a dense public sample.")
-        if self.epsilon is not None:
-            checked_epsilon(self.epsilon)
-        if self.recall is not None and not 0.0 < finite_number(self.recall, "the recall") < 1.0:
-            raise InputError(f"the recall must lie between 0 and 1, not {self.recall!r}.")
-
-    @property
-    def counted_candidates(self) -> int:
-        """Answers of the codes that the holder orders; k if nobody is expected to."""
-        if isinstance(self.candidates, str):
-            return max(self.at, round(share_of(self.candidates) * self.n))
-        if self.candidates is not None:
-            return self.candidates
-        if isinstance(self.adjacency, Record):
-            return max(self.at, min(_CANDIDATES, self.n // 20))
-        return self.at
-
-    @property
-    def on_average(self) -> int | None:
-        """The number of candidates that a stated share is on average."""
-        return self.counted_candidates if isinstance(self.candidates, str) else None
-
-    @property
-    def shown_candidates(self) -> tuple[int, ...]:
-        """Numbers of candidates that a plan shows: k, 100, 1 % and 5 % of the collection."""
-        shown = {self.at, 100, self.n // 100, self.n // 20}
-        return tuple(sorted(number for number in shown if self.at <= number <= self.n // 4))
-
-    def tested_ladder(self, vectors: int) -> tuple[int, ...]:
-        """Numbers of candidates in as many vectors of a sample, for a self-test."""
-        alike = round(vectors * self.counted_candidates / self.n)
-        return tuple(sorted({self.at, max(self.at, alike), max(self.at, vectors // 20)}))
-
-    @property
-    def ladder(self) -> tuple[int, ...]:
-        """Numbers of candidates at which recall is predicted, from k to a quarter of n.
-
-        >>> from dpindex import attribute
-        >>> Goal(dim=384, n=20_000, adjacency=attribute(1.0), epsilon=8.0).ladder
-        (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
-        """
-        steps = {self.at, self.counted_candidates, *self.shown_candidates}
-        decade = 10
-        while decade <= self.n:
-            steps |= {decade, 2 * decade, 5 * decade}
-            decade *= 10
-        largest = max(self.n // 4, self.counted_candidates)
-        return tuple(sorted(step for step in steps if self.at <= step <= largest))
-
-    def value(self, row: Row) -> float:
-        """Return the recall that methods are ranked by: in the query mode that is planned for."""
-        return row.found(self.query).recall_within(self.counted_candidates)
-
-    def ranked(self, rows: Iterable[Row]) -> list[Row]:
-        """Return the rows, best first."""
-        return sorted(rows, key=self.value, reverse=True)
