@@ -435,13 +435,13 @@ def any_token(original: Any) -> Any:
 
 def smaller_changes_left_out(original: Any) -> Any:
     def promises(specs: Any, delta: Any) -> Any:
-        found, apart = original(specs, delta)
-        if apart:
-            return found, apart
+        found, alone = original(specs, delta)
+        if alone:
+            return found, alone
         sizes = [guarantee.adjacency for guarantee in found]
         same = [[s for s in specs if s.guarantee.adjacency == size] for size in sizes]
         made = [original(those, delta)[0][0] for those in same if those]
-        return tuple(made) or found, apart
+        return tuple(made) or found, alone
 
     return promises
 

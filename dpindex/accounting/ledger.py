@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from dpindex.accounting import add_up, compose
+from dpindex.accounting import compose
 from dpindex.base.checks import checked_epsilon, finite_number, json_value
 from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
 from dpindex.base.files import AnyPath, read_private_file, write_file
@@ -133,32 +133,46 @@ class Total:
     Attributes
     ----------
     guarantees : tuple of Guarantee
-        What all releases promise together, for each size of change that one of them is about. All
-        of these hold at once.
-    apart : str
-        Empty, or why there is no joint number: then every guarantee counts only the releases of its
-        own kind (the same sort of change, DP or iDP), and a change may cost all of them.
+        What all releases promise together, for each change that one of them is about and all
+        promise something about. All of these hold at once.
+    alone : tuple of Guarantee
+        What the releases promise that promise anything about a change, where others do not: these
+        may add any loss to that.
     """
 
     ids: int
     releases: int
     guarantees: tuple[Guarantee, ...]
-    apart: str = ""
+    alone: tuple[Guarantee, ...] = ()
+
+    @property
+    def apart(self) -> str:
+        """Why what stands alone is no joint number; empty if nothing does."""
+        kinds = [f"{promise.definition} under {promise.adjacency}" for promise in self.alone]
+        return f"not every release promises {' or '.join(kinds)}" if kinds else ""
 
     def __str__(self) -> str:
         codes = "1 release"
         if self.releases != 1:
             codes = f"{self.releases} releases"
-        alone = ""
-        if self.apart:
-            alone = (
-                f"no joint number ({self.apart}), and one change may cost all; each kind alone: "
+        promises = "; and ".join(map(str, self.guarantees))
+        if self.alone:
+            joint = f"{promises}; and " if promises else ""
+            alone = "; and ".join(map(str, self.alone))
+            promises = (
+                f"{joint}no joint number ({self.apart}), and one change may cost all; each kind "
+                f"alone: {alone}"
             )
-        return f"{self.ids} ids, {codes} each: {alone}" + "; and ".join(map(str, self.guarantees))
+        return f"{self.ids} ids, {codes} each: {promises}"
 
     def to_dict(self) -> dict[str, Any]:
-        promises = [promise.to_dict() for promise in self.guarantees]
-        return {**vars(self), "guarantees": promises}
+        return {
+            "ids": self.ids,
+            "releases": self.releases,
+            "guarantees": [promise.to_dict() for promise in self.guarantees],
+            "alone": [promise.to_dict() for promise in self.alone],
+            "apart": self.apart,
+        }
 
 
 class Ledger:
@@ -354,8 +368,11 @@ class Ledger:
 
         Returns
         -------
-        Releases that are about changes of one kind but different sizes are bounded together at each
-        size, by group privacy: attribute adjacencies β_i at a change c cost Σ ⌈c/β_i⌉·ε_i.
+        Releases are bounded together at each change that all of them promise something about, by
+        group privacy: attribute adjacencies β_i at a change c cost Σ ⌈c/β_i⌉·ε_i. A change of an
+        attribute is one of the whole vector, too, so a release under ``record`` adds its epsilon to
+        that sum, and one under l2 with radius r ⌈c/r⌉ times its own: see
+        :meth:`dpindex.privacy.Adjacency.steps`.
         """
         with self._opened() as (db, releases):
             if not releases:
@@ -374,11 +391,11 @@ class Ledger:
             found[tuple(sorted(texts))] += count  # the order of releases does not matter
         totals = []
         for past, count in sorted(found.items()):
-            promises, apart = promises_of([specs[text] for text in past], delta)
-            totals.append(Total(count, len(past), promises, apart))
+            promises = promises_of([specs[text] for text in past], delta)
+            totals.append(Total(count, len(past), *promises))
 
         def most_first(total: Total) -> tuple[int, float]:
-            epsilons = [promise.epsilon for promise in total.guarantees]
+            epsilons = [promise.epsilon for promise in total.guarantees + total.alone]
             return -total.releases, -max(epsilons)
 
         return sorted(totals, key=most_first)
@@ -523,37 +540,37 @@ def _failure(path: Path, error: Exception) -> InputError:
     )
 
 
+_Promises: TypeAlias = tuple[Guarantee, ...]
+
+
 def promises_of(
     specs: Sequence[Spec | SketchRelease], delta: float | None
-) -> tuple[tuple[Guarantee, ...], str]:
-    """Return what releases of one vector promise, and why not together ("" if they do).
+) -> tuple[_Promises, _Promises]:
+    """Return what releases of one vector promise together, and what some promise alone.
 
     A release without protection leaves nothing to promise.
     """
     bare = [spec for spec in specs if spec.guarantee.definition == "none"]
     if bare:
-        return (bare[0].guarantee,), ""
-    kinds: dict[str, list[tuple[Any, Adjacency]]] = {}
-    for spec in specs:
-        for promise in spec.guarantee.promises:
-            kind = f"{promise.definition} under {promise.adjacency.kind}"
-            kinds.setdefault(kind, []).append((spec, promise.adjacency))
-    apart = ""
-    if any(len(pairs) < len(specs) for pairs in kinds.values()):
-        apart = f"{' and '.join(kinds)} do not add up"
-    promises = []
-    for pairs in kinds.values():
-        alike = [spec for spec, _ in pairs]
-        counted = {change: alike for _, change in pairs}
-        try:
-            for change in counted:
-                add_up(*(spec.guarantee.at(change) for spec in alike))
-        except InputError as error:
-            apart = apart or str(error).partition(";")[0]
-            for change in counted:
-                counted[change] = [spec for spec, own in pairs if own == change]
-        promises += [compose(some, delta, change) for change, some in counted.items()]
-    return tuple(promises), apart
+        return (bare[0].guarantee,), ()
+    stated = [promise for spec in specs for promise in spec.guarantee.promises]
+    kinds = dict.fromkeys((promise.definition, promise.adjacency) for promise in stated)
+    together: list[Guarantee] = []
+    alone: list[Guarantee] = []
+    for definition, change in kinds:
+        # Promises about one pair of vectors add up (Dwork & Roth 2014, Thm 3.16).
+        some: list[Any] = [spec for spec in specs if _promises(spec, definition, change)]
+        found = together if len(some) == len(specs) else alone
+        found.append(compose(some, delta, change))
+    return tuple(together), tuple(alone)
+
+
+def _promises(spec: Spec | SketchRelease, definition: str, change: Adjacency) -> bool:
+    """Return whether a release promises anything of that kind about a change."""
+    try:
+        return spec.guarantee.at(change).definition == definition
+    except InputError:
+        return False
 
 
 def id_names(ids: _Ids, *, unique: bool = False) -> list[bytes]:

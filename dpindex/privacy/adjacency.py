@@ -68,7 +68,13 @@ class Adjacency(ABC):
         """
 
     def steps(self, change: Adjacency) -> int | None:
-        """Return how many changes of this adjacency make any change of another; None if unknown."""
+        """Return how many changes of this adjacency make any change of another; None if unknown.
+
+        A promise speaks of every pair of neighbours (Dwork & Roth 2014, Def. 2.4). Where a change
+        leads from any input to one of its neighbours, ``steps`` is 1: the pairs that it leads to
+        are some of those, so the promise holds for it as it stands. Where it takes m steps between
+        neighbours it holds m times, by group privacy (Thm 2.2 there).
+        """
         if change == self:
             return 1
         if isinstance(change, Group):
@@ -243,6 +249,15 @@ class L2(VectorAdjacency):
     @property
     def size(self) -> float:
         return self.radius
+
+    def steps(self, change: Adjacency) -> int | None:
+        """Return the ratio of a change to this one, rounded up.
+
+        One coordinate that changes by beta moves the vector by beta in Euclidean distance.
+        """
+        if isinstance(change, Attribute):
+            return super().steps(L2(change.beta, change.units))
+        return super().steps(change)
 
     def describe(self) -> str:
         return (

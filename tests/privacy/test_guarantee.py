@@ -13,7 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpindex import Spec
-from dpindex.privacy import Guarantee, Records, VectorAdjacency, attribute, l2, record
+from dpindex.privacy import (
+    L2,
+    Attribute,
+    Group,
+    Guarantee,
+    Records,
+    VectorAdjacency,
+    attribute,
+    l2,
+    record,
+)
 
 
 def test_text_names_adjacency_delta_and_definition():
@@ -142,9 +152,28 @@ def test_a_group_costs_no_more_than_a_whole_record():
 
 @given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
 def test_finding_2_group_privacy_takes_whole_steps(beta, change):
-    steps = Guarantee(1.0, 0.0, "DP", attribute(beta)).at(attribute(change)).epsilon
     exact = Fraction(change) / Fraction(beta)
-    assert steps - 1 < exact <= steps
+    for neighbours in (attribute(beta), l2(beta)):
+        steps = Guarantee(1.0, 0.0, "DP", neighbours).at(attribute(change)).epsilon
+        assert steps - 1 < exact <= steps
+
+
+def test_neighbours_under_one_adjacency_are_neighbours_under_what_covers_it():
+    """Pairs that differ in one coordinate, in and beside it; what is unknown covers nothing."""
+    ball, one = l2(2.0), attribute(2.0)
+    for size in (0.1, 1.0, 2.0, 5.0):
+        before, after = np.zeros(4), np.array([0.0, size, 0.0, 0.0])
+        steps = ball.steps(attribute(size))
+        assert np.linalg.norm(after - before) <= steps * ball.radius
+        assert np.linalg.norm(after - before) > (steps - 1) * ball.radius
+        assert record().steps(attribute(size)) == record().steps(l2(size)) == 1
+    assert ball.steps(Group(3, one)) == 3
+    assert one.steps(ball) is None
+    assert one.steps(record()) is None
+    assert ball.steps(record()) is None
+    for units in ("0" * 16, "1" * 16):  # shares of the ranges of columns, and of others
+        assert ball.steps(Attribute(2.0, units)) is None
+        assert L2(2.0, "0" * 16).steps(Attribute(4.0, units)) == (2 if units[0] == "0" else None)
 
 
 def test_finding_2_what_says_nothing_about_a_change_is_refused():
@@ -153,7 +182,9 @@ def test_finding_2_what_says_nothing_about_a_change_is_refused():
         with refuses("says nothing about"):
             weak.at(attribute(1.0))
     kinds = [*VECTORS, *RECORDS]
-    for one, other in permutations(kinds, 2):
+    # Alone of these, each change of one coordinate by a half is a move of the vector by a half.
+    known = (l2(0.5), attribute(0.5))
+    for one, other in {*permutations(kinds, 2)} - {known}:
         with refuses("count different changes"):
             Guarantee(1.0, 0.0, "DP", one).at(other)
     for alike in kinds:  # an adjacency without a size composes with itself

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -24,11 +25,12 @@ from helpers.common import (
     fails,
     names_in,
     needs_posix,
+    record_spec,
     refuses,
     uniform,
 )
 
-from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
+from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2, record
 from dpindex.base.errors import DamagedError
 
 SPEC = attribute_spec("dp-oporp-staircase", 6, k=2, epsilon=1.0)
@@ -146,17 +148,57 @@ def test_finding_2_the_joint_bound_is_no_smaller_than_an_attack_finds(ledger):
 
 def test_finding_2_what_cannot_be_compared_has_no_joint_number(ledger):
     weak = [Spec("idp-signoporp-rr", 6, k=2, epsilon=4.0, adjacency=attribute(b)) for b in (1, 2)]
-    ball = Spec("raw-gaussian", 6, epsilon=1.0, delta=1e-6, adjacency=l2(1.0))
     found = recorded(ledger, SPEC, weak[0], SPEC)
-    assert [(g.definition, g.epsilon) for g in found.guarantees] == [("DP", 2.0), ("iDP", 4.0)]
-    assert "DP under attribute and iDP under attribute do not add up" in found.apart
+    assert found.guarantees == ()
+    assert [(g.definition, g.epsilon) for g in found.alone] == [("DP", 2.0), ("iDP", 4.0)]
+    kinds = "DP under attribute(beta=1) or iDP under attribute(beta=1)"
+    assert found.apart == f"not every release promises {kinds}"
     assert f"({found.apart}), and one change may cost all; each kind alone: epsilon" in str(found)
+    assert str(found).startswith("1 ids, 3 releases each: no joint number")
     assert found.to_dict()["apart"] == found.apart
-    other = Ledger(ledger.path.with_name("ball"))
-    assert "DP under attribute and DP under l2" in recorded(other, SPEC, ball).apart
     twice = recorded(Ledger(ledger.path.with_name("weak")), *weak)
-    assert [g.epsilon for g in twice.guarantees] == [4.0, 4.0]
-    assert "iDP under attribute(beta=1) says nothing about attribute(beta=2)" in twice.apart
+    assert [(g.epsilon, g.adjacency) for g in twice.guarantees] == [(8.0, attribute(1.0))]
+    assert [(g.epsilon, g.adjacency) for g in twice.alone] == [(4.0, attribute(2.0))]
+    assert "iDP under attribute(beta=2)" in twice.apart
+
+
+WHOLE = record_spec("record-cap", 6, k=64, epsilon=3.0)
+BALL = Spec("raw-gaussian", 6, epsilon=0.5, delta=1e-6, adjacency=l2(1.0))
+
+
+@pytest.mark.parametrize(
+    "specs, together, alone",
+    [
+        ([SPEC, WHOLE], {attribute(1.0): 4.0}, {record(): 3.0}),
+        ([WHOLE, BALL], {l2(1.0): 3.5}, {record(): 3.0}),
+        ([SPEC, BALL], {attribute(1.0): 1.5}, {l2(1.0): 0.5}),
+        ([at(1.0, 2.5), BALL], {attribute(2.5): 1.0 + 3 * 0.5}, {l2(1.0): 0.5}),
+        ([SPEC, WHOLE, BALL], {attribute(1.0): 4.5}, {record(): 3.0, l2(1.0): 3.5}),
+        ([WHOLE, WHOLE], {record(): 6.0}, {}),
+    ],
+)
+def test_a_larger_change_bounds_a_smaller_one_and_never_the_other_way(
+    ledger, specs, together, alone
+):
+    """Whoever hides a whole vector hides each of its attributes, and no attribute a vector."""
+    found = recorded(ledger, *specs)
+    assert {g.adjacency: g.epsilon for g in found.guarantees} == together
+    assert {g.adjacency: g.epsilon for g in found.alone} == alone
+    assert bool(found.apart) == bool(alone)
+    assert ("; and no joint number" in str(found)) == bool(alone)
+    assert json.loads(json.dumps(found.to_dict()))["alone"] == [g.to_dict() for g in found.alone]
+
+
+def test_a_joint_number_of_records_and_attributes_is_no_smaller_than_exact_laws_lose(ledger):
+    """A cap of a whole record and staircase noise of an attribute, each by its own integers."""
+    found = recorded(ledger, SPEC, WHOLE)
+    (joint,) = found.guarantees
+    cap = math.log(WHOLE.law.cap.ratio())
+    cells = np.array(SPEC.law.source.masses[1:-1], dtype=np.float64)
+    beta = 1 << (SPEC.law.grid_bits - SPEC.law.cell_bits)
+    staircase = np.abs(np.log(cells[beta:] / cells[:-beta])).max()
+    assert 1.0 < cap + staircase <= joint.epsilon + 1e-9
+    assert cap + staircase > joint.epsilon - 0.01
 
 
 def test_finding_2_a_release_without_protection_leaves_no_promise(ledger):

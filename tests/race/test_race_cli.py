@@ -166,7 +166,7 @@ def test_finding_10_the_ledger_counts_sketches(run, prints):
     spec = attribute_spec("dp-oporp-staircase", 3, epsilon=1.0)
     Ledger("ledger").record(spec, ["p7"], allow_rerelease=True)
     (both,) = Ledger("ledger").totals(["p7"])
-    assert sorted(promise.epsilon for promise in both.guarantees) == [1.0, 8.0]
+    assert sorted(promise.epsilon for promise in both.alone) == [1.0, 8.0]
     (tight,) = Ledger("ledger").totals(["p8"], delta=1e-6)
     assert tight.guarantees[0].epsilon == 8.0
 
