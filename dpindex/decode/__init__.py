@@ -156,14 +156,6 @@ class Learned:
         self._decoder = decoder
         self._learn = learn
 
-    def serves(self, changes: int) -> bool:
-        """Return whether it still holds after ``changes`` rows were added or removed in all.
-
-        It does not once half as many rows have changed as it is learned from.
-        """
-        changed = changes - self.changes
-        return changed <= 0 or LEAST_ROWS <= self.rows >= 2 * changed
-
     @property
     def calibration(self) -> SimilarityCalibration | None:
         """What was learned, now if nobody asked before; None where nothing can be learned."""

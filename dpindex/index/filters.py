@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Longs, Rows, Table, best_of, row_blocks, unfilled
+from dpindex.base.arrays import Doubles, Longs, Rows, Table, row_blocks
 from dpindex.base.errors import InputError, naming
 from dpindex.base.ids import ID, id_array, other_kind_of_ids
 from dpindex.base.tables import arrow, as_table, speaks_arrow
-from dpindex.decode.base import Queries
-from dpindex.index.backends import SearchBackend
 from dpindex.index.conditions import Condition, DuckDb, Language, of_expression, parsed
-from dpindex.index.ranking import Ranking
 from dpindex.storage.code_store import CodeStore
 
 
@@ -73,11 +69,7 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
         )
     id_kind = store.ids.take(slice(1)).dtype.kind
     if isinstance(filter_, str) or type(filter_).__name__ == "Expression":
-        table = store.payload.table
-        schema = None
-        if table is not None:
-            schema = table.schema
-        condition = condition_of(filter_, column_types(id_kind == "U", schema))
+        condition = condition_of(filter_, column_types_of(store))
         if condition is not None:
             return _matching(condition, store)
     if callable(filter_):
@@ -160,69 +152,13 @@ def column_types(text_ids: bool, schema: Any) -> dict[str, Any]:
     return kinds
 
 
-FEW = 8
-_SPARE = 16
-
-
-class Selection:
-    """Some rows of a ranking that holds every row, for the batches of queries of one search.
-
-    Less than an eighth of all rows are searched by themselves, exactly, whatever the index type. Of
-    more, twice the expected number of neighbours is found and the others are left out; queries for
-    which too few remain are searched again among the rows alone.
-
-    Parameters
-    ----------
-    ranking : Ranking
-    rows : int64 array, shape (m,)
-        Ascending.
-    """
-
-    def __init__(self, ranking: Ranking, rows: Rows) -> None:
-        self._ranking = ranking
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def search(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
-        """Return scores and rows of the best ``count`` ≤ m, m ≥ 1, for each query, best first."""
-        total = len(self._ranking.backend)
-        candidates = 2 * count * total // len(self._rows) + _SPARE
-        if len(self._rows) * FEW < total or candidates >= total:
-            return self._search_alone(queries, count)
-        scores, rows = self._ranking.search(queries, candidates)
-        is_kept = np.isin(rows, self._rows, kind="table")
-        kept_first = np.argsort(~is_kept, axis=1, kind="stable")
-        first = kept_first[:, :count]
-        scores = np.take_along_axis(scores, first, axis=1)
-        rows = np.take_along_axis(rows, first, axis=1)
-        short = np.flatnonzero(is_kept.sum(axis=1) < count)
-        if short.size:
-            short_scores, short_rows = self._search_alone(queries[short], count)
-            scores[short] = short_scores
-            rows[short] = short_rows
-        return scores, rows
-
-    def _search_alone(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
-        """Search the rows by themselves, exactly."""
-        backend = self._ranking.backend
-        if len(self._rows) <= backend.max_subset:
-            # In the order of the backend, also among equals.
-            scores, places = self._ranking.search(queries, count, self._subset)
-            return scores, self._rows[places]
-        scores, rows = unfilled(len(queries))
-        for part in row_blocks(len(self._rows), backend.max_subset):  # as fits into memory
-            block = self._rows[part]
-            depth = min(count, len(block))
-            near, places = self._ranking.search(queries, depth, backend.subset(block))
-            scores, rows = best_of([(scores, rows), (near, block[places])], count)
-        return scores, rows
-
-    @cached_property
-    def _subset(self) -> SearchBackend:
-        """A backend of all the rows, made once for all batches."""
-        return self._ranking.backend.subset(self._rows)
+def column_types_of(store: CodeStore) -> dict[str, Any]:
+    """Return the Arrow types of ``id`` and of the payload columns of a store."""
+    has_text = store.ids.take(slice(1)).dtype.kind == "U"
+    payload = store.payload.table
+    if payload is None:
+        return column_types(has_text, None)
+    return column_types(has_text, payload.schema)
 
 
 class _Spark(Language):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Longs, Table, Vectors, row_blocks, unfilled
+from dpindex.base.arrays import AnyArray, Table, Vectors
 from dpindex.base.checks import real_matrix
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, StorageError, import_extra
@@ -22,20 +22,11 @@ from dpindex.base.ids import check_index
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
-from dpindex.decode import Learned, decoder_of, learned
-from dpindex.decode.base import Metric, Queries
+from dpindex.decode.base import Metric
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser
-from dpindex.index.filters import Filter, Selection, column_types, kept_rows
-from dpindex.index.hits import Hits
-from dpindex.index.ranking import Ranking
-from dpindex.index.search import (
-    BATCH_QUERIES,
-    Found,
-    FoundCodes,
-    Searchable,
-)
+from dpindex.index.ranking import SearchableStore
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import CodeStore
@@ -51,22 +42,7 @@ if TYPE_CHECKING:
     from dpindex.storage.release import Terms
 
 
-class Ready(NamedTuple):
-    """What one search reads: rows as they were at one moment.
-
-    Attributes
-    ----------
-    store : CodeStore
-        Nothing is added to it.
-    ranking : Ranking or Selection
-        Holds every row of it, or those of a filter.
-    """
-
-    store: CodeStore
-    ranking: Ranking | Selection
-
-
-class PrivateIndex(Searchable):
+class PrivateIndex(SearchableStore):
     """A searchable set of private codes, each under an id and perhaps with a payload in the clear.
 
     Think of it as a dictionary from ids to codes: ``id in index``, ``index[id]`` and ``len(index)``
@@ -128,28 +104,11 @@ class PrivateIndex(Searchable):
                 f"dpindex.open(path) opens one that was saved.",
                 field="spec",
             )
-        super().__init__(Settings(spec, metric or "cosine", index_type, query_epsilon))
-        self.index_type: Final = index_type
-        # A store is never changed: who changes the index puts another in its place, in one step,
-        # so that readers see all of a change or nothing.
-        self._store = CodeStore.of_segments(spec.format)
+        settings = Settings(spec, metric or "cosine", index_type, query_epsilon)
+        super().__init__(settings, CodeStore.of_segments(spec.format))
         self._writing = threading.Lock()
-        self._choosing = threading.Lock()  # for assignments alone: no search waits for a writer
-        self._set_denoiser(None)
         self._checkpoint: Checkpoint | None = None
         self._history: History | None = None
-
-    @property
-    def index_recall(self) -> float | None:
-        """Share of the ten nearest by exact search that the index type finds.
-
-        Measured on stored codes (denoised, where there is a denoiser) when the search structure is
-        built, which this does if need be; None where every search is exact.
-        """
-        if self._ranking.backend.exact or len(self) == 0:
-            return None
-        with self._selected(None):
-            return self._ranking.backend.recall
 
     @property
     def denoiser(self) -> Denoiser | None:
@@ -180,9 +139,6 @@ class PrivateIndex(Searchable):
             "path": self.path or "not saved",
         }
         return facts_html(f"PrivateIndex: {len(self)} codes", facts)
-
-    def __len__(self) -> int:
-        return len(self._store)
 
     def __contains__(self, id: object) -> bool:
         """Whether there is a code under that id; 7 and "7" are different ids."""
@@ -539,71 +495,6 @@ class PrivateIndex(Searchable):
             self._set_denoiser(denoiser)
         return denoiser
 
-    def _set_denoiser(self, denoiser: Denoiser | None) -> None:
-        exact = self._settings.structure().exact
-        decoder = decoder_of(self.spec, self.metric, denoiser, exact=exact)
-        ranking = Ranking(decoder, self.index_type)
-        with self._choosing:
-            self._denoiser = denoiser
-            self._decoder = decoder
-            self._ranking = ranking
-            self._learned = self._to_learn(self._store)
-
-    @contextmanager
-    def _selected(self, filter_: Filter) -> Iterator[Ready]:
-        """Give the rows of now, and a search structure that has them; no writer is waited for."""
-        ranking = self._ranking
-        with ranking.following(self._rows_of_now) as store:
-            if filter_ is None:
-                yield Ready(store, ranking)
-            else:
-                rows = kept_rows(filter_, store)
-                yield Ready(store, Selection(ranking, rows))
-
-    def _rows_of_now(self) -> CodeStore:
-        """The rows to search; InputError if there are none."""
-        store = self._store
-        if store.ids.count == 0:
-            raise InputError("the index is empty: add vectors before searching.")
-        return store
-
-    @property
-    def _column_types(self) -> Mapping[str, Any]:
-        schema = None
-        if self.payload is not None:
-            schema = self.payload.schema
-        return column_types(self._store.ids.take(slice(1)).dtype.kind == "U", schema)
-
-    def _symbol_counts(self) -> Longs | None:
-        counts = np.zeros(len(self.spec.codewords), dtype=np.int64)
-        for codes in self._rows_of_now().blocks():
-            counts += np.bincount(codes.stored[:, 0], minlength=len(counts))
-        return counts
-
-    def _find(
-        self,
-        queries: Queries,
-        count: int,
-        selection: Ready,
-    ) -> Found:
-        store, ranking = selection
-        available = min(count, len(ranking))
-        if available:
-            scores, rows = ranking.search(queries, available)
-        else:
-            scores, rows = unfilled(len(queries))
-        ids = store.ids.take(rows)
-        return Found(ids, rows, store.ids.count, scores)
-
-    def _codes_of(self, found: Found, selection: Ready) -> FoundCodes:
-        rows = np.asarray(found.rows)
-        store = selection.store  # of now: later rows may have other numbers
-
-        def codes(queries: slice, columns: slice) -> Codes:
-            return store.take(rows[queries, columns].ravel())
-
-        return FoundCodes(codes, store.payload_of(rows.ravel()))
-
     @property
     def calibration(self) -> SimilarityCalibration | None:
         """What :meth:`calibrate` learns, or None; learned now if nobody asked before."""
@@ -635,42 +526,6 @@ class PrivateIndex(Searchable):
             with self._choosing:
                 self._learned = self._to_learn(self._store)
             return self._learned.calibration
-
-    def _known_of(self, selection: Ready | None) -> Learned:
-        store = self._store if selection is None else selection.store
-        with self._choosing:
-            self._learned = self._known_now(store)
-            return self._learned
-
-    def _known_now(self, store: CodeStore) -> Learned:
-        """Return what was learned of codes, or a new task if too many rows of a store changed."""
-        if self._learned.serves(store.changes):
-            return self._learned
-        return self._to_learn(store)
-
-    def _to_learn(self, store: CodeStore) -> Learned:
-        """Return a task that learns of the codes of a store when it is first read."""
-        rows = len(store)
-        learn = partial(learned, self._decoder, store.take, rows)
-        return Learned(self._decoder, rows, learn, store.changes)
-
-    def _in_range(
-        self,
-        queries: Queries,
-        threshold: float,
-        filter_: Filter,
-    ) -> list[Hits]:
-        store = self._rows_of_now()
-        learned = self._known_of(Ready(store, self._ranking))
-        if learned.posterior is None and self._decoder.stated_by is not None:
-            raise InputError(learned.unstated)
-        rows = np.arange(len(store))
-        if filter_ is not None:
-            rows = kept_rows(filter_, store)
-        hits: list[Hits] = []
-        for block in row_blocks(len(queries), BATCH_QUERIES):
-            hits += self._reached(queries[block], threshold, store, rows, learned)
-        return hits
 
     def save(self, path: AnyPath, *, allow_unprotected: bool = False) -> None:
         """Write the index as a directory, all or nothing.

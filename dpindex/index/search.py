@@ -19,12 +19,11 @@ from dpindex.decode.base import Estimate, Estimator, PrivateQueries, Queries
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.guided import Worth, guide_of, worth_of
 from dpindex.index.filters import Filter, Lookup, Where, condition_of
-from dpindex.index.hits import TOO_NOISY, Estimates, Hits, not_stated, sure
+from dpindex.index.hits import Estimates, Hits, sure
 from dpindex.index.originals import Candidates, Rerank
-from dpindex.index.reranking import Reranking, direction, new_reranking, wanted, with_exact, within
+from dpindex.index.reranking import Reranking, new_reranking, wanted, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
 from dpindex.mechanism.spec import Projector, Spec
-from dpindex.storage.code_store import CodeStore
 from dpindex.storage.manifest import Settings
 
 if TYPE_CHECKING:
@@ -462,48 +461,6 @@ class Searchable(ABC):
     def _block_rows(self, queries: int) -> int:
         """Codes compared with ``queries`` queries at once: an estimate takes 40 numbers."""
         return max(1, ESTIMATED_NUMBERS // (self.spec.code_length + 40 * queries))
-
-    def _reached(
-        self,
-        queries: Queries,
-        threshold: float,
-        store: CodeStore,
-        rows: Rows,
-        learned: Learned,
-    ) -> list[Hits]:
-        """Return hits of each query among rows of a store; memory is that of a block of them."""
-        sign = direction(self.metric)
-        parts = []
-        reason = learned.unstated
-        for part in row_blocks(max(1, len(rows)), self._block_rows(2 * len(queries))):
-            block = rows[part]
-            codes = store.take(block)
-            estimate = self._decoder.estimates(codes, queries, 1)
-            if learned.posterior is None:
-                posterior = not_stated(estimate)
-                compared = estimate[0]
-            else:
-                posterior = sure(learned.posterior.estimates(codes, queries, 1), each=True)
-                compared = posterior[0]
-                if np.isnan(compared).any():
-                    reason = TOO_NOISY
-            places = np.nonzero(sign * compared >= sign * threshold)
-            query, column = places
-            reached = [values[places] for values in (*posterior, *estimate)]
-            parts.append((query, block[column], *reached))
-        query, near, *estimates = map(np.concatenate, zip(*parts, strict=True))
-        similarity, stderr, unbiased, unbiased_stderr = estimates
-        scores = sign * (unbiased if learned.posterior is None else similarity)
-        every = Hits(
-            store.ids.take(near),
-            scores,
-            Estimates.of(similarity, stderr, unbiased, unbiased_stderr, reason),
-            np.zeros(len(near), np.bool_),
-            store.payload_of(near),
-        )
-        order = np.lexsort((near, -scores, query))
-        cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
-        return [every.take(places) for places in np.split(order, cuts)]
 
     def _check_codes(self, codes: Codes) -> None:
         """Raise InputError unless these are codes of the index's own spec."""

@@ -7,7 +7,7 @@ import pytest
 from helpers.common import attribute_spec, filled_index, record_spec, unit
 
 import dpindex as dpi
-from dpindex.index import private_index
+from dpindex.index.ranking import Ranking
 
 DIM = 16
 SOON = 600.0
@@ -53,13 +53,13 @@ def ended(thread):
 def test_a_search_ends_although_a_code_comes_whenever_it_has_all(index, monkeypatch):
     """The worst that writers can do, without a clock: they are faster than every search."""
     one = codes_of_row(index, 0)
-    sync = private_index.Ranking.sync
+    sync = Ranking.sync
 
     def syncing(ranking, store):
         sync(ranking, store)
         ended(begun(lambda: index.add_codes(one)))
 
-    monkeypatch.setattr(private_index.Ranking, "sync", syncing)
+    monkeypatch.setattr(Ranking, "sync", syncing)
     queries = index.codes.take(slice(0, 3))
     for _ in range(3):
         before = len(index)

@@ -5,7 +5,7 @@ import pytest
 from helpers.common import attribute_spec, filled_index, known_noise, record_spec, seed_noise, unit
 
 import dpindex as dpi
-from dpindex.index import filters as selection
+from dpindex.index import ranking
 from dpindex.index.exact_vectors import ExactVectors
 
 N = 800
@@ -115,7 +115,7 @@ def test_subsets_that_do_not_fit_into_memory(index, monkeypatch):
     monkeypatch.setattr(ExactVectors, "max_subset", property(lambda backend: 50))
     parts = index.search(Q, k=5, filter=mask)
     assert np.allclose(whole.scores, parts.scores, rtol=1e-5, atol=1e-6)
-    monkeypatch.setattr(selection, "FEW", 1000)
+    monkeypatch.setattr(ranking, "FEW", 1000)
     assert mask[index.search(Q, k=5, filter=mask).ids].all()
 
 

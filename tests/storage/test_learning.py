@@ -112,7 +112,7 @@ def lessons(monkeypatch):
         rows.append(count)
         return learned(decoder, take, count)
 
-    monkeypatch.setattr("dpindex.index.private_index.learned", counted)
+    monkeypatch.setattr("dpindex.index.ranking.learned", counted)
     return rows
 
 
