@@ -1,29 +1,18 @@
-"""Curves: the measured quality and exposure of private indexes by epsilon, and the file of runs.
-
-Runs are kept in runs.csv, a line for each, appended as the run ends and read to resume. Each line
-has a key of everything that its figures depend on, so lines of other evaluations are recognised and
-never taken for, or replaced by, those of this one. The vectors are part of that, so the key is
-hashed with the secret of this machine: a reader of the file confirms no guess of them.
-"""
+"""Curves: the measured quality and exposure of private indexes by epsilon."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpindex.base.display import text_table
-from dpindex.base.errors import InputError, import_extra
-from dpindex.base.files import AnyPath, holding_lock, make_folder, read_file
+from dpindex.base.errors import import_extra
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind
 from dpindex.index.search import QueryMode
@@ -45,9 +34,6 @@ MEASURES = (
 )
 """What runs measure; the first three are shares in [0, 1]. See :meth:`Curve.full_name`."""
 
-RUNS_FILE = "runs.csv"
-_REPORT_FILES = ("curve.csv", "report.html")
-_MAX_CURVE_BYTES = 1 << 30
 # Numbers of candidates: up to _MANY, or up to a share of the collection.
 _LEVELS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _MANY = 100
@@ -166,34 +152,29 @@ class Curve:
 
     def __str__(self) -> str:
         """Tables of what is found in each query mode, also among candidates, and of exposure."""
-        levels = self.candidates[1:]
-        tables: list[tuple[str, QueryMode, dict[str, str]]] = [
-            (
-                f"{mode} queries: {self.full_name('recall@10')}, {self.full_name('precision@10')},"
-                "\nand recall@10 once the data holder re-ranks R candidates",
-                mode,
-                {
-                    "recall": "recall@10",
-                    "precision": "precision@10",
-                    **{f"R={level}": recall_within(level) for level in levels},
-                },
-            )
+        found = {"recall": "recall@10", "precision": "precision@10"}
+        found |= {f"R={level}": recall_within(level) for level in self.candidates[1:]}
+        measures = f"{self.full_name('recall@10')}, {self.full_name('precision@10')},"
+        more = "and recall@10 once the data holder re-ranks R candidates"
+        tables = [
+            self._table(f"{mode} queries: {measures}\n{more}", mode, found)
             for mode in self.query_modes
         ]
-        exposed = {"linked": LINKED, "cosine": "reconstruction_cosine"}
-        title = f"share of known vectors whose code an attacker finds among {self.base[1]},\n"
-        title += "and cosine of reconstructed vectors to the originals"
-        tables.append((title, self.query_modes[0], exposed))
-        parts = [self.adjacency]
-        for title, mode, columns in tables:
-            rows = []
-            for name, line in self.series(mode).items():
-                for point in line:
-                    epsilon = "–" if point.spec.epsilon is None else f"{point.spec.epsilon:g}"
-                    values = (point.mean[measure] for measure in columns.values())
-                    rows.append((name, epsilon, *(f"{value:.2f}" for value in values)))
-            parts.append(f"{title}\n{text_table(['', 'ε', *columns], rows)}")
-        return "\n\n".join(parts)
+        linked = f"share of known vectors whose code an attacker finds among {self.base[1]},"
+        exposed = f"{linked}\nand cosine of reconstructed vectors to the originals"
+        columns = {"linked": LINKED, "cosine": "reconstruction_cosine"}
+        tables.append(self._table(exposed, self.query_modes[0], columns))
+        return "\n\n".join([self.adjacency, *tables])
+
+    def _table(self, title: str, mode: QueryMode, columns: Mapping[str, str]) -> str:
+        """Return measures of all points of a query mode, by their headings."""
+        rows = []
+        for name, line in self.series(mode).items():
+            for point in line:
+                epsilon = "–" if point.spec.epsilon is None else f"{point.spec.epsilon:g}"
+                values = [f"{point.mean[measure]:.2f}" for measure in columns.values()]
+                rows.append((name, epsilon, *values))
+        return f"{title}\n{text_table(['', 'ε', *columns], rows)}"
 
     def to_pandas(self) -> Any:
         """Return a pandas frame with a line for each run: spec, query mode, and every measure.
@@ -322,112 +303,3 @@ class Curve:
         for line in lines.values():
             line.sort(key=lambda point: point.spec.budget)
         return lines
-
-
-Line = Mapping[str, Any]
-"""A run as a line of runs.csv."""
-
-
-class RunsFile:
-    """The file of runs while runs are appended to it.
-
-    Attributes
-    ----------
-    lines : dict from str to dict
-        The runs that are known, by their keys, every value as text.
-    """
-
-    def __init__(self, path: Path | None, lines: Iterable[dict[str, str]] = ()) -> None:
-        self._path = path
-        self.lines = {line["run"]: line for line in lines}
-
-    def append(self, lines: Sequence[Line]) -> None:
-        """Add the lines of one build; those in a file are kept whatever happens later."""
-        for line in lines:
-            self.lines[line["run"]] = as_text(line)
-        if self._path is None or not lines:
-            return
-        with open(self._path, "ab") as file:
-            file.write(csv_bytes(lines, header=file.tell() == 0))
-
-
-@contextmanager
-def kept_in(
-    report: AnyPath | None,
-    keys: Collection[str],
-    *,
-    replace: bool = False,
-) -> Iterator[RunsFile]:
-    """The runs of a report that is made or continued; nothing is kept without a folder.
-
-    Raises
-    ------
-    InputError
-        If the folder holds another report and ``replace`` is not stated, cannot be written, or
-        another process evaluates into it.
-    """
-    if report is None:
-        yield RunsFile(None)
-        return
-    folder = Path(report)
-    if not replace:
-        refuse_other_report(folder, lambda line: line.get("run") in keys)
-    try:
-        make_folder(folder)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{folder}: {reason}; choose another directory.") from error
-    path = folder / RUNS_FILE
-    with holding_lock(path, str(folder)):
-        lines = [line for line in read_runs(folder) if line.get("run") in keys]
-        with open(path, "r+b") as file:  # in place: the lock is that of this file
-            # Without what was cut off, and without the runs that are to be replaced.
-            if lines:
-                file.write(csv_bytes(lines))
-            file.truncate()
-        try:
-            yield RunsFile(path, lines)
-        finally:
-            if not path.stat().st_size:
-                path.unlink()
-
-
-def refuse_other_report(folder: Path, is_ours: Callable[[dict[str, str]], bool]) -> None:
-    """InputError if the folder holds a report with other runs than ours, or none that is known."""
-    lines = read_runs(folder)
-    others = [line for line in lines if not is_ours(line)]
-    unknown = not lines and any((folder / name).exists() for name in _REPORT_FILES)
-    if others or unknown:
-        what = f"{len(others)} runs of another evaluation" if others else "another report"
-        raise InputError(
-            f"{folder} holds {what}; choose another directory, repeat the command that made it "
-            f"(it may have more epsilons, methods or runs), or replace it.",
-            field="replace",
-        )
-
-
-def read_runs(folder: Path) -> list[dict[str, str]]:
-    """The whole lines of the file; a last one that was cut off is left out."""
-    path = folder / RUNS_FILE
-    if not path.exists():
-        return []
-    data = read_file(path, _MAX_CURVE_BYTES)
-    whole_lines = data[: data.rfind(b"\n") + 1]
-    text = whole_lines.decode("utf-8", "replace")
-    return list(csv.DictReader(io.StringIO(text)))
-
-
-def as_text(line: Line) -> dict[str, str]:
-    """A line as it is read from the file."""
-    return {name: "" if value is None else str(value) for name, value in line.items()}
-
-
-def csv_bytes(lines: Iterable[Line], *, header: bool = True) -> bytes:
-    """Lines of equal columns as CSV."""
-    lines = list(lines)
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, lines[0], lineterminator="\n")
-    if header:
-        writer.writeheader()
-    writer.writerows(lines)
-    return buffer.getvalue().encode()

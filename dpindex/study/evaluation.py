@@ -26,9 +26,10 @@ from dpindex.index.private_index import PrivateIndex
 from dpindex.index.search import BATCH_QUERIES, QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
-from dpindex.study.curve import Curve, Run, RunsFile, kept_in, recall_within
+from dpindex.study.curve import Curve, Run, recall_within
 from dpindex.study.examples import ExampleBuild, Gallery
-from dpindex.study.specs import common_adjacency, hides_records, in_ranges, label
+from dpindex.study.runs_file import RunsFile, kept_in
+from dpindex.study.specs import agreed, common_adjacency, hides_records, in_ranges, label
 from dpindex.study.trial import LINKED, Trial, in_threads
 from dpindex.study.truth import GroundTruth, ground_truth, recall_of
 
@@ -224,13 +225,7 @@ def _check_request(
 def _check_specs(curve: Curve, specs: Sequence[Spec]) -> None:
     """Refuse specs of other vectors, that cannot be compared, or that no index can have."""
     for name in _SHARED:
-        stated = [getattr(spec, name) for spec in specs if _takes(spec, name)]
-        value, *others = dict.fromkeys(stated) or [None]
-        if others:
-            raise InputError(
-                f"the specs of one curve must agree in {name}, not have {value} and {others[0]}; "
-                f"measure them separately."
-            )
+        agreed(name, [getattr(spec, name) for spec in specs if _takes(spec, name)])
     common_adjacency(specs)
     for spec in specs:
         if spec.dim != curve.dim:
@@ -254,12 +249,10 @@ def _takes(spec: Spec, name: str) -> bool:
 
 
 def _check_public_parts(specs: Sequence[Spec], base: VectorSource) -> None:
-    checks = {LeakCheck.of(spec, base.shape[0]) for spec in specs}
-    for check in checks:
-        if check is None:
-            continue
-        evidence = [check.evidence(first, chunk) for first, chunk in base.chunks()]
-        refuse_leaks(check.part, LeakEvidence.joined(evidence))
+    for check in {LeakCheck.of(spec, base.shape[0]) for spec in specs}:
+        if check is not None:
+            evidence = [check.evidence(first, chunk) for first, chunk in base.chunks()]
+            refuse_leaks(check.part, LeakEvidence.joined(evidence))
 
 
 def at_norm_1(source: VectorSource) -> VectorSource:
@@ -338,21 +331,18 @@ def _measured(
     truth = ground_truth(task.base, task.queries, curve.neighbours, curve.metric)
     gallery = None
     if examples:
-        levels = curve.candidates
-        gallery = Gallery(task.base, task.queries, curve.metric, levels, examples)
-    known = frozenset(kept.lines)
+        gallery = Gallery(task.base, task.queries, curve.metric, curve.candidates, examples)
 
     def measure(build: _Build) -> tuple[list[Run], ExampleBuild | None]:
-        is_known = known.issuperset(build.keys.values())
+        is_known = kept.lines.keys() >= set(build.keys.values())
         shown_in = gallery if build.is_first else None
         if is_known and shown_in is None:
             return [], None
         spec = replace(build.spec, seed=build.seed)
         trial = Trial(spec, task.base, **curve.trial)
         measured = [] if is_known else list(_runs(trial, curve, build, queries, truth))
-        if shown_in is None:
-            return measured, None
-        return measured, shown_in.of_build(trial, build.keys)
+        example = None if shown_in is None else shown_in.of_build(trial, build.keys)
+        return measured, example
 
     runs: list[Run] = []
     shown: list[ExampleBuild] = []
@@ -363,12 +353,14 @@ def _measured(
                 name += f", ε = {build.spec.epsilon:g}"
             progress(done, len(task.builds), name)
             measured, example = next(results)
-            kept.append([curve.line(run) for run in measured if run.key not in known])
+            fresh = [run for run in measured if run.key not in kept.lines]
+            kept.append([curve.line(run) for run in fresh])
+            for mode, key in build.keys.items():
+                if key in kept.lines:
+                    runs.append(curve.run_of(kept.lines[key], build.spec, mode))
+            runs += fresh
             if example is not None:
                 shown.append(example)
-            for mode, key in build.keys.items():
-                run = curve.run_of(kept.lines[key], build.spec, mode)
-                runs.append(run)
     progress(len(task.builds), len(task.builds), "done")
     if gallery is not None:
         curve = replace(curve, examples=gallery.examples(shown))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,6 @@ from dpindex.version import __version__
 NEED = "a report needs jinja2 and pillow"
 """What an error says about a missing library."""
 
-_RECALL = f"recall@{ANSWERS}"
 _DIGITS = 4
 _MAX_TEXT = 200
 _MAX_SIDE = 32
@@ -193,22 +192,18 @@ def page_data(curves: Sequence[Curve], shown: Shown | None = None) -> dict[str, 
     # nobody's secret, and one pixel may be.
     kinds = [view["adjacency"]["kind"] for view in views]
     pictures = shown is not None and shown.kind == "picture"
-    opens = kinds.index("record") if "record" in kinds and not pictures else 0
     data: dict[str, Any] = {
         "version": __version__,
         "base": {"name": curve.base[0], "count": curve.base[1], "dim": curve.dim},
-        "queries": {"name": curve.queries[0], "count": curve.queries[1]},
-        "metric": curve.metric,
-        "denoise": curve.denoise,
+        "queries": {"count": curve.queries[1], "tile": None},
         "found": ANSWERS,
         "candidates": list(curve.candidates),
         "views": views,
-        "opens": opens,
+        "opens": kinds.index("record") if "record" in kinds and not pictures else 0,
         "kind": None,
     }
-    chosen = [curve.examples for curve in curves if curve.examples is not None]
-    if shown is not None and len(chosen) == len(curves):
-        _add_examples(data, curves, chosen, shown)
+    if shown is not None and all(each.examples for each in curves):
+        _add_examples(data, curves, shown)
     return data
 
 
@@ -220,7 +215,6 @@ def _view(curve: Curve) -> dict[str, Any]:
     return {
         "adjacency": {"kind": adjacency.kind, "words": adjacency.describe()},
         "epsilons": list(curve.epsilons),
-        "queryEpsilon": curve.query_epsilon,
         "modes": list(modes),
         "runs": curve.runs_per_point,
         "methods": [_method(curve, label) for label in curve.series(modes[0])],
@@ -229,13 +223,16 @@ def _view(curve: Curve) -> dict[str, Any]:
 
 def _method(curve: Curve, label: str) -> dict[str, Any]:
     """Return one line of the charts: its figures by epsilon."""
-    lines = {mode: curve.series(mode)[label] for mode in curve.query_modes}
-    line = next(iter(lines.values()))
-    spec = line[0].spec
     levels = [recall_within(level) for level in curve.candidates]
+    within = {}
+    spread = {}
+    for mode in curve.query_modes:
+        line = curve.series(mode)[label]
+        within[mode] = [_means(line, level) for level in levels]
+        spread[mode] = [_number(point.std[levels[0]]) for point in line]
+    spec = line[0].spec
     # The error of the best guess without codes is 1: what is missing to it was recovered.
     errors = [point.mean.get("reconstruction_error", math.nan) for point in line]
-    recovered = np.clip(1.0 - np.array(errors), 0.0, 1.0)
     return {
         "label": label,
         "method": spec.method,
@@ -244,15 +241,9 @@ def _method(curve: Curve, label: str) -> dict[str, Any]:
         "promise": promise(spec.guarantee),
         "bytes": line[0].mean["bytes_per_vector"],
         "epsilons": [point.spec.epsilon for point in line],
-        "recall": {mode: _means(points, _RECALL) for mode, points in lines.items()},
-        "within": {
-            mode: [_means(points, level) for level in levels] for mode, points in lines.items()
-        },
-        "spread": {
-            mode: [_number(point.std[_RECALL]) for point in points]
-            for mode, points in lines.items()
-        },
-        "exposed": [_number(share) for share in recovered],
+        "within": within,
+        "spread": spread,
+        "exposed": [_number(1.0 - error) for error in errors],
         "linked": _means(line, LINKED),
     }
 
@@ -285,36 +276,27 @@ def _number(value: float) -> float | None:
     return round(float(value), _DIGITS)
 
 
-def _add_examples(
-    data: dict[str, Any],
-    curves: Sequence[Curve],
-    chosen: Sequence[Examples],
-    shown: Shown,
-) -> None:
+def _add_examples(data: dict[str, Any], curves: Sequence[Curve], shown: Shown) -> None:
     """Add what is shown of single vectors to the data of a page."""
-    first = chosen[0]
-    every = [_rows(examples) for examples in chosen]
-    rows = np.unique(np.concatenate(every))  # an item of the page is a place in these
-    originals = dense_rows(shown.base, first.records)
-    limits = (float(originals.min()), float(originals.max()))
-    sheet = Sheet(shown.tile_shape, limits)
-    pictured = first.records
-    query_tile = None
+    several = [curve.examples for curve in curves if curve.examples is not None]
+    records = several[0].records
+    queries = several[0].queries
+    rows = np.unique(np.concatenate([*map(_rows, several)]))
+    places = {row: place for place, row in enumerate(rows.tolist())}  # an item of the page is one
+    originals = dense_rows(shown.base, records)
+    sheet = Sheet(shown.tile_shape, (float(originals.min()), float(originals.max())))
+    pictured = records
     if shown.kind == "picture":
         pictured = rows
-        query_tile = sheet.add(dense_rows(shown.queries, first.queries))
-    first_tile = sheet.add(dense_rows(shown.base, pictured))
-    tiles = {int(row): tile for tile, row in enumerate(pictured, first_tile)}
-    data["queries"]["shown"] = shown.query_names(first.queries)
-    data["queries"]["tile"] = query_tile
+        data["queries"]["tile"] = sheet.add(dense_rows(shown.queries, queries))
+    first = sheet.add(dense_rows(shown.base, pictured))
+    tiles = {row: tile for tile, row in enumerate(pictured.tolist(), first)}
     data["kind"] = shown.kind
-    data["items"] = {
-        "names": shown.names(rows),
-        "tiles": [tiles.get(int(row)) for row in rows],
-    }
-    data["records"] = np.searchsorted(rows, first.records).tolist()
+    data["queries"]["shown"] = shown.query_names(queries)
+    data["items"] = {"names": shown.names(rows), "tiles": [tiles.get(row) for row in places]}
+    data["records"] = [places[row] for row in records.tolist()]
     norms = row_norms(originals)
-    for curve, examples, view in zip(curves, chosen, data["views"], strict=True):
+    for curve, examples, view in zip(curves, several, data["views"], strict=True):
         view["truth"] = np.searchsorted(rows, examples.truth).tolist()
         builds = {build.spec: build for build in examples.builds}
         lines = curve.series(curve.query_modes[0]).values()
@@ -323,7 +305,7 @@ def _add_examples(
             method["hits"] = {
                 mode: [_hits(build, mode, rows) for build in ordered] for mode in curve.query_modes
             }
-            method["rebuilt"] = [_reconstructed(build, rows, sheet, norms) for build in ordered]
+            method["rebuilt"] = [_reconstructed(build, places, sheet, norms) for build in ordered]
     data["sheet"] = sheet.to_dict()
 
 
@@ -346,7 +328,7 @@ def _hits(build: ExampleBuild, mode: QueryMode, rows: AnyArray) -> Any:
 
 def _reconstructed(
     build: ExampleBuild,
-    rows: AnyArray,
+    places: Mapping[int, int],
     sheet: Sheet,
     norms: Doubles,
 ) -> dict[str, Any] | None:
@@ -357,11 +339,8 @@ def _reconstructed(
     vectors = found.vectors
     if hides_records(build.spec):  # directions, shown as bright as the originals
         vectors = unit(vectors) * norms[:, None].astype(np.float32)
-    items = np.searchsorted(rows, found.nearest).tolist()
     return {
         "tile": sheet.add(vectors),
         "cosine": found.cosines.round(2).tolist(),
-        "nearest": [
-            None if row < 0 else item for row, item in zip(found.nearest, items, strict=True)
-        ],
+        "nearest": [places.get(row) for row in found.nearest.tolist()],
     }

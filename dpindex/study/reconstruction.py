@@ -223,47 +223,45 @@ class Reconstructor:
     def _linear_estimates(self) -> list[_Estimate]:
         """Return the estimates from denoised codes, if there is a denoiser, and from codes."""
         spec = self._spec
+        denoise = self.denoiser if spec.law.adds_noise else None
         if isinstance(spec.public, Design):
-            return self._decoded(spec.public)
+            several = dict.fromkeys([denoise, None])
+            return [partial(self._decoded, spec.public, denoiser) for denoiser in several]
         attributes = np.eye(spec.dim, dtype=np.float32)
         projection = spec.projection.apply(attributes).astype(np.float64)
         projection *= spec.projection.scale
         mean = self._moments.mean @ projection
         across, within = self._moments.covariances(projection)
         channel = spec.linear_channel(mean, np.diag(within))
-        # The pseudo-inverse leaves out coordinates without information (bins without noise).
-        inverse = np.linalg.pinv(channel.covariance(within), hermitian=True)
-        weights = inverse @ (across * channel.slope).T
+        covariance = channel.covariance(within)
+        plain = self._linear(Codes.to_float, channel.mean, across * channel.slope, covariance)
+        if denoise is None:
+            return [plain]
+        return [self._linear(denoise, mean, across, within), plain]
 
-        def plain(codes: Codes) -> Doubles:
-            deviation = codes.to_float() - channel.mean
+    def _linear(
+        self,
+        read: Callable[[Codes], Floats],
+        mean: Doubles,
+        across: Doubles,
+        within: Doubles,
+    ) -> _Estimate:
+        """Return the estimate from readings of this mean, by their covariances."""
+        # The pseudo-inverse leaves out coordinates without information (bins without noise).
+        weights = np.linalg.pinv(within, hermitian=True) @ across.T
+
+        def estimate(codes: Codes) -> Doubles:
+            deviation = read(codes) - mean
             return self._bounded(deviation @ weights)
 
-        denoise = self.denoiser
-        if denoise is None or not spec.law.adds_noise:
-            return [plain]
-        exact_weights = np.linalg.pinv(within, hermitian=True) @ across.T
+        return estimate
 
-        def denoised(codes: Codes) -> Doubles:
-            deviation = denoise(codes) - mean
-            return self._bounded(deviation @ exact_weights)
-
-        return [denoised, plain]
-
-    def _decoded(self, design: Design) -> list[_Estimate]:
-        """Return what a design's own decoder makes of codes, denoised and as they are."""
-        spec = self._spec
-        denoisers: list[Denoiser | None] = [None]
-        if self.denoiser is not None and spec.law.adds_noise:
-            denoisers.insert(0, self.denoiser)
-
-        def estimate(denoiser: Denoiser | None, codes: Codes) -> Doubles:
-            deviation = np.zeros((len(codes), spec.dim))
-            inside = decoded(codes, spec, denoiser) @ design.basis
-            deviation[:, design.attributes] = inside - self._moments.mean[design.attributes]
-            return self._bounded(deviation)
-
-        return [partial(estimate, denoiser) for denoiser in denoisers]
+    def _decoded(self, design: Design, denoiser: Denoiser | None, codes: Codes) -> Doubles:
+        """Return what a design's own decoder makes of codes, denoised or as they are."""
+        deviation = np.zeros((len(codes), self._spec.dim))
+        inside = decoded(codes, self._spec, denoiser) @ design.basis
+        deviation[:, design.attributes] = inside - self._moments.mean[design.attributes]
+        return self._bounded(deviation)
 
     def _bounded(self, deviation: Doubles) -> Doubles:
         """Return the mean and a deviation from it, clipped to the bounds, in units of vectors."""
@@ -302,24 +300,29 @@ class Reconstructor:
         """Return the estimate of the vector behind each symbol from codewords alone."""
         law = SymbolLaw.of(self._spec.law)
         words = law.codebook.vectors.astype(np.float64)
-        if not law.of_nearest:
-            # The mean of codewords, as often as they give the symbol if it is not their own.
+        if law.of_nearest:
+            means = _means_of_nearest(CodebookResponse.of(law), words)
+        else:  # the mean of codewords, as often as they give the symbol if it is not their own
             records = spaced(law.size, _RECORD_CODEWORDS)
             chances = law.of_codewords(records)
-            totals = chances.sum(axis=0)[:, None]
-            return partial(_of_symbols, (chances.T @ words[records]) / totals)
-        near_law = CodebookResponse.of(self._spec.law)
-        # The codeword, as near as codewords are to their w nearest others, and the mean of those
-        # not near it.
-        some = words[spaced(law.size, _CODEWORDS)] @ words.T
-        falling = -np.sort(-some, axis=1)
-        nearest = falling[:, 1 : 1 + near_law.subset]  # the first is the codeword itself
-        near = float(nearest.mean()) * words
-        share = near_law.subset / law.size
-        far = (words.mean(axis=0) - share * near) / (1.0 - share)
-        inside = near_law.chance_inside
-        likely = inside * near + (1.0 - inside) * far
-        return partial(_of_symbols, likely)
+            means = (chances.T @ words[records]) / chances.sum(axis=0)[:, None]
+        return lambda codes: means[codes.stored.ravel()]
+
+
+def _means_of_nearest(law: CodebookResponse, words: Doubles) -> Doubles:
+    """Return what is expected behind each symbol that is one of the w codewords nearest to it.
+
+    The codeword, as near as codewords are to their w nearest others, and the mean of those not near
+    it.
+    """
+    some = words[spaced(law.size, _CODEWORDS)] @ words.T
+    falling = -np.sort(-some, axis=1)
+    nearest = falling[:, 1 : 1 + law.subset]  # the first is the codeword itself
+    near = float(nearest.mean()) * words
+    share = law.subset / law.size
+    far = (words.mean(axis=0) - share * near) / (1.0 - share)
+    inside = law.chance_inside
+    return np.asarray(inside * near + (1.0 - inside) * far)
 
 
 def highest_cosine(
@@ -375,10 +378,6 @@ def _expected(logs: Floats, values: Doubles) -> Doubles:
     weights = np.exp(below_best)
     weights /= weights.sum(axis=0)
     return np.asarray(weights.T @ values)
-
-
-def _of_symbols(means: Doubles, codes: Codes) -> Doubles:
-    return means[codes.stored.ravel()]
 
 
 def public_rows(

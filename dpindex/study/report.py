@@ -23,25 +23,20 @@ import faiss
 import numpy as np
 import scipy
 
-from dpindex.base.errors import InputError, import_extra
-from dpindex.base.files import AnyPath, write_file
-from dpindex.index.search import QueryMode
+from dpindex.base.errors import import_extra
+from dpindex.base.files import AnyPath, make_folder, write_file, writing
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Adjacency, Guarantee, record
 from dpindex.study.attacks import Attack
-from dpindex.study.curve import RUNS_FILE, Curve, Point, as_text, csv_bytes, refuse_other_report
+from dpindex.study.curve import Curve, Point
 from dpindex.study.examples import TextGuess
 from dpindex.study.explorer import NEED, Shown, page_data
+from dpindex.study.runs_file import REMEDY, RUNS_FILE, csv_bytes, refuse_other_report
 from dpindex.version import __version__
 
 TITLE = "What an epsilon hides, and what it finds"
 
 _FILES = Path(__file__).parent / "page"
-# Of tables, by query mode.
-_HEADINGS = {
-    "private": "private query: query and index are noisy",
-    "exact": "exact query: only the index is noisy",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,17 +115,17 @@ def write_report(
     folder = Path(directory)
     lines = [curve.line(run) for curve in curves for run in curve.runs]
     if not replace:
-        refuse_other_report(folder, list(map(as_text, lines)).__contains__)
-    means = [line for curve in curves for line in _mean_lines(curve)]
-    tables = {"curve.csv": means, RUNS_FILE: lines}
+        refuse_other_report(folder, {line["run"] for line in lines})
     more = additions or Additions()
+    tables = {
+        "curve.csv": [line for curve in curves for line in _mean_lines(curve)],
+        RUNS_FILE: lines,
+        "texts.csv": [guess.line() for guess in more.texts],
+        "attacks.csv": [figure.line() for figure in more.attacks],
+    }
+    write_all(folder, {name: csv_bytes(table) for name, table in tables.items() if table})
     if shown is None:
         shown = _originals(curves)
-    if more.texts:
-        tables["texts.csv"] = [guess.line() for guess in more.texts]
-    if more.attacks:
-        tables["attacks.csv"] = [figure.line() for figure in more.attacks]
-    write_all(folder, {name: csv_bytes(table) for name, table in tables.items()})
     html = page_html(curves, shown, more, title=title)
     write_all(folder, {"report.html": html.encode()})
     return folder / "report.html"
@@ -159,14 +154,12 @@ def _mean_lines(curve: Curve) -> Iterator[dict[str, Any]]:
             }
 
 
-def write_all(path: Path, files: Mapping[str, bytes]) -> None:
+def write_all(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write each file whole or not at all; InputError if the directory cannot be written."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
+    with writing(folder, REMEDY):
+        make_folder(folder)
         for name, data in files.items():
-            write_file(path / name, data)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}; choose another directory.") from error
+            write_file(folder / name, data)
 
 
 def require_libraries() -> None:
@@ -180,27 +173,10 @@ def require_libraries() -> None:
     import_extra("PIL.Image", NEED, "eval")
 
 
-def _best(curve: Curve) -> list[Point]:
-    """Return the DP method of highest recall@10 for each query mode and epsilon.
-
-    Methods with iDP are left out, because their epsilon promises less.
-    """
-    rivals: dict[tuple[QueryMode, float], list[Point]] = {}
-    for point in curve.points:
-        if point.spec.guarantee.definition == "DP":
-            rivals.setdefault((point.query, point.spec.budget), []).append(point)
-
-    def recall(point: Point) -> float:
-        return point.mean["recall@10"]
-
-    return [max(points, key=recall) for points in rivals.values()]
-
-
 def weakest_guarantees(points: Iterable[Point]) -> list[tuple[str, Guarantee]]:
     """Return methods with the same kind of guarantee, and that guarantee at the largest epsilon."""
     groups: dict[tuple[Any, ...], list[Spec]] = {}
-    for point in points:
-        spec = point.spec
+    for spec in (point.spec for point in points):
         if spec.epsilon is not None:
             kind = (spec.guarantee.definition, spec.delta, spec.adjacency)
             groups.setdefault(kind, []).append(spec)
@@ -235,13 +211,11 @@ def page_html(
     InputError
         If Jinja2 or Pillow is missing.
     """
-    jinja = import_extra("jinja2", NEED, "eval")
     more = additions or Additions()
     points = [point for curve in curves for point in curve.points]
     promises = weakest_guarantees(points)
-    limits: dict[str, None] = {}
-    for _, guarantee in promises:
-        limits |= dict.fromkeys(guarantee.does_not_protect(curves[0].dim))
+    dim = curves[0].dim
+    limits = [line for _, guarantee in promises for line in guarantee.does_not_protect(dim)]
     movable = [curve for curve in curves if curve.epsilons]
     data = None
     scripts: list[str] = []
@@ -249,7 +223,31 @@ def page_html(
         data = page_data(movable, shown)
         licence = _read("uplot/LICENSE").replace("*/", "* /")
         scripts = [f"/*\n{licence}*/\n{_read('uplot/uPlot.iife.min.js')}", _read("page.js")]
-    style = _read("uplot/uPlot.min.css") + _read("page.css")
+    text = _template().render(
+        title=title,
+        data=data,
+        dragged=any(len(curve.epsilons) > 1 for curve in movable),
+        curves=curves,
+        curve=curves[0],
+        promises=promises,
+        limits=dict.fromkeys(limits),
+        whole_records=any(point.spec.adjacency == record() for point in points),
+        texts=list(_tables(more.texts, "row")),
+        attacks=list(_tables(more.attacks, "name", "setting")),
+        notes=more.notes,
+        version=__version__,
+        libraries=(np, scipy, faiss),
+        platform=platform,
+        now=datetime.now(timezone.utc),
+        style=_read("uplot/uPlot.min.css") + _read("page.css"),
+        scripts=scripts,
+    )
+    return str(text)
+
+
+def _template() -> Any:
+    """Return the template of the page."""
+    jinja = import_extra("jinja2", NEED, "eval")
     environment = jinja.Environment(
         loader=jinja.FileSystemLoader(_FILES),
         autoescape=True,
@@ -260,31 +258,8 @@ def page_html(
     # NaN, which JSON has not, is an error.
     json_format = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     environment.policies["json.dumps_kwargs"] = json_format
-    text = environment.get_template("page.html.j2").render(
-        title=title,
-        data=data,
-        dragged=any(len(curve.epsilons) > 1 for curve in movable),
-        curves=curves,
-        curve=curves[0],
-        best=[point for curve in curves for point in _best(curve)],
-        promises=promises,
-        limits=limits,
-        whole_records=any(point.spec.adjacency == record() for point in points),
-        texts=list(_tables(more.texts, "row")),
-        attacks=list(_tables(more.attacks, "name", "setting")),
-        notes=more.notes,
-        headings=_HEADINGS,
-        infinity=math.inf,
-        version=__version__,
-        libraries=(np, scipy, faiss),
-        platform=platform,
-        now=datetime.now(timezone.utc),
-        style=style,
-        scripts=scripts,
-        style_hash=_hash(style),
-        script_hashes=[_hash(script) for script in scripts],
-    )
-    return str(text)
+    environment.filters["hash"] = _hash
+    return environment.get_template("page.html.j2")
 
 
 def _tables(

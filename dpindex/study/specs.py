@@ -194,15 +194,21 @@ def common_adjacency(specs: Sequence[Spec]) -> Adjacency:
 
     ``record()`` and ``l2(2)`` are one, for vectors of norm 1. InputError for others that differ.
     """
-    kinds = list(dict.fromkeys(spec.guarantee.adjacency for spec in dict.fromkeys(specs)))
-    if set(kinds) == {record(), ANY_OF_NORM_1}:
+    kinds = {spec.guarantee.adjacency for spec in dict.fromkeys(specs)}
+    if kinds == {record(), ANY_OF_NORM_1}:
         return record()
-    if len(kinds) > 1:
+    agreed("adjacency", [spec.guarantee.adjacency for spec in specs])
+    return kinds.pop()
+
+
+def agreed(name: str, values: Iterable[Any]) -> None:
+    """InputError unless all specs of one curve have one value in the field ``name``."""
+    value, *others = dict.fromkeys(values) or [None]
+    if others:
         raise InputError(
-            f"the specs of one curve must agree in adjacency, not have {kinds[0]} and {kinds[1]}; "
+            f"the specs of one curve must agree in {name}, not have {value} and {others[0]}; "
             f"measure them separately."
         )
-    return kinds[0]
 
 
 def hides_records(spec: Spec) -> bool:

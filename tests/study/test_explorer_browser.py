@@ -174,7 +174,7 @@ def test_the_recall_slider_solves_for_epsilon(explore):
     (method,) = [
         m for m in explorer.data["views"][0]["methods"] if m["method"] == "dp-oporp-staircase"
     ]
-    low, high = method["recall"]["private"]
+    low, high = method["within"]["private"][0]
     wanted = math.ceil(100 * (low + high) / 2)
     explorer.press("#recall", "Home")
     explorer.press("#recall", "ArrowRight", wanted)
