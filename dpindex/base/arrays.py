@@ -1,11 +1,10 @@
-"""Arrays: names of types, products and norms, blocks and parts of rows, the best of many; JSON."""
+"""Arrays: names of types, products and norms, directions, blocks and parts, the best of many."""
 
 from __future__ import annotations
 
-import math
 import mmap
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -157,6 +156,31 @@ def in_units_of_largest(vectors: Floats) -> Doubles:
     largest = np.maximum(highest, -wide.min(axis=1, keepdims=True, initial=0.0))
     np.divide(wide, largest, out=wide, where=largest > 0)
     return wide
+
+
+RADIUS = 4095.0
+"""Norm of a vector on the integer grid: inner products stay below 2^24 and are exact in float32."""
+
+_STEPS = float(1 << 20)
+
+
+def on_sphere_grid(vectors: Floats) -> Singles:
+    """Directions of vectors as integers of norm about 4095, float32; a zero vector stays zero.
+
+    ``Σ|u_i c_i| ≤ ‖u‖‖c‖ ≤ 2^24`` for two such vectors, so their inner product is exact in float32
+    in any order: which codeword is nearest does not depend on the machine or the batch.
+    """
+    # Whole numbers first: their squares add exactly for up to 8192 attributes, and square root and
+    # division are correctly rounded, so the grid is the same on every machine.
+    wide = in_units_of_largest(vectors)
+    wide *= _STEPS
+    np.rint(wide, out=wide)
+    squares = np.einsum("ij,ij->i", wide, wide)
+    norms = np.sqrt(squares)[:, None]
+    wide *= RADIUS
+    np.divide(wide, norms, out=wide, where=norms > 0)
+    # Towards zero: rounding must not make a vector longer.
+    return np.trunc(wide, out=wide).astype(np.float32)
 
 
 def row_blocks(
@@ -413,21 +437,3 @@ def _best_of_integers(
     keys.sort(axis=1)
     negated, ordered = np.divmod(keys[:, :count], span)
     return -negated, ordered
-
-
-def json_columns(columns: Mapping[str, AnyArray]) -> dict[str, list[Any]]:
-    """Return arrays by name as lists of plain values: JSON has no NaN, so None is in its place.
-
-    >>> json_columns({"score": np.array([0.5, np.nan]), "id": np.array([7, 9])})
-    {'score': [0.5, None], 'id': [7, 9]}
-    """
-    lists = {}
-    for name, column in columns.items():
-        values = column.astype(object)
-        if column.dtype.kind == "f":
-            values[~np.isfinite(column)] = None
-        elif column.dtype.kind == "O":
-            is_bad = [isinstance(one, float) and not math.isfinite(one) for one in column.flat]
-            values[np.reshape(is_bad, column.shape).astype(np.bool_)] = None
-        lists[name] = values.tolist()
-    return lists

@@ -1,4 +1,4 @@
-"""What is shown of long work and of results: a progress bar, HTML for notebooks, bounds, charts.
+"""What is shown of long work and of results: a progress bar, HTML, JSON, bounds, charts.
 
 Matplotlib and rich are imported only when something is drawn.
 """
@@ -6,6 +6,7 @@ Matplotlib and rich are imported only when something is drawn.
 from __future__ import annotations
 
 import io
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,9 @@ from html import escape
 from importlib.util import find_spec
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
+
+from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import escaped, import_extra
 
 __all__ = ["no_progress", "progress_bar"]  # what the reference shows
@@ -136,6 +140,24 @@ def table_html(
     body = ("".join(f"<td>{_text(value)}</td>" for value in row) for row in rows)
     table = f"<table>{_lines([head, *body])}</table>"
     return f'<b>{_text(title)}</b><div style="overflow-x:auto">{table}</div>'
+
+
+def json_columns(columns: Mapping[str, AnyArray]) -> dict[str, list[Any]]:
+    """Return arrays by name as lists of plain values: JSON has no NaN, so None is in its place.
+
+    >>> json_columns({"score": np.array([0.5, np.nan]), "id": np.array([7, 9])})
+    {'score': [0.5, None], 'id': [7, 9]}
+    """
+    lists = {}
+    for name, column in columns.items():
+        values = column.astype(object)
+        if column.dtype.kind == "f":
+            values[~np.isfinite(column)] = None
+        elif column.dtype.kind == "O":
+            is_bad = [isinstance(one, float) and not math.isfinite(one) for one in column.flat]
+            values[np.reshape(is_bad, column.shape).astype(np.bool_)] = None
+        lists[name] = values.tolist()
+    return lists
 
 
 def _lines(rows: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dpindex.base.arrays import json_columns
+from dpindex.base.display import json_columns
 from dpindex.base.errors import InputError, naming
 from dpindex.cli import shared as o
 from dpindex.data import Ranges, open_dataset, open_vectors

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
-from dpindex.base.arrays import AnyArray, json_columns
+from dpindex.base.arrays import AnyArray
+from dpindex.base.display import json_columns
 from dpindex.base.errors import InputError, naming
 from dpindex.base.ids import COLLECTION
 from dpindex.base.threads import limited_threads

@@ -27,7 +27,7 @@ from dpindex.privacy import Guarantee, VectorAdjacency, attribute, l2, record
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.accounting.ledger import Ledger
     from dpindex.mechanism.spec import Spec
-    from dpindex.storage.release import Terms
+    from dpindex.storage.history import Terms
 
 _Path = TypeVar("_Path")
 _Content = TypeVar("_Content")
@@ -284,7 +284,7 @@ class ReleaseOptions:
 
     def terms(self) -> Terms:
         """Return the terms of the release."""
-        from dpindex.storage.release import Terms
+        from dpindex.storage.history import Terms
 
         ledger = None
         if self.ledger is not None:

@@ -105,6 +105,13 @@ class Dataset(AbstractContextManager["Dataset"]):
         """Rows of all parts."""
         return sum(part.rows for part in self.parts)
 
+    def chunks(self) -> Iterator[tuple[str, int, Chunk]]:
+        """Yield all vectors, each chunk with its part's name and the number of its first row."""
+        for part in self.parts:
+            with part.vectors() as source:
+                for start, chunk in source.chunks(self.rows_at_a_time):
+                    yield part.name, part.start + start, chunk
+
     def __exit__(self, *exception: object) -> None:
         self.resources.close()
 

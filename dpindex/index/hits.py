@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bools, Doubles, Floats, Table, json_columns
-from dpindex.base.display import table_html
+from dpindex.base.arrays import AnyArray, Bools, Doubles, Floats, Table
+from dpindex.base.display import json_columns, table_html
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.ids import ID
 from dpindex.decode.base import Estimate

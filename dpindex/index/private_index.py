@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Table, Vectors
-from dpindex.base.checks import real_matrix
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, StorageError, import_extra
 from dpindex.base.files import AnyPath
@@ -32,14 +31,14 @@ from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.contents import Checkpoint, Contents, fetched, read_index, write_index
 from dpindex.storage.directory import IndexDirectory
-from dpindex.storage.history import History, Tags
+from dpindex.storage.history import History, Terms, release_in_memory
 from dpindex.storage.manifest import EXACT, Planned, Settings
 
 if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
     from dpindex.base.display import Progress
     from dpindex.mechanism.privatizer import Privatizer
-    from dpindex.storage.release import Terms
+    from dpindex.storage.history import Terms
 
 
 class PrivateIndex(SearchableStore):
@@ -299,27 +298,21 @@ class PrivateIndex(SearchableStore):
             released into the folder of this index before, a ledger that counts it and is not
             given, and a codebook that holds private vectors; nothing is changed then.
         """
-        # Here: who only searches needs no secret stream.
-        from dpindex.storage.release import Terms, dataset_tags, release_in_memory
-
         # Without a ledger the index alone says what was released before, and may replace it.
         counted_again = allow_rerelease and (ledger is not None or not upsert)
         terms = Terms(ledger, counted_again, skip_leak_check)
         with self._writing:
+            vectors: Any = X
             if isinstance(X, Dataset):
-                vectors: Any = X
                 count = X.rows
             else:
                 if not isinstance(X, np.ndarray):  # which has no index
                     check_index(X, ids)
-                vectors = real_matrix(X, self.spec.dim)
-                if self.spec.ranges is not None:
-                    self.spec.ranges.check_frame(X, "vectors")
+                vectors = self._privatizer.rows(X)
                 count = vectors.shape[0]
             labels = self._store.checked_labels(ids, payload, count, replace=upsert)
-            checked_ids, columns = labels
             if upsert and not allow_rerelease:
-                self._refuse_rerelease(checked_ids)
+                self._refuse_replaced(labels[0])
             known = self._known()
             # In memory nothing was released yet that anybody could see.
             last = self._checkpoint
@@ -330,28 +323,26 @@ class PrivateIndex(SearchableStore):
                 known.refuse_without(ledger)
                 known = known.settled()
             if ledger is None:
-                tags: list[Tags] = []
-                codes = release_in_memory(
+                codes, tags = release_in_memory(
                     vectors,
                     self._privatizer,
                     skip_leak_check=skip_leak_check,
-                    seen=lambda chunk: tags.append(known.tags(chunk)),
+                    history=known,
                     progress=progress,
                 )
-                rows = np.concatenate(tags)
                 if asked:
-                    known.refuse_again(rows, ids is not None)
+                    known.refuse_again(tags, ids is not None)
                 # Known before they are there: Ctrl-C leaves no vector that may come a second time.
-                self._history = known.with_rows(rows)
-                self._store = self._store.grown(codes, checked_ids, columns, replace=upsert)
+                self._history = known.with_rows(tags)
+                self._store = self._store.grown(codes, *labels, replace=upsert)
                 return
             if not isinstance(vectors, Dataset):
                 vectors = as_dataset(as_source(vectors, ""), count)
             if asked and len(known.rows):
-                known.refuse_again(dataset_tags(known, vectors), ids is not None)
+                known.refuse_again(known.tags_of(vectors), ids is not None)
             if ids is not None:
-                vectors = vectors.with_labels(checked_ids)
-            self._release_durably(vectors, checked_ids, columns, terms, progress, upsert=upsert)
+                vectors = vectors.with_labels(labels[0])
+            self._release_durably(vectors, labels, terms, progress, upsert=upsert)
 
     def _known(self) -> History:
         """What was released into this index, as far as that is known here."""
@@ -363,7 +354,7 @@ class PrivateIndex(SearchableStore):
             self._history = known
         return self._history
 
-    def _refuse_rerelease(self, ids: AnyArray) -> None:
+    def _refuse_replaced(self, ids: AnyArray) -> None:
         """Raise InputError if some of the ids are in the index."""
         known = len(self._store.ids.rows(ids, missing=True))
         if known:
@@ -382,8 +373,7 @@ class PrivateIndex(SearchableStore):
     def _release_durably(
         self,
         dataset: Dataset,
-        ids: AnyArray,
-        payload: Table,
+        labels: tuple[AnyArray, Table],
         terms: Terms,
         progress: Progress | None,
         *,
@@ -401,7 +391,7 @@ class PrivateIndex(SearchableStore):
             )
 
         def append(codes: Codes, token: str) -> None:
-            grown = self._store.grown(codes, ids, payload, replace=upsert)
+            grown = self._store.grown(codes, *labels, replace=upsert)
             if terms.ledger is not None:
                 self._history = self._known().with_ledger(terms.ledger)
             self._write(last.directory.path, grown, token)

@@ -182,8 +182,8 @@ def build(
     """
     from dpindex.data.dataset import Dataset, open_dataset
     from dpindex.integrations.publication import table_at
+    from dpindex.storage.history import Terms
     from dpindex.storage.manifest import Planned, Settings
-    from dpindex.storage.release import Terms
     from dpindex.storage.targets import IndexOptions, build_index
 
     if isinstance(spec, Planned):

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import dpindex.integrations.requests as r
-from dpindex.base.arrays import json_columns
+from dpindex.base.display import json_columns
 from dpindex.base.errors import BusyError, InputError, import_extra
 from dpindex.base.files import AnyPath, holding_folder, state_folder
 from dpindex.base.ids import COLLECTION

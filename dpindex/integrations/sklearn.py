@@ -20,7 +20,7 @@ from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.spec import Spec
 from dpindex.mechanism.variants import Variant
 from dpindex.privacy import VectorAdjacency
-from dpindex.storage.release import release_in_memory
+from dpindex.storage.history import release_in_memory
 
 __all__ = ["PrivateProjection"]
 
@@ -144,7 +144,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         rows = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)
         privatizer = Privatizer(self.spec_, allow_unprotected=self.allow_unprotected)
         skip = self.skip_leak_check
-        return release_in_memory(rows, privatizer, skip_leak_check=skip).to_float()
+        codes, _ = release_in_memory(rows, privatizer, skip_leak_check=skip)
+        return codes.to_float()
 
     @property
     def _n_features_out(self) -> int:

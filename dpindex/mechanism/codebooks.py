@@ -25,10 +25,10 @@ from dpindex.base.arrays import (
     Floats,
     Longs,
     Singles,
-    in_units_of_largest,
     issparse,
     nearest_items,
     of_norm_1,
+    on_sphere_grid,
     row_blocks,
     row_norms,
     spaced,
@@ -157,29 +157,6 @@ def _to_others(vectors: Singles, words: Singles) -> Singles:
 
 MIN_SIZE = 2
 MAX_SIZE = 1 << 16
-RADIUS = 4095.0
-"""Norm of a vector on the integer grid: inner products stay below 2^24 and are exact in float32."""
-
-_STEPS = float(1 << 20)
-
-
-def on_sphere_grid(vectors: Floats) -> Singles:
-    """Directions of vectors as integers of norm about 4095, float32; a zero vector stays zero.
-
-    ``Σ|u_i c_i| ≤ ‖u‖‖c‖ ≤ 2^24`` for two such vectors, so their inner product is exact in float32
-    in any order: which codeword is nearest does not depend on the machine or the batch.
-    """
-    # Whole numbers first: their squares add exactly for up to 8192 attributes, and square root and
-    # division are correctly rounded, so the grid is the same on every machine.
-    wide = in_units_of_largest(vectors)
-    wide *= _STEPS
-    np.rint(wide, out=wide)
-    squares = np.einsum("ij,ij->i", wide, wide)
-    norms = np.sqrt(squares)[:, None]
-    wide *= RADIUS
-    np.divide(wide, norms, out=wide, where=norms > 0)
-    # Towards zero: rounding must not make a vector longer.
-    return np.trunc(wide, out=wide).astype(np.float32)
 
 
 class Codebook(PublicPart):

@@ -13,9 +13,10 @@ from dpindex.base.files import AnyPath
 from dpindex.data.dataset import Dataset
 from dpindex.race.sketch import MAX_BYTES, RaceSketch
 from dpindex.race.spec import SketchSpec
+from dpindex.storage.history import Terms
 from dpindex.storage.journal import Journal
 from dpindex.storage.leak_check import LeakCheck
-from dpindex.storage.release import Drawn, Files, Target, Terms, release
+from dpindex.storage.release import Drawn, Files, Target, release
 from dpindex.storage.shards import Attempt, Checked, Segment, Shard
 from dpindex.storage.targets import publish_file
 

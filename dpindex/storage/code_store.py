@@ -103,7 +103,8 @@ class CodeStore:
             check_format(codes, format_)
             if table is not None:
                 table = payload.checked(table, len(codes))
-            payload = _extended(payload, count, table, len(codes))
+            if table is not None or payload.table is not None:
+                payload = payload.extended(count, table, len(codes))
             parts.append(codes.stored)
             blocks.append(ids)
             count += len(codes)
@@ -146,10 +147,13 @@ class CodeStore:
             return self.without(replaced).grown(codes, ids, payload)
         # The ids say how many rows there are: what lies beyond, left by Ctrl-C, is overwritten.
         count = self.ids.count
+        columns = self.payload
+        if payload is not None or columns.table is not None:
+            columns = columns.extended(count, payload, len(ids))
         return CodeStore(
             self.format,
             self.ids.grown(ids),
-            _extended(self.payload, count, payload, len(ids)),
+            columns,
             self._fixed,
             appended(self._room, count - self._fixed.count, codes.stored),
             removals=self.removals,
@@ -224,13 +228,6 @@ class CodeStore:
             removals=self.removals + 1,
             changes=self.changes + len(rows),
         )
-
-
-def _extended(payload: Payload, rows: int, table: Table, count: int) -> Payload:
-    """Return the payload of ``count`` more rows; where none ever had one, nothing is made."""
-    if table is None and payload.table is None:
-        return payload
-    return payload.extended(rows, table, count)
 
 
 def _row_bytes(stored: Integers, common: np.dtype[Any]) -> list[bytes]:

@@ -1,4 +1,6 @@
-"""What was released into an index: keyed tags by which the same vectors are known again.
+"""Terms of a release, one into memory, and what is remembered of all into an index.
+
+Tags are kept under a key, by which the same vectors are known again.
 
 Beside an index ``NAME`` lies ``NAME.released``, which its owner alone may read. It holds a key and,
 under it, a tag of eight bytes for every vector that was released into the index without a ledger,
@@ -12,6 +14,9 @@ import hashlib
 import math
 import os
 import secrets
+import warnings
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,14 +26,19 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Longs, Words
-from dpindex.base.errors import DamagedError, InputError
+from dpindex.base.arrays import AnyArray, Longs, Vectors, Words
+from dpindex.base.display import Progress
+from dpindex.base.errors import DamagedError, InputError, QualityWarning, naming
 from dpindex.base.files import pack, read_private_file, unpack, write_file, writing
 from dpindex.base.threads import keep_freed_memory
+from dpindex.data.dataset import Dataset
 from dpindex.data.source import Chunk
+from dpindex.mechanism.codes import Codes
+from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 
-if TYPE_CHECKING:  # devices keep no ledger
+if TYPE_CHECKING:  # devices keep no ledger, and searchers need no secret stream
     from dpindex.accounting.ledger import Ledger
+    from dpindex.mechanism.privatizer import Privatizer
 
 Tags = npt.NDArray[np.int64]
 
@@ -151,6 +161,10 @@ class History:
             bits = _bits(chunk[start : start + size])
             np.dot(bits, factors, out=sums[start : start + size])
         return sums.view(np.int64)
+
+    def tags_of(self, dataset: Dataset) -> Tags:
+        """Return the tags of all vectors of a dataset."""
+        return np.concatenate([self.tags(chunk) for _, _, chunk in dataset.chunks()])
 
     def _whole(self, rows: Tags) -> Tags:
         """Return the tag of a release of vectors with these tags, ascending, shape (1,)."""
@@ -284,3 +298,115 @@ class History:
                 write_file(path, self.to_bytes(), mode=0o600)
             else:
                 path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms of a release, which the holder of the vectors sets.
+
+    Parameters
+    ----------
+    ledger : Ledger, optional
+        Where the release of every id is written down before its noise is drawn.
+    allow_rerelease : bool
+        Allow ids that the ledger knows, at the price of one more epsilon each.
+    skip_leak_check : bool
+        Accept a public part made of the vectors: see :mod:`dpindex.storage.leak_check`.
+
+    Raises
+    ------
+    InputError
+        For ``allow_rerelease`` without a ledger.
+    """
+
+    ledger: Ledger | None = None
+    allow_rerelease: bool = False
+    skip_leak_check: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ledger is None and self.allow_rerelease:
+            raise InputError(
+                "a release is repeated only where a ledger counts it; name the ledger.",
+                field="ledger",
+            )
+
+
+def release_in_memory(
+    dataset: Dataset | Vectors,
+    privatizer: Privatizer,
+    *,
+    skip_leak_check: bool,
+    history: History | None = None,
+    progress: Progress | None = None,
+) -> tuple[Codes, Tags]:
+    """Release vectors into the memory of this process, without a ledger.
+
+    What was drawn before a fault is discarded unseen, so a fault costs no budget.
+
+    Parameters
+    ----------
+    dataset : Dataset, or array or sparse matrix of shape (n, dim)
+    privatizer : Privatizer
+    skip_leak_check : bool
+        Accept a public part made of the vectors: see :mod:`dpindex.storage.leak_check`.
+    history : History, optional
+        By which the vectors are to be known again.
+    progress : callable, optional
+        Called with the rows that are done, all rows, and "privatizing".
+
+    Returns
+    -------
+    Codes, and the tags of the vectors; none without a history.
+    """
+    spec = privatizer.spec
+    if not isinstance(dataset, Dataset):
+        chunks: Iterable[tuple[str, int, Chunk]] = [("", 0, dataset)]
+        rows = dataset.shape[0]
+    else:
+        chunks = dataset.chunks()
+        rows = dataset.rows
+        if spec.ranges is not None:
+            spec.ranges.check_order(dataset.attributes, dataset.name)
+    leak_check = None
+    if rows > 1 and not skip_leak_check:  # one vector by itself is never refused
+        leak_check = LeakCheck.of(spec, rows)
+    stored = []
+    tags: list[Tags] = []
+    leaks: list[LeakEvidence] = []
+    clipped = 0.0
+    done = 0
+    for name, first_row, chunk in chunks:
+        with naming(name) if name else nullcontext():
+            codes = privatizer.privatize(chunk, first_row=first_row)
+        stored.append(codes.stored)
+        if history is not None:
+            tags.append(history.tags(chunk))
+        if spec.clip:
+            clipped += chunk.shape[0] * privatizer.clipped(chunk)
+        if leak_check is not None:
+            leaks.append(leak_check.evidence(done, privatizer.scaled(chunk)))
+        done += chunk.shape[0]
+        if progress is not None:
+            progress(done, rows, "privatizing")
+    if leak_check is not None:
+        refuse_leaks(leak_check.part, LeakEvidence.joined(leaks))
+    if clipped:
+        warn_of_clipping(clipped / done)
+    known = np.concatenate([*tags, np.empty(0, np.int64)])
+    if len(stored) == 1:
+        return codes, known
+    return spec.format.codes(spec.format.concatenate(stored)), known
+
+
+_MUCH_CLIPPED = 0.01
+
+
+def warn_of_clipping(share: float) -> None:
+    if share > _MUCH_CLIPPED:
+        warnings.warn(
+            f"{share:.1%} of the values lie outside the public bounds and were clipped to them: "
+            f"rows that differ beyond the bounds look alike; unless a plan chose them, state wider "
+            f"ranges, scale or bounds",
+            QualityWarning,
+            stacklevel=4,
+        )

@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -28,22 +26,19 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Vectors, row_blocks
+from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import (
     DamagedError,
     InputError,
-    QualityWarning,
     StorageError,
     naming,
 )
 from dpindex.data.dataset import Dataset
-from dpindex.data.source import Chunk
 from dpindex.mechanism.codes import Codes, codes_from_bytes
-from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import rows_per_segment
-from dpindex.storage.history import History, Tags
+from dpindex.storage.history import History, Terms, warn_of_clipping
 from dpindex.storage.ids import StoredIds
 from dpindex.storage.journal import Journal, unpublished_path
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
@@ -61,101 +56,15 @@ from dpindex.storage.shards import (
 )
 
 if TYPE_CHECKING:  # devices keep no ledger
-    from dpindex.accounting.ledger import Ledger, Released
+    from dpindex.accounting.ledger import Released
 
 _MAX_HEADER_BYTES = 1 << 16
-_MUCH_CLIPPED = 0.01
 IDS_AT_ONCE = 1 << 22
 
 Files: TypeAlias = Mapping[str, FileMark]
 """Files of a segment by their paths; none where segments are not kept by themselves."""
 
 Published = TypeVar("Published")
-
-
-def release_in_memory(
-    dataset: Dataset | Vectors,
-    privatizer: Privatizer,
-    *,
-    skip_leak_check: bool,
-    seen: Callable[[Chunk], object] | None = None,
-    progress: Progress | None = None,
-) -> Codes:
-    """Release vectors into the memory of this process, without a ledger; return their codes.
-
-    What was drawn before a fault is discarded unseen, so a fault costs no budget.
-
-    Parameters
-    ----------
-    dataset : Dataset, or array or sparse matrix of shape (n, dim)
-    privatizer : Privatizer
-    skip_leak_check : bool
-        Accept a public part made of the vectors: see :mod:`dpindex.storage.leak_check`.
-    seen : callable, optional
-        Called with every chunk of vectors.
-    progress : callable, optional
-        Called with the rows that are done, all rows, and "privatizing".
-    """
-    spec = privatizer.spec
-    if not isinstance(dataset, Dataset):
-        chunks: Iterable[tuple[str, int, Chunk]] = [("", 0, dataset)]
-        rows = dataset.shape[0]
-    else:
-        chunks = _chunks(dataset)
-        rows = dataset.rows
-        if spec.ranges is not None:
-            spec.ranges.check_order(dataset.attributes, dataset.name)
-    leak_check = None
-    if spec.public is not None and not skip_leak_check:
-        leak_check = LeakCheck.of(spec, rows)
-    stored = []
-    leaks: list[LeakEvidence] = []
-    clipped = 0.0
-    done = 0
-    for name, first_row, chunk in chunks:
-        with naming(name) if name else nullcontext():
-            codes = privatizer.privatize(chunk, first_row=first_row)
-        stored.append(codes.stored)
-        if seen is not None:
-            seen(chunk)
-        if spec.clip:
-            clipped += chunk.shape[0] * privatizer.clipped(chunk)
-        if leak_check is not None:
-            leaks.append(leak_check.evidence(done, privatizer.scaled(chunk)))
-        done += chunk.shape[0]
-        if progress is not None:
-            progress(done, rows, "privatizing")
-    if leak_check is not None:
-        refuse_leaks(leak_check.part, LeakEvidence.joined(leaks))
-    if clipped:
-        _warn_of_clipping(clipped / done)
-    if len(stored) == 1:
-        return codes
-    return spec.format.codes(spec.format.concatenate(stored))
-
-
-def _warn_of_clipping(share: float) -> None:
-    if share > _MUCH_CLIPPED:
-        warnings.warn(
-            f"{share:.1%} of the values lie outside the public bounds and were clipped to them: "
-            f"rows that differ beyond the bounds look alike; unless a plan chose them, state wider "
-            f"ranges, scale or bounds",
-            QualityWarning,
-            stacklevel=4,
-        )
-
-
-def _chunks(dataset: Dataset) -> Iterator[tuple[str, int, Chunk]]:
-    """Yield all vectors, each chunk with the name of its part and the number of its first row."""
-    for part in dataset.parts:
-        with part.vectors() as source:
-            for start, chunk in source.chunks(dataset.rows_at_a_time):
-                yield part.name, part.start + start, chunk
-
-
-def dataset_tags(history: History, dataset: Dataset) -> Tags:
-    """Return the tags of all vectors."""
-    return np.concatenate([history.tags(chunk) for _, _, chunk in _chunks(dataset)])
 
 
 def _spent(journal: Journal) -> InputError:
@@ -332,37 +241,6 @@ class CodeTarget(Target[Published]):
 
 
 @dataclass(frozen=True)
-class Terms:
-    """Terms of a release, which the holder of the vectors sets.
-
-    Parameters
-    ----------
-    ledger : Ledger, optional
-        Where the release of every id is written down before its noise is drawn.
-    allow_rerelease : bool
-        Allow ids that the ledger knows, at the price of one more epsilon each.
-    skip_leak_check : bool
-        Accept a public part made of the vectors: see :mod:`dpindex.storage.leak_check`.
-
-    Raises
-    ------
-    InputError
-        For ``allow_rerelease`` without a ledger.
-    """
-
-    ledger: Ledger | None = None
-    allow_rerelease: bool = False
-    skip_leak_check: bool = False
-
-    def __post_init__(self) -> None:
-        if self.ledger is None and self.allow_rerelease:
-            raise InputError(
-                "a release is repeated only where a ledger counts it; name the ledger.",
-                field="ledger",
-            )
-
-
-@dataclass(frozen=True)
 class Outcome(Generic[Published]):
     """The outcome of a release.
 
@@ -467,7 +345,7 @@ class ReleaseRun(Generic[Published]):
             if ledger is not None:
                 ledger.record_drawn(journal.token, digest)
             published = target.publish(journal, drawn)
-        _warn_of_clipping(clipped)
+        warn_of_clipping(clipped)
         return Outcome(self.dataset.rows, drawn.rows, clipped, published)
 
     def _check(

@@ -26,6 +26,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.contents import IndexWriter, sampled_crowding
 from dpindex.storage.directory import refuse_occupied
+from dpindex.storage.history import Terms
 from dpindex.storage.journal import RESERVATION, BucketJournal, Journal, writing_beside
 from dpindex.storage.manifest import (
     MANIFEST,
@@ -37,7 +38,7 @@ from dpindex.storage.manifest import (
     segment_number,
     too_many_segments,
 )
-from dpindex.storage.release import CodeTarget, Drawn, Outcome, Terms, release
+from dpindex.storage.release import CodeTarget, Drawn, Outcome, release
 from dpindex.storage.shards import Engine
 
 _UPLOADS = 8

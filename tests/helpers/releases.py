@@ -5,8 +5,9 @@ from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.storage.history import Terms
 from dpindex.storage.payload import Payload
-from dpindex.storage.release import Terms, release
+from dpindex.storage.release import release
 from dpindex.storage.targets import CodesFile, IndexOptions, build_index
 
 

@@ -9,8 +9,8 @@ from dpindex.accounting.ledger import Ledger
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
 from dpindex.index.backends import SymbolLists, faiss, shuffled_numbers
+from dpindex.storage.history import Terms
 from dpindex.storage.manifest import Settings, parse_index_type
-from dpindex.storage.release import Terms
 from dpindex.storage.targets import build_index
 
 DIM = 24

@@ -23,7 +23,7 @@ from helpers.common import (
 
 import dpindex as dpi
 from dpindex.integrations import dask as on_dask
-from dpindex.storage.release import Terms
+from dpindex.storage.history import Terms
 from dpindex.storage.shards import CodeCheck
 from dpindex.storage.targets import IndexOptions, build_index
 

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from dpindex import Codebook, Spec, record
-from dpindex.mechanism.codebooks import RADIUS, on_sphere_grid
+from dpindex.base.arrays import RADIUS, on_sphere_grid
 from dpindex.mechanism.projections import CodewordMap
 from dpindex.mechanism.public_random import PublicStream
 

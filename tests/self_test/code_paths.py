@@ -34,7 +34,8 @@ from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import block_rows
 from dpindex.privacy import Record
-from dpindex.storage.release import Terms, release
+from dpindex.storage.history import Terms
+from dpindex.storage.release import release
 from dpindex.storage.targets import CodesFile, build_index
 from self_test.explanation import decoded, packed, unexplained
 from self_test.ledger_counts import ledger_fault

@@ -10,7 +10,8 @@ from dpindex.accounting.ledger import Ledger
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
 from dpindex.index.private_index import PrivateIndex
-from dpindex.storage.release import Terms, release
+from dpindex.storage.history import Terms
+from dpindex.storage.release import release
 from dpindex.storage.targets import CodesFile, build_index
 from self_test.recording import recorded
 from self_test.words import Recorder

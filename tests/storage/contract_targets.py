@@ -12,8 +12,9 @@ from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
+from dpindex.storage.history import Terms
 from dpindex.storage.journal import Journal
-from dpindex.storage.release import Terms, release
+from dpindex.storage.release import release
 from dpindex.storage.targets import CodesFile, IndexOptions, IndexTarget, build_index
 from dpindex.testing.release import (
     DIM,

@@ -13,8 +13,8 @@ from dpindex.data import open_dataset, stores
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.storage.contents import replace_learned
+from dpindex.storage.history import Terms
 from dpindex.storage.manifest import MANIFEST
-from dpindex.storage.release import Terms
 from dpindex.storage.shards import CodeCheck
 from dpindex.storage.targets import IndexOptions, build_index
 

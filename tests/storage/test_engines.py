@@ -34,6 +34,7 @@ from dpindex.cli import main
 from dpindex.data import as_source, open_dataset
 from dpindex.data.dataset import as_dataset
 from dpindex.mechanism.method_table import methods
+from dpindex.storage.history import Terms
 from dpindex.storage.journal import Journal
 from dpindex.storage.manifest import (
     MAX_MANIFEST_BYTES,
@@ -43,7 +44,6 @@ from dpindex.storage.manifest import (
     Settings,
     file_path,
 )
-from dpindex.storage.release import Terms
 from dpindex.storage.shards import CodeCheck, CodeDraw
 from dpindex.storage.targets import IndexOptions, build_index
 

@@ -25,7 +25,7 @@ from numpy.testing import assert_array_equal
 import dpindex as dpi
 from dpindex.decode import learned
 from dpindex.integrations.collector import Collector, Submission
-from dpindex.storage.release import Terms
+from dpindex.storage.history import Terms
 from dpindex.storage.targets import IndexOptions, build_index
 
 pytestmark = known_noise

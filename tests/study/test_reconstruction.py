@@ -14,7 +14,7 @@ from helpers.common import (
 from numpy.random import default_rng
 
 from dpindex import Codebook, Privatizer, Repeated, Spec, l2
-from dpindex.mechanism.codebooks import on_sphere_grid
+from dpindex.base.arrays import on_sphere_grid
 from dpindex.study import invert
 from dpindex.study.reconstruction import Reconstructor, cosines, highest_cosine
 

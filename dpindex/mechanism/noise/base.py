@@ -370,7 +370,7 @@ class SymbolLaw(Law):
         # taken.
         coins = stream.words(len(x), np.uint64)
         drawn = self.draw(x, stream)
-        uniform = draw_uniform(self.size, len(x), stream)
+        uniform = draw_uniform(self.codebook.size, len(x), stream)
         return np.where(coins < np.uint64(self.uniform), uniform, drawn)
 
     def chances(self, x: Floats) -> Doubles:

@@ -15,6 +15,7 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import (
+    RADIUS,
     AnyArray,
     Doubles,
     Floats,
@@ -22,10 +23,11 @@ from dpindex.base.arrays import (
     Longs,
     Singles,
     matrix_product,
+    on_sphere_grid,
     row_blocks,
 )
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.mechanism.codebooks import RADIUS, Codebook, on_sphere_grid
+from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.grid import GRID_BITS, Windows
 from dpindex.mechanism.public_random import PublicStream
 

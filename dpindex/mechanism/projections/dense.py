@@ -20,10 +20,11 @@ from dpindex.base.arrays import (
     Indices,
     Integers,
     Singles,
+    on_sphere_grid,
     row_blocks,
 )
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.mechanism.codebooks import Codebook, on_sphere_grid
+from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.grid import Windows
 from dpindex.mechanism.projections import (
     Projection,
