@@ -45,6 +45,8 @@ _UsageError: Any = typer.BadParameter.__base__
 
 _READ_ALIKE = {str, int, float, Path}
 """Types that Python reads from text as typer does."""
+_MISREAD = re.compile(r"_|[^\x00-\x7f]")
+"""What Python reads in a number: a slip of ``1.5`` as ``1_5`` would be 15."""
 
 
 class _Quick:
@@ -71,11 +73,15 @@ def _quickly(option: Any, kind: Any) -> Callable[[Any, Any], Any]:
     if get_origin(kind) is not tuple:
         kinds.update(get_args(kind))  # of one that may be None, or the words to choose from
     words = {word for one in kinds if get_origin(one) is Literal for word in get_args(one)}
+    is_number = not {int, float}.isdisjoint({*kinds, *get_args(kind)})
 
     def process_value(context: Any, value: Any) -> Any:
         is_left_out = value in (None, option.default) and not option.required
         if is_left_out or (isinstance(value, str) and value in words):
             return value
+        said = " ".join(value) if isinstance(value, tuple) else value
+        if is_number and isinstance(said, str) and _MISREAD.search(said):
+            raise typer.BadParameter(f"{said!r} is not a number", context, option)
         for read in kinds & _READ_ALIKE if isinstance(value, str) else ():
             with suppress(ValueError):  # typer says what is wrong
                 return read(value)

@@ -225,6 +225,8 @@ class PayloadOptions:
         if self.payload_columns is None:
             return ()
         names = tuple(self.payload_columns.split(","))
+        if "" in names:
+            raise InputError("--payload-columns has an empty name; write A,B.")
         if len(set(names)) < len(names):
             raise InputError("--payload-columns names a column twice; name each once.")
         return names

@@ -130,6 +130,8 @@ def _is_pipe(name: str) -> bool:
 
 def _piped_ids(location: Location) -> _Ids:
     if location.name == "-":
+        if sys.stdin is None:  # closed by who started the process
+            raise location.error("standard input is closed; name a file of ids.")
         data = sys.stdin.buffer.read(_MAX_PIPED + 1)
     else:
         with open(location.path, "rb") as file:

@@ -338,8 +338,8 @@ class Searchable(ABC):
         """
         if not self._decoder.by_symbol:
             raise InputError(
-                f"codes of {self.spec.method} are no symbols, which a look-up is of: they are "
-                f"found by search."
+                f"a look-up needs codes that are symbols, and those of {self.spec.method} are not; "
+                f"use search."
             )
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
         if len(queries) != 1:

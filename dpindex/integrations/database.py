@@ -410,7 +410,8 @@ def open_database(location: AnyPath, collection: str, *, new: bool = False) -> D
         )
     if not _NAME.fullmatch(collection):
         raise InputError(
-            f"a collection is called by at most 55 letters, digits and _, not {collection!r}."
+            f"the name of a collection has at most 55 letters, digits and _, and is not "
+            f"{collection!r}."
         )
     if not (new or "://" in text or Path(text).exists()):
         raise InputError(f"there is nothing at {text}; dpindex publish makes one.")

@@ -74,9 +74,10 @@ def _oporp_length(parameters: Parameters) -> int:
     if not isinstance(parameters.adjacency, Attribute):
         return max_bins
     width = parameters.bounds[1] - parameters.bounds[0]
-    square = parameters.dim * (width / 4) ** 2
+    quarter = width / 4
+    square = parameters.dim * quarter * quarter  # infinite where ** would raise
     if parameters.norm is not None:
-        square = parameters.norm**2
+        square = parameters.norm * parameters.norm
     variance = parameters.change**2 * _least_variance(parameters.budget)
     if square >= 4 * variance * max_bins:
         return max_bins

@@ -168,6 +168,8 @@ def neighbour_distance(
     ``2^bits`` for the radius and, for each of ``dim`` coordinates, one for rounding and the errors
     of the three float operations before it, in the float type that :class:`Grid` would use.
     """
+    if radius < _MIN_UNIT:
+        raise NoGuaranteeError(f"l2 must be at least {_MIN_UNIT:g}, not {radius:g}.")
     reach = max(abs(bounds[0]), abs(bounds[1]))
     roundoff = 2.0**-53
     if reach <= _FLOAT32_REACH * radius:
@@ -294,16 +296,20 @@ class Grid:
         """What a grid with windows makes of attributes that are 0, shape (dim,)."""
         return self.round(np.zeros(len(self.placed.top), dtype=self.dtype))
 
-    def check_capacity(self, most: int) -> None:
-        """Refuse parameters whose sums could reach ``most``, or that strain the float types.
-
-        ``most`` is at most 2^46: below it, the roundings of float64 stay within the slack.
-        """
+    def check_unit(self) -> None:
+        """Refuse a beta and a scale that strain the float types."""
         if not _MIN_UNIT <= self.beta * self.scale <= _MAX_UNIT:
             raise NoGuaranteeError(
                 f"beta × scale must lie in [{_MIN_UNIT:g}, {_MAX_UNIT:g}], not "
                 f"{self.beta * self.scale:g}."
             )
+
+    def check_capacity(self, most: int) -> None:
+        """Refuse parameters whose sums could reach ``most``, or that strain the float types.
+
+        ``most`` is at most 2^46: below it, the roundings of float64 stay within the slack.
+        """
+        self.check_unit()
         if self._largest_sum >= most:
             raise NoGuaranteeError(
                 f"bounds {self.bounds} are too wide for beta = {self.beta:g}: sums over "

@@ -154,7 +154,7 @@ def parse_index_type(index_type: Any, width: int) -> IndexType:
     wrong = ""
     for parts in (numbers.get("opq", 1), numbers.get("parts", 1)):
         if parts < 1 or kept % parts:
-            wrong = f"cuts {kept} numbers into {parts} equal parts"
+            wrong = f"cannot cut {kept} numbers into {parts} equal parts; take a divisor"
     if not 1 <= kept <= width:
         wrong = f"rotates to {kept} of {width} directions"
     if not 1 <= numbers.get("lists", 1) <= _MAX_LISTS:

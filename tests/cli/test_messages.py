@@ -228,6 +228,10 @@ class TestIds:
         succeeds(*command, cwd=files, given=(files / "ids.txt").read_text())
         assert PrivateIndex.open(files / "new").ids[3] == "i3"
 
+    def test_from_standard_input_that_is_closed(self, run, files, monkeypatch):
+        monkeypatch.setattr(sys, "stdin", None)
+        fails(run(f"build x.npy new {STAIRCASE} --ids -"), "standard input is closed")
+
     @needs_posix
     @pytest.mark.parametrize("text", [b"", b"a\n\nb\n", b"\xff\n"])
     def test_what_is_wrong_in_a_pipe(self, run, files, text):
@@ -258,6 +262,9 @@ def test_a_method_that_there_is_not(run, name, meant):
         ("buidl", "no such command 'buidl'; did you mean 'build'"),
         ("info ix --jsn", "--jsn"),
         ("query ix x.npy -k ten", "'-k'"),
+        ("query ix x.npy -k 1_0", "'1_0' is not a number"),
+        ("spec --dim 6 --epsilon 1_5", "'1_5' is not a number"),
+        ("spec --dim 6 --bounds 0 1_0", "'0 1_0' is not a number"),
         ("query ix x.npy --query public", "'--query'"),
         ("query ix x.npy more", "unexpected extra argument"),
         ("race info", "see dpindex race info --help."),
@@ -275,6 +282,7 @@ def test_a_wrong_command_line_is_one_sentence(run, command, words):
         ("--method dp-oporp-staircase --beta 1", "needs an epsilon (--epsilon)"),
         (f"{STAIRCASE} --header yes", "--header is for .csv and .tsv files, and none is named"),
         (f"{STAIRCASE} --columns a:b", "--columns is for .parquet and .arrow files"),
+        (f"{STAIRCASE} --payload x.csv --payload-columns ,", "has an empty name; write A,B"),
     ],
 )
 def test_a_refusal_names_the_option_to_change(run, files, options, words):

@@ -176,7 +176,7 @@ def test_what_no_lookup_is_of(index):
             index.to_lookup(query, **options)
     spec = attribute_spec("dp-signoporp-rr", 12, k=12, epsilon=4.0)
     signs = filled_index(spec, X[:9].clip(-1, 1))
-    with refuses("are no symbols"):
+    with refuses("needs codes that are symbols"):
         signs.to_lookup(Q[:1].clip(-1, 1))
     with refuses("dialects are duckdb"):
         Lookup(np.array([1]), np.array([0.5]), 3).sql("x", "oracle")

@@ -22,7 +22,7 @@ def test_folders_and_stores_are_none(text):
 @folded(
     "address, name, said",
     [
-        ("b.db", "two words", "is called by at most"),
+        ("b.db", "two words", "has at most 55 letters"),
         ("milvus://me:secret@h:1", "books", "MILVUS_TOKEN"),
         ("milvus://h:1", 56 * "x", "at most 55"),
         ("missing.db", "books", "nothing at missing.db"),

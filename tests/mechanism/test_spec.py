@@ -207,6 +207,20 @@ def test_what_lies_outside_is_refused(name, words, values):
         refused(words, **{name: value})
 
 
+@folded("size", [1e155, 1e200, 1e300])
+def test_squares_beyond_the_largest_float_leave_the_usual_length(size):
+    attribute_spec("dp-oporp-staircase", 24, epsilon=2.0, norm=size)
+    wide = attribute_spec("dp-oporp-staircase", 24, epsilon=2.0, bounds=(-size, size))
+    with refuses("are too wide for beta"):
+        projected(wide, np.zeros((1, 24)))
+
+
+def test_an_l2_ball_smaller_than_a_grid_step_can_be_is_refused():
+    ball = Spec("raw-gaussian", 24, epsilon=2.0, delta=1e-6, adjacency=l2(1e-320))
+    with refuses("l2 must be at least 1e-30"):
+        projected(ball, np.zeros((1, 24)))
+
+
 def refused_of(row, words, **changes):
     """The same of a method, at ordinary values for the rest."""
     refused(words, **needed(row) | {"k": None, **changes})

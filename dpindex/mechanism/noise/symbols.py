@@ -173,6 +173,7 @@ def _calibrated(parameters: Parameters, scores: CodewordScores) -> SoftmaxRespon
     words = codebook.stated.astype(np.float64) / parameters.scale
     inside = np.clip(words, *parameters.bounds)
     rounding = parameters.grid_of(GRID_BITS, scores.max_column_l1, scores.windows)
+    rounding.check_unit()
     grid = rounding.round(inside * parameters.scale)
     total = grid.sum(axis=0, keepdims=True, dtype=np.float64)
     mean = scores.apply(total)[0] / len(codebook)  # exact until it is divided
