@@ -209,8 +209,10 @@ class Curve:
                 label += ", denoised"
             means = {}
             spreads = {}
-            for name in runs[0].values:  # some are measured in the first run alone
+            for name in self.measures:
                 values = [run.values[name] for run in runs if name in run.values]
+                if not values:
+                    continue
                 means[name] = statistics.fmean(values)
                 spreads[name] = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
             points.append(Point(spec, query, len(runs), means, spreads, is_denoised, label))
