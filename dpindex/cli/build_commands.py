@@ -27,7 +27,7 @@ from dpindex.data.stores import is_url
 
 if TYPE_CHECKING:  # what plans is not loaded for a build without a plan
     from dpindex.storage.targets import BuiltIndex
-    from dpindex.study.saved_plan import SavedPlan
+    from dpindex.study.plan_result import SavedPlan
 
 
 def embed(
@@ -213,7 +213,7 @@ def build(
             )
             stack.enter_context(unfinished.kept())
         elif plan is not None:
-            from dpindex.study.saved_plan import SavedPlan
+            from dpindex.study.plan_result import SavedPlan
 
             planned = SavedPlan.read(plan)
         if planned is None:
@@ -324,7 +324,7 @@ class Unfinished:
             self.file.unlink(missing_ok=True)  # of a build that was killed before it began
         if not self.file.exists():
             return None
-        from dpindex.study.saved_plan import SavedPlan
+        from dpindex.study.plan_result import SavedPlan
 
         kept = SavedPlan.read(self.file)
         for name, value in stated.items():

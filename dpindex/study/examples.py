@@ -18,7 +18,6 @@ from dpindex.base.arrays import (
     Bools,
     Doubles,
     Floats,
-    Indices,
     Rows,
     Singles,
     of_norm_1,
@@ -298,51 +297,40 @@ def text_attack(
     check_one_each(public, public_texts, "texts")
     check_one_each(base, texts, "texts")
     rows = spaced(base.shape[0], records)
+    names = [f"row {row}" if texts is None else texts[row] for row in rows]
     vectors = dense_rows(base, rows)
+    truth = of_norm_1(vectors)
     known = dense_rows(public, np.arange(public.shape[0]))
     directions = of_norm_1(known)
 
-    def nearest_public(vectors: Floats) -> Indices:
-        cosine = of_norm_1(vectors) @ directions.T
-        return np.asarray(cosine.argmax(axis=1))
+    def nearest_texts(vectors: Floats) -> list[tuple[str, float]]:
+        """The public text nearest to each vector, and its cosine to the true vector."""
+        places = (of_norm_1(vectors) @ directions.T).argmax(axis=1)
+        cosine = cosines(directions[places], truth).tolist()
+        return [(public_texts[place], each) for place, each in zip(places, cosine, strict=True)]
 
-    truth = of_norm_1(vectors)
-    best = nearest_public(vectors)
-    best_cosines = cosines(directions[best], truth)
+    best = nearest_texts(vectors)
     _, others = next(base.chunks(FITTED))
     guesses = []
     for spec in _three_epsilons(specs):
         privatizer = Privatizer(spec)
         # The denoiser is fitted to codes of others that are published with the records.
         reconstruct = reconstructor_of(spec, known, privatizer.privatize(others))
-        guessed = nearest_public(reconstruct(privatizer.privatize(vectors)))
-        guessed_cosines = cosines(directions[guessed], truth)
-        for i, row in enumerate(rows):
-            guess = TextGuess(
-                spec,
-                int(row),
-                f"row {row}" if texts is None else texts[row],
-                public_texts[best[i]],
-                float(best_cosines[i]),
-                public_texts[guessed[i]],
-                float(guessed_cosines[i]),
-                among=len(public_texts),
-            )
-            guesses.append(guess)
+        guessed = nearest_texts(reconstruct(privatizer.privatize(vectors)))
+        for row, name, own, guess in zip(rows.tolist(), names, best, guessed, strict=True):
+            guesses.append(TextGuess(spec, row, name, *own, *guess, among=len(public_texts)))
     return guesses
 
 
 def _three_epsilons(specs: Iterable[Spec]) -> list[Spec]:
     """Three epsilons of the first code length of each private method, ascending."""
     lines: dict[str, list[Spec]] = {}
-    for spec in specs:
-        if spec.epsilon is None:
-            continue
-        line = lines.setdefault(spec.method, [spec])
-        if spec.code_length == line[0].code_length and spec not in line:
-            line.append(spec)
+    for spec in dict.fromkeys(specs):
+        if spec.epsilon is not None:
+            lines.setdefault(spec.method, []).append(spec)
     chosen = []
     for line in lines.values():
-        line.sort(key=lambda spec: spec.budget)
-        chosen += [line[i] for i in spaced(len(line), _EPSILONS)]
+        alike = [spec for spec in line if spec.code_length == line[0].code_length]
+        alike.sort(key=lambda spec: spec.budget)
+        chosen += [alike[place] for place in spaced(len(alike), _EPSILONS)]
     return chosen

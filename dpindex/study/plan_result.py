@@ -1,11 +1,13 @@
-"""The result of planning: predictions for each spec, the recommended one, and why."""
+"""The result of planning: predictions for each spec, the recommended one, and why; and its file."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from dpindex.base.display import (
     COLOURS,
@@ -18,17 +20,77 @@ from dpindex.base.display import (
     tidy,
     to_png,
 )
-from dpindex.base.files import AnyPath, create_file
+from dpindex.base.errors import DamagedError
+from dpindex.base.files import AnyPath, create_file, pack, parse_file, unpack
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind
+from dpindex.index.search import QueryMode
+from dpindex.mechanism.parameters import PARTS
 from dpindex.mechanism.spec import Spec
 from dpindex.study.goal import PRECISION, Goal, Measure
 from dpindex.study.row import AttackFigures, Row
-from dpindex.study.saved_plan import SavedPlan
 
-# Rows in a notebook, and in print.
-_SHOWN = 10
-_PRINTED = 12
+_KIND = "plan"
+_MAX_PLAN_BYTES = 1 << 31
+# Rows that are shown, and query modes in the order of columns.
+_SHOWN = 12
+_MODES: tuple[QueryMode, ...] = ("private", "exact")
+# Of the table: measures above their columns, and the columns.
+_HEADS = "{:>58}{:>15}"
+_LINE = "{:22} {:13}{:8}{:>8}{:>6}{:>9}{:>6}{:>6}"
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    """What a build needs of a plan, so that it can be resumed as planned. All of it is public.
+
+    Attributes
+    ----------
+    spec : Spec
+        With its codebook or design.
+    metric, denoiser
+        What neighbours are ranked by; the kind of denoiser that the plan counts on, or None.
+    at, candidates, query
+        What a search is asked for: k, how many answers are re-ranked or a share such as "5%", and
+        the query mode.
+    choice : str
+        One sentence on what was chosen.
+    stated : mapping
+        Options that a build was given, by which it is known again; empty for ``Plan.save``.
+    """
+
+    spec: Spec
+    metric: Metric
+    denoiser: DenoiserKind | None
+    at: int
+    candidates: int | str | None
+    query: QueryMode
+    choice: str
+    stated: Mapping[str, str]
+
+    @classmethod
+    def read(cls, path: AnyPath) -> SavedPlan:
+        """Return the plan in a file; InputError, which begins with the path, if there is none."""
+        return parse_file(path, _MAX_PLAN_BYTES, cls._parsed)
+
+    @classmethod
+    def _parsed(cls, data: bytes) -> SavedPlan:
+        facts, arrays = unpack(data, _KIND)
+        try:
+            spec = Spec.from_dict(facts["spec"])
+            if spec.public is not None:
+                part = PARTS[spec.public.kind].from_bytes(arrays["public"].tobytes())
+                spec = spec.with_public(part)
+            return cls(**{**facts, "spec": spec})
+        except (KeyError, TypeError):
+            raise DamagedError("the plan has fields that no dpindex writes.") from None
+
+    def to_bytes(self) -> bytes:
+        """Return the plan in the common container."""
+        arrays = {}
+        if self.spec.public is not None:
+            arrays["public"] = np.frombuffer(self.spec.public.to_bytes(), np.uint8)
+        return pack(_KIND, {**vars(self), "spec": self.spec.to_dict()}, arrays)
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,16 +138,9 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """For notebooks: the predictions, best first."""
-        header = ("method", "code", "denoiser", "private", "exact", "bytes", "guarantee")
-        rows: list[tuple[object, ...]] = []
-        measure = self.goal.measures[0]
-        for row in self.rows[:_SHOWN]:
-            private = f"{measure.of(row.private):.2f}"
-            exact = f"{measure.of(row.exact):.2f}"
-            sizes = (row.bytes_per_vector, row.guarantee)
-            rows.append((row.method, row.size, row.denoiser or "–", private, exact, *sizes))
-        title = f"{self.why} Predicted {measure}:"
-        return table_html(title, header, rows)
+        shares = [f"{measure}, {mode}" for measure in self.goal.measures for mode in _MODES]
+        header = ("method", "k", "denoiser", *shares, "bytes")
+        return table_html(self.why, header, map(self._cells, self.rows[:_SHOWN]))
 
     def __str__(self) -> str:
         """A line of at most 80 columns for each spec, what is recommended, and notes."""
@@ -95,8 +150,8 @@ class Plan:
         lines.append(f"under {self.best.guarantee}")
         for row in self.contrast:
             lines.append(f"{row.method}, for contrast: {row.guarantee}, any two vectors of norm 1")
-        if len(self.rows) > _PRINTED:
-            lines.append(f"and {len(self.rows) - _PRINTED} more.")
+        if len(self.rows) > _SHOWN:
+            lines.append(f"and {len(self.rows) - _SHOWN} more.")
         lines += [f"Recommended: {self.why}", self.expected, self._candidate_table()]
         lines += ["What it protects:", *(f"  - {line}" for line in self.protection)]
         lines += [f"Note: {line}" for line in self.remarks]
@@ -105,25 +160,27 @@ class Plan:
     def _table(self) -> Iterator[str]:
         """Yield the lines of the table of specs."""
         measures = self.goal.measures
-        heads = "".join(f"{measure.kind:>15}" for measure in measures)
-        terms = "".join(f"{measure.terms:>17}" for measure in measures)
-        modes = len(measures) * f"{'private':>9}{'exact':>6}"
-        yield f"{'':44}{heads}"
-        yield f"{'':42}{terms}"
-        yield f"{'method':22} {'k':12}{'denoiser':9}{modes}{'bytes':>6}"
-        for row in (*self.rows[:_PRINTED], *self.contrast):
-            code = f"{row.method:22} {row.size}"
-            shares = ""
-            for measure in measures:
-                shares += f"{measure.of(row.private):9.2f}{measure.of(row.exact):6.2f}"
-            yield f"{code:35}{row.denoiser or '–':9}{shares}{row.bytes_per_vector:6}"
+        yield _HEADS.format(*(measure.kind for measure in measures))
+        yield _HEADS.format(*(measure.terms for measure in measures))
+        yield _LINE.format("method", "k", "denoiser", *len(measures) * _MODES, "bytes")
+        for row in (*self.rows[:_SHOWN], *self.contrast):
+            yield _LINE.format(*self._cells(row))
+
+    def _cells(self, row: Row) -> list[str]:
+        """Return a line of the table: the code, each measure by query mode, and the size."""
+        shares = [
+            f"{measure.of(row.found(mode)):.2f}"
+            for measure in self.goal.measures
+            for mode in _MODES
+        ]
+        return [row.method, row.size, row.denoiser or "–", *shares, str(row.bytes_per_vector)]
 
     def _candidate_table(self) -> str:
         """Return how recall grows with the candidates that the data holder re-ranks."""
         goal = self.goal
         numbers = sorted({*goal.shown_candidates, goal.counted_candidates})
         rows = [("", *(f"{number / goal.n:.2%}" for number in numbers))]
-        for mode in ("private", "exact"):
+        for mode in _MODES:
             found = self.best.found(mode)
             rows.append((mode, *(f"{found.recall_within(number):.2f}" for number in numbers)))
         table = text_table(["R", *map(str, numbers)], rows)

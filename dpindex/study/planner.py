@@ -166,10 +166,10 @@ def plan(
     sample = new_sample(goal, groups, *sources)
     to_try = SpecsToTry(goal, terms, sources[0], sample)
     comparison = Comparison(goal, to_try, sample, progress or no_progress)
-    chosen = epsilon or _smallest_epsilon(comparison, goal)
+    chosen = epsilon or _smallest_epsilon(comparison, goal, recall or 0.0)
     rows = comparison.ranked(chosen)
     if epsilon is not None and recall is not None:
-        fewest = _fewest_candidates(rows, goal)
+        fewest = _fewest_candidates(rows, goal, recall, epsilon)
         goal = replace(goal, recall=None, candidates=fewest)
         rows = tuple(goal.ranked(rows))
     best = rows[0]
@@ -199,7 +199,7 @@ def plan(
     )
 
 
-def _fewest_candidates(rows: Sequence[Row], goal: Goal) -> int:
+def _fewest_candidates(rows: Sequence[Row], goal: Goal, recall: float, epsilon: float) -> int:
     """Return the fewest candidates among which the best spec finds the recall.
 
     Raises
@@ -207,23 +207,16 @@ def _fewest_candidates(rows: Sequence[Row], goal: Goal) -> int:
     InputError
         If a quarter of the collection is too few.
     """
-    recall = goal.recall or 0.0
     every = [row.found(goal.query).candidates_for(recall) for row in rows]
     enough = [number for number in every if number is not None]
-    if not enough:
-        most = goal.ladder[-1]
-        of_most = replace(goal, recall=None, candidates=most)
-        best = of_most.ranked(rows)[0]
-        predicted = of_most.value(best)
-        raise InputError(
-            f"a recall@{goal.at} of {recall:g} is out of reach at epsilon = "
-            f"{goal.epsilon:g}: among {most} candidates the prediction for {best.method} is "
-            f"{predicted:.2f}; ask for less, or for a larger epsilon."
-        )
-    return max(min(enough), goal.at)
+    if enough:
+        return max(min(enough), goal.at)
+    of_most = replace(goal, recall=None, candidates=goal.ladder[-1])
+    best = of_most.ranked(rows)[0]
+    raise _out_of_reach(of_most, recall, epsilon, best, "a larger epsilon")
 
 
-def _smallest_epsilon(comparison: Comparison, goal: Goal) -> float:
+def _smallest_epsilon(comparison: Comparison, goal: Goal, recall: float) -> float:
     """Return the smallest epsilon at which the best method reaches the recall, to two digits.
 
     Raises
@@ -231,14 +224,10 @@ def _smallest_epsilon(comparison: Comparison, goal: Goal) -> float:
     InputError
         If no epsilon does.
     """
-    recall = goal.recall or 0.0
     smallest = MAX_EPSILON
     best = comparison.quick_best(smallest)
     if goal.value(best) < recall:
-        raise InputError(
-            f"a recall@{goal.at} of {recall:g} is out of reach: at epsilon = {MAX_EPSILON:g} "
-            f"the prediction for {best.method} is {goal.value(best):.2f}; ask for less."
-        )
+        raise _out_of_reach(goal, recall, smallest, best, "more candidates")
     for span, steps, denoise in _BISECTIONS:
         too_small = smallest / span
         for _ in range(steps):
@@ -253,3 +242,11 @@ def _smallest_epsilon(comparison: Comparison, goal: Goal) -> float:
                 too_small = middle
     digits = 10.0 ** (1 - math.floor(math.log10(smallest)))
     return math.ceil(smallest * digits) / digits
+
+
+def _out_of_reach(goal: Goal, recall: float, epsilon: float, best: Row, remedy: str) -> InputError:
+    return InputError(
+        f"a recall@{goal.at} of {recall:g} is out of reach at epsilon = {epsilon:g}: among "
+        f"{goal.counted_candidates} candidates the prediction for {best.method} is "
+        f"{goal.value(best):.2f}; ask for less, or for {remedy}."
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
@@ -38,8 +40,6 @@ _MAX_TIED = 4096
 QUERY_ROWS = 512
 # Norms up to which squared distances are finite in single precision.
 _LONGEST = 2.0**62
-# Ids of neighbours that are marked at a time, over all queries.
-_MARKS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +81,9 @@ class GroundTruth:
                 f"the ground truth holds {self.depth} neighbours of each query, not {neighbours}."
             )
         true = self.scores >= _lowest(self.scores, neighbours)
-        # A column for each id, and an empty last one, which is that of −1.
-        largest = max(self.ids.max(), found.max(initial=0))
-        columns = 2 + int(largest)
         relevant = np.empty(found.shape, dtype=np.bool_)
-        for block in row_blocks(len(self.ids), _MARKS // columns):
-            ids = self.ids[block]
-            marks = np.zeros((len(ids), columns), dtype=np.bool_)
-            np.put_along_axis(marks, ids, true[block], axis=1)
-            relevant[block] = np.take_along_axis(marks, found[block], axis=1)
+        for row, ids in enumerate(self.ids):
+            relevant[row] = np.isin(found[row], ids[true[row]])
         return relevant
 
     def precision(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
@@ -152,12 +146,12 @@ def ground_truth(
             f"for 1 to {count}."
         )
     rows = queries.read()
-    prepared = _prepared(queries, rows, 0, metric, base.is_sparse)
-    centre: Any = 0.0
+    prepare = partial(_prepared, metric=metric, sparse=base.is_sparse)
+    prepared = prepare(queries, rows)
     if metric == "l2" and not base.is_sparse:
         # Far from 0, products leave little of distances. Differences of whole numbers stay exact.
-        centre = np.median(prepared, axis=0).astype(np.float64)
-        prepared = _prepared(queries, rows, 0, metric, base.is_sparse, centre)
+        prepare = partial(prepare, centre=np.median(prepared, axis=0).astype(np.float64))
+        prepared = prepare(queries, rows)
     sizes = np.asarray(abs(prepared).sum(axis=1)).ravel()
     if metric == "cosine" and not sizes.all():
         raise InputError(
@@ -165,7 +159,7 @@ def ground_truth(
             f"and so no nearest neighbours by cosine; leave it out."
         )
     stored = min(count, depth + MARGIN)
-    scores, ids = _nearest(base, prepared, stored, metric, centre)
+    scores, ids = _nearest(base, prepared, stored, metric, prepare)
     reach_the_end = scores[:, -1:] >= _lowest(scores, depth)
     tied = np.flatnonzero(reach_the_end)
     deeper = min(count, _MAX_TIED)
@@ -173,7 +167,7 @@ def ground_truth(
         beyond = ((0, 0), (0, deeper - stored))
         scores = np.pad(scores, beyond, constant_values=-np.inf)
         ids = np.pad(ids, beyond, constant_values=-1)
-        scores[tied], ids[tied] = _nearest(base, prepared[tied], deeper, metric, centre)
+        scores[tied], ids[tied] = _nearest(base, prepared[tied], deeper, metric, prepare)
     return GroundTruth(ids, scores, depth)
 
 
@@ -187,7 +181,8 @@ def _lowest(scores: Singles, neighbours: int) -> Singles:
 def _prepared(
     source: VectorSource,
     rows: Any,
-    first: int,
+    first: int = 0,
+    *,
     metric: Metric,
     sparse: bool,
     centre: Any = 0.0,
@@ -227,14 +222,14 @@ def _nearest(
     queries: Any,
     count: int,
     metric: Metric,
-    centre: Any,
+    prepare: Callable[[VectorSource, Any, int], Any],
 ) -> ScoredRows:
-    """The ``count`` nearest rows of the base, less the centre, for every query."""
+    """The ``count`` nearest rows of the base, prepared as the queries are, for every query."""
     nearest_of = _nearest_sparse if base.is_sparse else nearest_items
     blocks = [queries[rows] for rows in row_blocks(queries.shape[0], QUERY_ROWS)]
     best = [unfilled(block.shape[0], 0, np.float32) for block in blocks]
     for first, chunk in base.chunks():
-        vectors = _prepared(base, chunk, first, metric, base.is_sparse, centre)
+        vectors = prepare(base, chunk, first)
         most = min(count, vectors.shape[0])
         for place, block in enumerate(blocks):
             scores, ids = nearest_of(block, vectors, most, by_distance=metric == "l2")

@@ -34,11 +34,11 @@ from dpindex.data import as_source, open_vectors
 from dpindex.study import comparison, evaluate, ground_truth
 from dpindex.study.goal import NEIGHBOURS, Goal
 from dpindex.study.groups import found_groups
+from dpindex.study.plan_result import SavedPlan
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
 from dpindex.study.row import FoundShares
 from dpindex.study.sample import Sample
-from dpindex.study.saved_plan import SavedPlan
 
 DIM = 24
 N = 6000

@@ -10,7 +10,7 @@ from helpers.common import fails, refuses, topics
 
 import dpindex as dpi
 from dpindex import PrivateIndex, Spec, build, record
-from dpindex.study.saved_plan import SavedPlan
+from dpindex.study.plan_result import SavedPlan
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("known_noise", "few_queries")]
 DIM = 16
