@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -138,137 +139,139 @@ def agreement_curve(
     return AgreementCurve.of(angles, np.maximum.accumulate(agreement))
 
 
-def cosine_from_agreement(
-    agreement: Doubles,
-    k: int,
-    curve: AgreementCurve,
-    factor: float,
-) -> tuple[Doubles, Doubles]:
-    """Cosines and standard errors from mean agreements ``1 − 2·hamming/k`` of two private codes.
+@dataclass(frozen=True)
+class SignChannel:
+    """From the signs of one spec's codes to cosines: coordinates are taken to be normal.
 
-    Variance of ρ by Li & Li 2023, Thm 4.6, with the curve's slope in place of the constant, less
-    what a projection of inner product ``factor`` below 1/k does not lose: see
-    ``_known_variance``.
+    Attributes
+    ----------
+    law : SignLaw
+    rms : float
+        Deviation of a projected coordinate in betas; NaN where flips depend on it and no norm is
+        declared.
+    k : int
+        Signs of a code.
+    factor : float
+        ``Projection.inner_product_factor``.
     """
-    angle = np.interp(agreement, curve.agreement, curve.angles)
-    slope = np.interp(angle, curve.angles, curve.slope)
-    sine = np.sin(angle)
-    of_agreement = np.maximum(1.0 - agreement**2, 0.0) / k
-    of_angle = of_agreement / np.maximum(slope, 1e-12) ** 2
-    avoided = _known_variance(sine, k, factor, power=1)
-    variance = np.maximum(of_angle - avoided, 0.0)
-    # The sine is curved: E[sin(a + e)] = sin(a)·(1 − Var(e)/2) to second order.
-    curvature = 1.0 + np.minimum(variance, 1.0) / 2
-    value = np.clip(sine * curvature, -1.0, 1.0)
-    # Near |ρ| = 1 the slope of the sine vanishes; it is taken half an error away, not to claim
-    # too small an error.
-    error = np.sqrt(variance)
-    half_an_error = np.minimum(error, 1.0) / 2
-    steepness = np.maximum(np.cos(angle), half_an_error)
-    return value, np.minimum(error * steepness, 2.0)
 
+    law: SignLaw
+    rms: float
+    k: int
+    factor: float
 
-def cosine_from_score(
-    score: Doubles,
-    query_norm: Doubles,
-    k: int,
-    law: SignLaw,
-    rms: float,
-    factor: float,
-) -> tuple[Doubles, Doubles]:
-    """Cosines and standard errors from ``Σ_j y_j s̃_j`` with an exact query y.
+    @classmethod
+    def of(cls, spec: Spec) -> SignChannel:
+        law = SignLaw.of(spec.law)
+        rms = 1.0
+        if not law.scale_free:
+            if spec.norm is not None:
+                rms = spec.norm * spec.projection.rms / spec.change
+            elif law.depends_on_size:
+                rms = math.nan
+        return cls(law, rms, spec.code_length, spec.projection.inner_product_factor)
 
-    ``E[Σ y_j s̃_j] = ρ·σ_y·k·E[|Z|(1−2q)]`` is linear in ρ, whatever the flips, because
-    ``E[y | x]`` is; ``σ_y = ‖y‖/√k`` is measured on the same y, which removes part of the error
-    (delta method).
-    """
-    norm = np.maximum(query_norm, 1e-300)
-    full_score = math.sqrt(k) * norm * signal_kept(law, rms)
-    value = np.clip(score / full_score, -1.0, 1.0)
-    variance = score_variance(value, k, law, rms, factor)
-    return value, np.sqrt(variance)
+    @property
+    def is_known(self) -> bool:
+        """False if flips depend on norms that nobody declared."""
+        return not math.isnan(self.rms)
 
+    def curve(self, other: SignChannel) -> AgreementCurve:
+        """The expected agreement of such codes with those of another channel."""
+        return agreement_curve(self.law, self.rms, other.law, other.rms)
 
-def self_score(query: Doubles, law: SignLaw, rms: float) -> Doubles:
-    """Return expected scores of exact queries' own codes, ``Σ_j |y_j|(1−2q_j)``, shape (nq,)."""
-    size = np.abs(query)
-    mean_square = np.mean(query**2, axis=1, keepdims=True)
-    deviation = np.maximum(np.sqrt(mean_square), 1e-300)
-    kept = _kept(law, size / deviation, rms)
-    score = np.sum(size * kept, axis=1)
-    return np.asarray(np.maximum(score, 1e-300))
+    def from_agreement(self, agreement: Doubles, curve: AgreementCurve) -> Estimate:
+        """Cosines and errors from mean agreements ``1 − 2·hamming/k`` of two private codes.
 
+        Variance of ρ by Li & Li 2023, Thm 4.6, with the curve's slope in place of the constant,
+        less what a projection of inner product ``factor`` below 1/k does not lose: see
+        :meth:`_known_variance`.
+        """
+        angle = np.interp(agreement, curve.agreement, curve.angles)
+        slope = np.interp(angle, curve.angles, curve.slope)
+        sine = np.sin(angle)
+        of_agreement = np.maximum(1.0 - agreement**2, 0.0) / self.k
+        of_angle = of_agreement / np.maximum(slope, 1e-12) ** 2
+        avoided = self._known_variance(sine, power=1)
+        variance = np.maximum(of_angle - avoided, 0.0)
+        # The sine is curved: E[sin(a + e)] = sin(a)·(1 − Var(e)/2) to second order.
+        curvature = 1.0 + np.minimum(variance, 1.0) / 2
+        value = np.clip(sine * curvature, -1.0, 1.0)
+        # Near |ρ| = 1 the slope of the sine vanishes; it is taken half an error away, not to claim
+        # too small an error.
+        error = np.sqrt(variance)
+        half_an_error = np.minimum(error, 1.0) / 2
+        steepness = np.maximum(np.cos(angle), half_an_error)
+        return value, np.minimum(error * steepness, 2.0)
 
-def score_variance(
-    rho: Doubles,
-    k: int,
-    law: SignLaw,
-    rms: float,
-    factor: float,
-) -> Doubles:
-    """Variance of the unclipped estimate that :func:`cosine_from_score` makes, at a true cosine."""
-    kept = signal_kept(law, rms)
-    cubed = signal_kept(law, rms, 3)
-    squared = rho**2
-    # With μ = ρ·kept: Var(y s̃) + μ²·Var(y²)/4 − μ·Cov(y s̃, y²), and E[y³ s̃] by E[y | x] = ρx.
-    of_norm = kept / 2 + squared * cubed + (2 - 3 * squared) * kept
-    of_score = (1.0 - squared * kept * of_norm) / (k * kept**2)
-    avoided = _known_variance(rho, k, factor, power=2)
-    return np.maximum(of_score - avoided, 0.0)
+    def from_score(self, score: Doubles, query_norm: Doubles) -> Estimate:
+        """Cosines and errors from scores ``Σ_j y_j s̃_j`` with exact queries y of these norms.
 
+        ``E[Σ y_j s̃_j] = ρ·σ_y·k·E[|Z|(1−2q)]`` is linear in ρ, whatever the flips, because
+        ``E[y | x]`` is; ``σ_y = ‖y‖/√k`` is measured on the same y, which removes part of the error
+        (delta method).
+        """
+        norm = np.maximum(query_norm, 1e-300)
+        value = np.clip(score / self.normal_score(norm), -1.0, 1.0)
+        return value, np.sqrt(self.score_variance(value))
 
-def agreement_variance(
-    rho: Doubles,
-    k: int,
-    curve: AgreementCurve,
-    factor: float,
-) -> Doubles:
-    """Variance of the mean agreement of two private codes of k signs, at a true cosine."""
-    angle = np.arcsin(rho)
-    agreement = np.interp(angle, curve.angles, curve.agreement)
-    slope = np.interp(angle, curve.angles, curve.slope)
-    of_agreement = (1.0 - agreement**2) / k
-    avoided = slope**2 * _known_variance(rho, k, factor, power=1)
-    return np.maximum(of_agreement - avoided, 0.0)
+    def normal_score(self, norm: Doubles) -> Doubles:
+        """Return expected scores of exact queries' own codes, if their coordinates are normal."""
+        return math.sqrt(self.k) * norm * signal_kept(self.law, self.rms)
 
+    def self_score(self, query: Doubles) -> Doubles:
+        """Return them whatever the coordinates are, ``Σ_j |y_j|(1−2q_j)``, shape (nq,)."""
+        size = np.abs(query)
+        mean_square = np.mean(query**2, axis=1, keepdims=True)
+        deviation = np.maximum(np.sqrt(mean_square), 1e-300)
+        kept = _kept(self.law, size / deviation, self.rms)
+        score = np.sum(size * kept, axis=1)
+        return np.asarray(np.maximum(score, 1e-300))
 
-def _known_variance(
-    rho: Doubles,
-    k: int,
-    factor: float,
-    power: int,
-) -> Doubles:
-    """Part of a cosine's sampling variance that the projection avoids, over (1−ρ²)^(2−power).
+    def score_variance(self, rho: Doubles) -> Doubles:
+        """Variance of the unclipped estimate of :meth:`from_score`, at a true cosine."""
+        kept = signal_kept(self.law, self.rms)
+        cubed = signal_kept(self.law, self.rms, 3)
+        squared = rho**2
+        # With μ = ρ·kept: Var(y s̃) + μ²·Var(y²)/4 − μ·Cov(y s̃, y²), and E[y³ s̃] by E[y | x] = ρx.
+        of_norm = kept / 2 + squared * cubed + (2 - 3 * squared) * kept
+        of_score = (1.0 - squared * kept * of_norm) / (self.k * kept**2)
+        avoided = self._known_variance(rho, power=2)
+        return np.maximum(of_score - avoided, 0.0)
 
-    Over vectors, any estimate of ρ errs by the sample cosine's error and by something uncorrelated
-    with it (the sample cosine is efficient). Bins that cover every attribute once avoid
-    ``(1−ρ²)²·(1/k − factor)`` of it; independent coordinates have ``factor = 1/k`` and avoid none.
-    """
-    per_pair = max(1.0 / k - factor, 0.0)
-    return (1.0 - rho**2) ** power * per_pair
+    def agreement_law(self, rho: Doubles, curve: AgreementCurve) -> ObservationLaw:
+        """Mean and variance of the mean agreement of two private codes, at true cosines."""
+        angle = np.arcsin(rho)
+        agreement = np.interp(angle, curve.angles, curve.agreement)
+        slope = np.interp(angle, curve.angles, curve.slope)
+        of_agreement = (1.0 - agreement**2) / self.k
+        avoided = slope**2 * self._known_variance(rho, power=1)
+        return ObservationLaw(agreement, np.maximum(of_agreement - avoided, 0.0))
+
+    def _known_variance(self, rho: Doubles, power: int) -> Doubles:
+        """Part of a cosine's sampling variance that the projection avoids, over (1−ρ²)^(2−power).
+
+        Over vectors, any estimate of ρ errs by the sample cosine's error and by something
+        uncorrelated with it (the sample cosine is efficient). Bins that cover every attribute once
+        avoid ``(1−ρ²)²·(1/k − factor)`` of it; independent coordinates have ``factor = 1/k`` and
+        avoid none.
+        """
+        per_pair = max(1.0 / self.k - self.factor, 0.0)
+        return (1.0 - rho**2) ** power * per_pair
+
+    @property
+    def unmixed(self) -> float:
+        """The part of the projection's error that sums of few attributes avoid, [0, 1]."""
+        return math.sqrt(max(1 - self.k * self.factor, 0.0))
 
 
 def unlike_signs(spec: Spec, query_spec: Spec) -> float:
     """Share of signs that flips make unlike in two codes of one vector; 0 where it is unknown."""
-    deviation, query_deviation = sign_deviation(spec), sign_deviation(query_spec)
-    if math.isnan(deviation + query_deviation):
+    signs = SignChannel.of(spec)
+    others = SignChannel.of(query_spec)
+    if not (signs.is_known and others.is_known):
         return 0.0
-    curve = agreement_curve(
-        SignLaw.of(spec.law), deviation, SignLaw.of(query_spec.law), query_deviation
-    )
-    return float(1 - curve.agreement[-1]) / 2
-
-
-def sign_deviation(spec: Spec) -> float:
-    """Deviation of a sign code's projected coordinate in betas; NaN if needed and unknown."""
-    law = SignLaw.of(spec.law)
-    if law.scale_free:
-        return 1.0
-    if spec.norm is not None:
-        return spec.norm * spec.projection.rms / spec.change
-    if law.depends_on_size:
-        return math.nan
-    return 1.0
+    return float(1 - signs.curve(others).agreement[-1]) / 2
 
 
 _TINY = 1e-300
@@ -294,6 +297,10 @@ class SignPosterior(TablePosterior):
     hedge = 0.5
     """With a quarter, errors of 64 signs of made-up topics hold 88 times in 100."""
 
+    @cached_property
+    def _signs(self) -> SignChannel:
+        return SignChannel.of(self.spec)
+
     @classmethod
     def lacks(cls, spec: Spec) -> str:
         if SignLaw.of(spec.law).flips_together:
@@ -301,7 +308,7 @@ class SignPosterior(TablePosterior):
                 f"signs of {spec.method} flip together, and what that does to the best hits is "
                 f"not known; rerank with the original vectors, or read the ranking"
             )
-        if not math.isnan(sign_deviation(spec)):
+        if SignChannel.of(spec).is_known:
             return ""
         return (
             f"it needs a declared norm, as signs of {spec.method} flip more often for short "
@@ -311,7 +318,9 @@ class SignPosterior(TablePosterior):
     @classmethod
     def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
         of_one_sign = 0.0
-        if _unmixed(spec) > 0.01:  # vectors that hold thousands of attributes are not made here
+        if (
+            SignChannel.of(spec).unmixed > 0.01
+        ):  # vectors that hold thousands of attributes are not made here
             mean = unit(codes.to_float().mean(axis=0, keepdims=True))
             equal = unit(spec.projection.apply(np.ones((1, spec.dim), dtype=np.float32)))
             by_chance = 2 / math.sqrt(spec.code_length)  # two standard errors of a direction
@@ -319,17 +328,10 @@ class SignPosterior(TablePosterior):
         return cls(spec, SimilarityCalibration(rows, total=of_one_sign)).with_prior(codes)
 
     def law(self, query_spec: Spec | None) -> ObservationLaw:
-        factor = self.spec.projection.inner_product_factor
-        k = self.spec.code_length
-        law = SignLaw.of(self.spec.law)
-        rms = sign_deviation(self.spec)
         if query_spec is None:
-            variance = score_variance(GRID, k, law, rms, factor)
-            return ObservationLaw(GRID, variance)
-        query_rms = sign_deviation(query_spec)
-        curve = agreement_curve(law, rms, SignLaw.of(query_spec.law), query_rms)
-        expected = np.interp(np.arcsin(GRID), curve.angles, curve.agreement)
-        return ObservationLaw(expected, agreement_variance(GRID, k, curve, factor))
+            return ObservationLaw(GRID, self._signs.score_variance(GRID))
+        curve = self._signs.curve(SignChannel.of(query_spec))
+        return self._signs.agreement_law(GRID, curve)
 
     def decode(self, codes: Codes) -> Decoded:
         return Decoded.plain(codes.to_float())
@@ -341,35 +343,25 @@ class SignPosterior(TablePosterior):
             return Decoded.plain(per_sign.astype(np.float32))
         # Over what a vector equal to the query scores: so its cosine is 1 whatever the law of the
         # coordinates.
-        full = self_score(y, SignLaw.of(self.spec.law), sign_deviation(self.spec))
-        scaled = y / full[:, None]
+        scaled = y / self._signs.self_score(y)[:, None]
         return Decoded.plain(scaled.astype(np.float32))
 
     def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
         low, high = self.spec.bounds
         of_one_sign = self.calibration.total if low < 0 < high else 1.0
-        common = _UNMIXED * _unmixed(self.spec) * of_one_sign
+        common = _UNMIXED * self._signs.unmixed * of_one_sign
         if isinstance(queries, PrivateQueries):
             return np.full_like(cosine, common if common <= MOST_SHARED else np.inf)
         # Of an exact query: how far its own score is from that of normal coordinates.
-        law = SignLaw.of(self.spec.law)
-        rms = sign_deviation(self.spec)
         y = queries.to_float()
-        norms = np.linalg.norm(y, axis=1)
-        normal = math.sqrt(self.spec.code_length) * norms * signal_kept(law, rms)
-        ratio = self_score(y, law, rms) / np.maximum(normal, _TINY)
+        normal = self._signs.normal_score(np.linalg.norm(y, axis=1))
+        ratio = self._signs.self_score(y) / np.maximum(normal, _TINY)
         model = 1 - ratio[:, None]
         # Of k normal coordinates, mean size over root mean square deviates by √((π − 3)/2k).
         by_chance = 2 * math.sqrt((math.pi - 3) / (2 * self.spec.code_length))
         beyond = np.maximum(np.abs(model) - by_chance, 0.0)
         known = np.hypot(common, beyond) <= MOST_SHARED
         return np.where(known, np.hypot(common, model * cosine), np.inf)
-
-
-def _unmixed(spec: Spec) -> float:
-    """Return the part of the projection's error that sums of few attributes avoid, [0, 1]."""
-    avoided = 1 - spec.code_length * spec.projection.inner_product_factor
-    return math.sqrt(max(avoided, 0.0))
 
 
 _MAX_SIGN = 1.0 - 1e-6
@@ -455,18 +447,12 @@ class SignDecoder(InnerProductDecoder):
         y: Doubles,
         queries: Queries,
     ) -> Estimate:
-        k = x.shape[2]
-        law = SignLaw.of(self.spec.law)
-        factor = self.spec.projection.inner_product_factor
-        rms = sign_deviation(self.spec)
-        query_rms = 1.0
-        if isinstance(queries, PrivateQueries):
-            query_rms = sign_deviation(queries.spec)
-        if math.isnan(rms * query_rms):
+        signs = SignChannel.of(self.spec)
+        others = SignChannel.of(queries.spec)
+        if not (signs.is_known and others.is_known):
             unknown = np.full(ip.shape, math.nan)
             return unknown, unknown.copy()
         if isinstance(queries, ExactQueries):
             norms = np.linalg.norm(y, axis=1)
-            return cosine_from_score(ip, norms[:, None], k, law, rms, factor)
-        curve = agreement_curve(law, rms, SignLaw.of(queries.spec.law), query_rms)
-        return cosine_from_agreement(ip / k, k, curve, factor)
+            return signs.from_score(ip, norms[:, None])
+        return signs.from_agreement(ip / signs.k, signs.curve(others))

@@ -15,12 +15,7 @@ from helpers.common import Seeded, attribute_spec, unit
 from numpy.testing import assert_allclose
 
 from dpindex import Repeated
-from dpindex.decode.signs import (
-    agreement_curve,
-    cosine_from_agreement,
-    cosine_from_score,
-    signal_kept,
-)
+from dpindex.decode.signs import SignChannel, agreement_curve, signal_kept
 from dpindex.mechanism.grid import GRID_BITS
 from dpindex.mechanism.noise.response import geometric_flips, randomized_response
 from dpindex.mechanism.papers.signs import IndividualFlips, NoFlips, smooth_flips
@@ -65,12 +60,8 @@ def test_uniform_flips_have_the_closed_form(epsilon):
     expected = dilution * 2 / math.pi * np.arcsin(np.sin(curve.angles))
     assert_allclose(curve.agreement, expected, atol=1e-12)
     rho = np.linspace(-1, 1, 41)
-    value, _ = cosine_from_agreement(
-        dilution * 2 / math.pi * np.arcsin(rho),
-        10**9,
-        curve,
-        1e-9,
-    )
+    many = SignChannel(randomized_response(epsilon), 1.0, 10**9, 1e-9)
+    value, _ = many.from_agreement(dilution * 2 / math.pi * np.arcsin(rho), curve)
     assert_allclose(value, rho, atol=1e-5)
 
 
@@ -153,21 +144,13 @@ def _coded(name, rho):
 @pytest.mark.parametrize("name", CASES)
 def test_cosines_are_unbiased_and_their_errors_cover(name, rho, query):
     spec, x, t, y, truth, rms = _coded(name, rho)
-    law = spec.law
     factor = spec.projection.inner_product_factor
+    signs = SignChannel(spec.law, rms, spec.code_length, factor)
     if query == "private":
-        curve = agreement_curve(law, rms, law, rms)
-        value, stderr = cosine_from_agreement(
-            (x * t).mean(axis=1),
-            spec.code_length,
-            curve,
-            factor,
-        )
+        value, stderr = signs.from_agreement((x * t).mean(axis=1), signs.curve(signs))
     else:
         sizes = np.linalg.norm(y, axis=1)
-        value, stderr = cosine_from_score(
-            (x * y).sum(axis=1), sizes, spec.code_length, law, rms, factor
-        )
+        value, stderr = signs.from_score((x * y).sum(axis=1), sizes)
     error = value - truth
     # 0.05 deviations are left over from the second order, at ρ near 1 above all.
     assert abs(error.mean()) < (0.05 + 5.5 / math.sqrt(PAIRS)) * error.std()
@@ -182,28 +165,16 @@ def test_the_sine_of_an_angle_with_an_error_is_made_longer():
     mean = float(np.interp(math.asin(rho), curve.angles, curve.agreement))
     chances = (np.arange(10_000) + 0.5) / 10_000
     errors = scipy.stats.norm.ppf(chances) * math.sqrt((1 - mean**2) / k)
-    value, _ = cosine_from_agreement(mean + errors, k, curve, 1 / k)
+    value, _ = SignChannel(law, 1.0, k, 1 / k).from_agreement(mean + errors, curve)
     assert abs(value.mean() - rho) < 0.002
 
 
 def test_the_ends_of_the_range_are_calm():
-    curve = agreement_curve(smooth_flips(1.0), 3.0, smooth_flips(1.0), 3.0)
+    signs = SignChannel(smooth_flips(1.0), 3.0, 64, 1 / 64)
     for agreement in (-1.0, 0.0, 1.0):
-        value, stderr = cosine_from_agreement(
-            np.array([agreement]),
-            64,
-            curve,
-            1 / 64,
-        )
+        value, stderr = signs.from_agreement(np.array([agreement]), signs.curve(signs))
         assert -1 <= value[0] <= 1
         assert 0 < stderr[0] <= 2 or agreement
-    value, stderr = cosine_from_score(
-        np.zeros(1),
-        np.zeros(1),
-        64,
-        NoFlips(),
-        1.0,
-        1 / 64,
-    )
+    value, stderr = SignChannel(NoFlips(), 1.0, 64, 1 / 64).from_score(np.zeros(1), np.zeros(1))
     assert value[0] == 0
     assert np.isfinite(stderr[0])
