@@ -31,13 +31,11 @@ class ExactQueries:
     Attributes
     ----------
     projections : array, shape (nq, k)
-        Exact projections in grid integers held in floats, or whole numbers that cosines with all
-        codewords are made of: :meth:`dpindex.mechanism.spec.Projector.project_queries`.
+        Exact projections in grid integers held in floats; of symbols, whole numbers that cosines
+        with all codewords are made of; under a design, the coordinates in which they are compared:
+        :meth:`Decoder.exact_queries`.
     spec : Spec
         The spec they were projected under.
-    vectors : float64 array, shape (nq, k + 2), optional
-        Under a design, the coordinates in which they are compared:
-        :func:`dpindex.decode.designed.exact_coordinates`.
     worth : float64 array, shape (nq, K), optional
         What symbols are worth to them, by which these are ranked then: see
         :func:`dpindex.decode.guided.worth_of`.
@@ -47,16 +45,14 @@ class ExactQueries:
 
     projections: Floats
     spec: Spec
-    vectors: Doubles | None = None
     worth: Doubles | None = None
 
     def __len__(self) -> int:
         return len(self.projections)
 
     def __getitem__(self, rows: slice | Indices) -> ExactQueries:
-        vectors = None if self.vectors is None else self.vectors[rows]
         worth = None if self.worth is None else self.worth[rows]
-        return ExactQueries(self.projections[rows], self.spec, vectors, worth)
+        return ExactQueries(self.projections[rows], self.spec, worth)
 
     def to_float(self) -> Doubles:
         """In units of the scaled attributes, float64, shape (nq, k)."""
@@ -274,7 +270,7 @@ class Decoder(Estimator):
 
     def exact_queries(self, projector: Projector, vectors: Vectors) -> ExactQueries:
         """Vectors that ask as they are, checked and projected under the spec of the codes."""
-        return ExactQueries(projector.project_queries(vectors), self.spec)
+        return ExactQueries(projector.project(vectors), self.spec)
 
     @property
     def stated_by(self) -> type[Posterior] | None:
@@ -300,32 +296,29 @@ class Decoder(Estimator):
         return self.stated_by.fit(self.spec, sample, rows)
 
 
-class InnerProductDecoder(Decoder):
-    """Read off the inner products of decoded codes and queries."""
+def inner_products(
+    codes: Codes,
+    queries: Queries,
+    groups: int,
+    dtype: type[np.floating[Any]],
+) -> tuple[Doubles, Floats, Doubles]:
+    """Return inner products of decoded codes x and queries y, with x and y.
 
-    dtype: ClassVar[type[np.floating[Any]]] = np.float64
-    """Number type that inner products are computed in."""
+    Parameters
+    ----------
+    codes, queries, groups
+        As of :meth:`Estimator.estimates`.
+    dtype : type
+        The floats in which they are computed.
 
-    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        decoded = codes.to_float().astype(self.dtype, copy=False)
-        x = decoded.reshape(groups, -1, codes.k)
-        y = queries.to_float()
-        narrow = y.astype(self.dtype, copy=False)
-        ip = products(x, narrow)
-        return self._corrected(ip, x, y, queries)
-
-    @abstractmethod
-    def _corrected(
-        self,
-        ip: Doubles,
-        x: Floats,
-        y: Doubles,
-        queries: Queries,
-    ) -> Estimate:
-        """From inner products, shape (nq, count), of decoded codes x and queries y.
-
-        x has shape (nq or 1, count, k), y has shape (nq, k).
-        """
+    Returns
+    -------
+    arrays of shape (nq, count), (groups, count, k) and (nq, k)
+    """
+    decoded = codes.to_float().astype(dtype, copy=False)
+    x = decoded.reshape(groups, -1, codes.k)
+    y = queries.to_float()
+    return products(x, y.astype(dtype, copy=False)), x, y
 
 
 @np.errstate(invalid="ignore", over="ignore")  # infinite vectors have none, which is NaN

@@ -140,9 +140,7 @@ def decoded_queries(queries: Queries, denoiser: Denoiser | None = None) -> Doubl
         y = decoded(queries.codes, queries.spec, denoiser).astype(np.float64)
         nothing = np.zeros((len(y), 1))
         return np.hstack([y, nothing])
-    if queries.vectors is None:
-        raise TypeError("exact queries under a design need their vectors")
-    return queries.vectors
+    return queries.projections.astype(np.float64, copy=False)
 
 
 class Side(NamedTuple):
@@ -298,8 +296,8 @@ class DesignedDecoder(Decoder):
         return unit(inside) if self.shrunken else inside
 
     def exact_queries(self, projector: Projector, vectors: Vectors) -> ExactQueries:
-        coordinates = exact_coordinates(projector.scaled(vectors), self.spec)
-        return ExactQueries(projector.project_queries(vectors), self.spec, coordinates)
+        projector.check(vectors)
+        return ExactQueries(exact_coordinates(projector.scaled(vectors), self.spec), self.spec)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         estimates = decoded(codes, self.spec).astype(np.float64)

@@ -288,8 +288,7 @@ def cosine(
     :func:`declared_cosine`. Parameters as for :func:`inner_product`.
     """
     if x.norm is not None and y.norm is not None:
-        size = x.norm * y.norm
-        value, variance = declared_cosine(ip, x, y, size, factor)
+        value, variance = declared_cosine(ip, x, y, x.norm * y.norm, factor)
         return np.clip(value, -1.0, 1.0), np.sqrt(variance)
     scale = x.inverse_norm * y.inverse_norm
     ratio = ip * scale

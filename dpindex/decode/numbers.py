@@ -12,11 +12,12 @@ from dpindex.base.arrays import Doubles, Floats, Longs, Vectors, row_blocks
 from dpindex.base.errors import DamagedError
 from dpindex.decode.base import (
     CodeLikelihoods,
+    Decoder,
     Estimate,
     ExactQueries,
-    InnerProductDecoder,
     PrivateQueries,
     Queries,
+    inner_products,
 )
 from dpindex.decode.calibration import (
     GRID,
@@ -354,7 +355,7 @@ def _energy_likelihood(energy: Doubles, grid: Doubles, variance: Doubles) -> Dou
     return np.exp(np.maximum(log, -600.0))
 
 
-class NumberDecoder(InnerProductDecoder):
+class NumberDecoder(Decoder):
     """Sums of the decoded vectors, corrected by the moments of the noise."""
 
     posterior_type = NumberPosterior
@@ -364,22 +365,13 @@ class NumberDecoder(InnerProductDecoder):
     def reads(cls, spec: Spec) -> bool:
         return True
 
-    def _corrected(
-        self,
-        ip: Doubles,
-        x: Floats,
-        y: Doubles,
-        queries: Queries,
-    ) -> Estimate:
+    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
+        ip, x, y = inner_products(codes, queries, groups, np.float64)
         norm = self.spec.norm
         query_noise = NOISELESS
         if isinstance(queries, PrivateQueries):
             query_noise = queries.spec.noise_moments
-        codes = NoisyVectorStats.of(x, self.spec.noise_moments, norm)
+        one_side = NoisyVectorStats.of(x, self.spec.noise_moments, norm)
         other_side = NoisyVectorStats.of(y[:, None], query_noise, norm)
-        return METRICS[self.metric](
-            ip,
-            codes,
-            other_side,
-            self.spec.projection.inner_product_factor,
-        )
+        factor = self.spec.projection.inner_product_factor
+        return METRICS[self.metric](ip, one_side, other_side, factor)

@@ -3,7 +3,7 @@ r"""Posterior cosines by table, from a prior that was learned once from the code
 The best of many candidates are those with the luckiest noise, so an unbiased estimate of a
 *selected* cosine is too high. A posterior mean is right on average, whatever was selected (Efron
 2011, "Tweedie's formula and selection bias"). It needs the distribution of true cosines, which
-:func:`calibrated` learns from the codes of a collection and from nothing else.
+:meth:`TablePosterior.with_prior` learns from the codes of a collection and from nothing else.
 
 *Decode, then compare.* A decoder scales codes and queries so that their inner product z observes
 the cosine ρ, normal about ``expected(ρ)`` with the variance ``variance(ρ) + s²``: an
@@ -122,41 +122,27 @@ class TablePosterior(Posterior):
         return cosine, np.hypot(error, self.hidden_error(cosine, queries))
 
     def with_prior(self, codes: Codes) -> SimilarityCalibration:
-        """Return the calibration with the prior that pairs of codes show."""
+        """Return the calibration with the prior that pairs of codes show.
+
+        The codes are in a random order; some thousand of them are compared.
+        """
         codes = codes.take(slice(PAIRED_ROWS))
         as_queries = PrivateQueries(codes, self.spec)
         sides = (self.decode(codes), self.decode_queries(as_queries))
-        return calibrated(sides, self.law(self.spec), self.calibration)
-
-
-def calibrated(
-    sides: tuple[Decoded, Decoded],
-    law: ObservationLaw,
-    known: SimilarityCalibration,
-) -> SimilarityCalibration:
-    """Return a calibration with the prior that explains pairs of codes.
-
-    Parameters
-    ----------
-    sides : two Decoded
-        Some thousand codes in a random order: as codes, and as private queries.
-    law : ObservationLaw
-        Of their pairs.
-    known : SimilarityCalibration
-        What is known of the collection without a prior.
-    """
-    rows, k = sides[0].vectors.shape
-    parts = []
-    owners = []
-    for block in row_blocks(rows, _PAIRS_OF):
-        one, other = (side.rows(block) for side in sides)
-        z = (other.vectors @ one.vectors.T).astype(np.float64)
-        column = Decoded(other.vectors, *(part[:, None] for part in other[1:]))
-        parts.append([_different(part) for part in Observations.of(z, one, column, k)])
-        owners.append(np.repeat(np.arange(rows)[block], len(z) - 1))
-    pairs = Observations(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-    density, doubt = fitted_prior(pairs, law, known.rows, np.concatenate(owners))
-    return replace(known, density=density, doubt=doubt)
+        rows, k = sides[0].vectors.shape
+        parts = []
+        owners = []
+        for block in row_blocks(rows, _PAIRS_OF):
+            one, other = (side.rows(block) for side in sides)
+            z = (other.vectors @ one.vectors.T).astype(np.float64)
+            column = Decoded(other.vectors, *(part[:, None] for part in other[1:]))
+            parts.append([_different(part) for part in Observations.of(z, one, column, k)])
+            owners.append(np.repeat(np.arange(rows)[block], len(z) - 1))
+        pairs = Observations(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+        law = self.law(self.spec)
+        known = self.calibration
+        density, doubt = fitted_prior(pairs, law, known.rows, np.concatenate(owners))
+        return replace(known, density=density, doubt=doubt)
 
 
 def _different(square: Doubles) -> Doubles:

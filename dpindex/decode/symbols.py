@@ -379,6 +379,14 @@ class SymbolDecoder(Decoder):
             return queries.worth
         return codeword_similarities(queries)
 
+    def exact_queries(self, projector: Projector, vectors: Vectors) -> ExactQueries:
+        words = CodewordMap(self.spec.codewords)
+
+        def compared(block: Any, first_row: int) -> Floats:
+            return words.map(projector.checked_rows(block, first_row))
+
+        return ExactQueries(projector.in_blocks(vectors, compared), self.spec)
+
     def vectors(self, codes: Codes) -> AnyArray:
         """The codewords that were reported."""
         return codes.to_float()

@@ -22,7 +22,7 @@ from dpindex.mechanism.noise.base import Law, NumberLaw, SignLaw
 from dpindex.mechanism.noise.moments import Likelihood, LinearChannel, NoiseMoments
 from dpindex.mechanism.papers.signs import norm_slack
 from dpindex.mechanism.parameters import Parameters
-from dpindex.mechanism.projections import CodewordMap, Encoder, Projection, RecordEncoder
+from dpindex.mechanism.projections import Encoder, Projection, RecordEncoder
 from dpindex.mechanism.public_parts import PublicPart
 from dpindex.privacy import Guarantee, record
 
@@ -293,34 +293,21 @@ class Projector:
 
         Times ``spec.step`` it is in units of the scaled attributes.
         """
-        return self._in_blocks(x, self._project_block, first_row)
+        return self.in_blocks(x, self._project_block, first_row)
 
-    def project_queries(self, x: Vectors) -> Floats:
-        """Exact queries in the form that codes are compared with: *not private*.
-
-        These are projections, shape (n, k), or with a codebook inner products with its codewords in
-        units of ``CodewordMap.scale``, shape (n, K).
-        """
-        if self.spec.codebook is None:
-            return self._in_blocks(x, self._project_block, 0)
-        return self._in_blocks(x, self._compare_block, 0)
-
-    @cached_property
-    def _words(self) -> CodewordMap:
-        return CodewordMap(self.spec.codewords)
-
-    def _compare_block(self, block: Any, first_row: int) -> Floats:
-        rows = self.checked_rows(block, first_row)
-        if isinstance(rows, np.ndarray):
-            return self._words.apply(rows)
-        return self._words.apply_sparse(rows)
-
-    def _in_blocks(
+    def in_blocks(
         self,
         x: Vectors,
         map_block: Callable[[Any, int], Floats],
-        first_row: int,
+        first_row: int = 0,
     ) -> Floats:
+        """Return what is made of some vectors after the other, given them and the first's number.
+
+        >>> from dpindex import attribute
+        >>> spec = Spec("raw-staircase", dim=2, epsilon=1.0, adjacency=attribute(1.0))
+        >>> Projector(spec).in_blocks(np.eye(2), lambda rows, first: rows + first, 5).tolist()
+        [[6.0, 5.0], [5.0, 6.0]]
+        """
         rows = self.rows(x)
         step = block_rows(self.spec, not isinstance(rows, np.ndarray))
         mapped = []
@@ -376,7 +363,7 @@ class Projector:
         projection = self.spec.projection
         is_sparse = not isinstance(rows, np.ndarray)
         if self.grid is None:
-            return projection.apply_sparse(rows) if is_sparse else projection.apply(rows)
+            return projection.map(rows)
         offset = self.spec.offset
         if is_sparse:
             offset = self.spec.sparse_offset

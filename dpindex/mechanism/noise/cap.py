@@ -85,8 +85,7 @@ class Cap:
         return max(inside, outside) / min(inside, outside)
 
 
-@lru_cache(maxsize=8)  # draws that tie at one coordinate ask for the same counts
-def agreeing_sums(weights: tuple[int, ...]) -> tuple[int, ...]:
+def agreeing_sums(weights: tuple[int, ...]) -> list[int]:
     """Return how many subsets of the weights add up to 0, 1, 2, …: exact counts."""
     counts = np.zeros(sum(weights) + 1, dtype=object)
     counts[0] = 1
@@ -95,7 +94,7 @@ def agreeing_sums(weights: tuple[int, ...]) -> tuple[int, ...]:
         shifted = counts[: top + 1].copy()
         top += weight
         counts[weight : top + 1] += shifted
-    return tuple(int(count) for count in counts)
+    return [int(count) for count in counts]
 
 
 def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:

@@ -222,8 +222,10 @@ class _Sparse(Projection):
     _matrix: scipy.sparse.csr_matrix
 
     def apply(self, x: Floats) -> Floats:
-        matrix = self._matrix.astype(x.dtype, copy=False)
-        return np.asarray(x @ matrix, order="C")
+        return np.asarray(x @ self._matrix, order="C")
+
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
+        return np.asarray((x @ self._matrix).toarray())
 
 
 class SparseJL(_Sparse):
@@ -333,69 +335,13 @@ class VerySparse(_Sparse):
         self.scale = math.sqrt(sparsity / k)
         self.inner_product_factor = 1.0 / k
         stream = PublicStream(seed, f"very-sparse/{dim}/{k}/{sparsity}")
-        self._matrix = _random_matrix(dim, k, sparsity, stream, stream.signs)
+        signs = _random_matrix(dim, k, sparsity, stream, stream.signs)
+        self._matrix = signs.astype(np.float32)  # once: a product would convert it every time
         rows = np.diff(self._matrix.indptr)
         columns = np.bincount(self._matrix.indices, minlength=k)
         fullest = max(1, int(rows.max()))
         self.sensitivity = Sensitivity.of_signs(fullest)
         self.max_column_l1 = max(1, int(columns.max()))
-
-    @cached_property
-    def _first(self) -> AnyArray:
-        """For each attribute 0, or 2 + 4·coordinate + 2·(whether −1) + (whether there are more).
-
-        Most attributes meet no entry and most others just one: one look into these few bytes an
-        attribute settles them all.
-        """
-        matrix = self._matrix
-        narrow = 4 * self.k + 2 < 1 << 16
-        first = np.zeros(self.dim, dtype=np.uint16 if narrow else np.uint32)
-        lengths = np.diff(matrix.indptr)
-        filled = np.flatnonzero(lengths)
-        at = matrix.indptr[filled]
-        negative = matrix.data[at] < 0
-        has_more = lengths[filled] > 1
-        flags = 2 * negative + has_more
-        first[filled] = 2 + 4 * matrix.indices[at] + flags
-        return first
-
-    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
-        """A sparse product that looks at the entries of the attributes that have any."""
-        # Attributes are in range already, and "clip" skips looking whether they are.
-        first = np.take(self._first, x.indices, mode="clip")
-        met = np.flatnonzero(first != 0)  # nonzero is quick on booleans only
-        first = first[met] - first.dtype.type(2)
-        values = x.data[met]
-        bounds = np.searchsorted(met, x.indptr)
-        signs = 1 - (first & 2).astype(np.int8)
-        places = (first >> 2).astype(np.int32)
-        entries = (values * signs, places, bounds)
-        landed = scipy.sparse.csr_matrix(entries, (x.shape[0], self.k))
-        out: Any = landed.toarray()
-        more = np.flatnonzero((first & 1) != 0)
-        rows = np.searchsorted(bounds, more, side="right") - 1
-        attributes = x.indices[met[more]]
-        self._add_rest(out, rows, attributes, values[more])
-        return np.asarray(out)
-
-    def _add_rest(
-        self,
-        out: Floats,
-        rows: Integers,
-        attributes: Integers,
-        values: Floats,
-    ) -> None:
-        """Add what values of some attributes contribute through all entries but the first."""
-        matrix = self._matrix
-        starts = matrix.indptr[attributes] + 1
-        times = matrix.indptr[attributes + 1] - starts
-        ends = np.cumsum(times, dtype=np.int64)
-        # The other entries of an attribute lie at starts, starts + 1, … in the matrix.
-        before = ends - times
-        entries = np.repeat(starts - before, times) + np.arange(times.sum())
-        places = np.repeat(rows * self.k, times) + matrix.indices[entries]
-        added = np.repeat(values, times) * matrix.data[entries]
-        np.add.at(out.reshape(-1), places, added)
 
 
 class FastJL(Projection):

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy
@@ -155,6 +155,10 @@ class Encoder(ABC):
         if not isinstance(encoder, cls):
             raise TypeError(f"{type(encoder).__name__} is no {cls.__name__}")
         return encoder
+
+    def map(self, rows: Any) -> Floats:
+        """Map dense or CSR rows."""
+        return self.apply(rows) if isinstance(rows, np.ndarray) else self.apply_sparse(rows)
 
     @abstractmethod
     def apply(self, x: Floats) -> Floats:
