@@ -13,14 +13,12 @@ import numpy as np
 from dpindex.base.arrays import (
     AnyArray,
     Rows,
-    canonical_csr,
-    issparse,
     release_pages,
     row_blocks,
 )
-from dpindex.base.tables import as_table
+from dpindex.base.tables import column_names
 from dpindex.data.dataset import Dataset, open_dataset
-from dpindex.data.source import as_source
+from dpindex.data.source import in_memory
 
 LARGE_MAP_BYTES = 1 << 29
 """Bytes of a memory map that are in memory at a time."""
@@ -83,13 +81,12 @@ def open_rows(vectors: Any) -> RowTable:
         stretches = partial(_of_dataset, vectors)
         shape = (vectors.rows, vectors.columns)
         return RowTable(vectors.name, *shape, vectors.attributes, vectors.ids(), stretches)
-    attributes = as_source(vectors, name).attributes  # refuses what is no matrix of numbers
-    array: Any = canonical_csr(vectors) if issparse(vectors) else as_table(vectors)
+    array = in_memory(vectors, name)
     read: Callable[[Any, Rows], Iterator[Stretch]] = _of_array
     if _is_shared_map(vectors) and array.nbytes > LARGE_MAP_BYTES:
         read = _of_map
     rows, columns = array.shape
-    return RowTable(name, rows, columns, attributes, None, partial(read, array))
+    return RowTable(name, rows, columns, column_names(vectors), None, partial(read, array))
 
 
 def _of_array(array: Any, _: Rows) -> Iterator[Stretch]:

@@ -470,19 +470,23 @@ def as_source(X: Any, name: str = "array") -> VectorSource:
     """
     if isinstance(X, VectorSource):
         return X
+    return VectorSource.in_memory(Location(name), in_memory(X, name), column_names(X))
+
+
+def in_memory(X: Any, name: str) -> Any:
+    """Return vectors as a read-only array or a canonical CSR matrix, as :func:`as_source` does."""
     location = Location(name)
     if is_masked(X):
         raise location.error("it has a mask, which would be lost; fill the missing values first.")
-    if issparse(X):
-        location.check_matrix(X.shape, X.dtype)
     try:
         if issparse(X):
-            array: Any = canonical_csr(X)
-        else:
-            array = as_table(X, "its vectors").view()
-            array.flags.writeable = False
+            location.check_matrix(X.shape, X.dtype)
+            return canonical_csr(X)
+        array = as_table(X, "its vectors").view()
     except InputError as error:
         raise location.error(str(error)) from None
     except (ValueError, TypeError) as error:
         raise location.error(f"this is not a matrix of real numbers ({error}).") from error
-    return VectorSource.in_memory(location, array, column_names(X))
+    location.check_matrix(array.shape, array.dtype)
+    array.flags.writeable = False
+    return array

@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -64,9 +64,13 @@ class Language:
     words: Mapping[str, str] = {"==": "=", "!=": "<>"}
     """Operators that are not written as in Python."""
 
+    quote: ClassVar[str] = '"'
+    """What stands around the name of a column, and twice where it is in it."""
+
     def column(self, name: str) -> str:
         """Return the name of a column, quoted."""
-        return '"{}"'.format(name.replace('"', '""'))
+        inside = name.replace(self.quote, 2 * self.quote)
+        return f"{self.quote}{inside}{self.quote}"
 
     def literal(self, value: Any, kind: Any, name: str) -> str:
         """Return a value of an Arrow type, to be compared with a column of that name.
@@ -483,10 +487,9 @@ class _Translator:
         """Something that is true, false or null of a row."""
         match node:
             case ast.BoolOp(op=operator, values=parts):
-                return Joined(_WORDS[type(operator)], tuple(map(self.condition, parts)))
+                return self._joined(operator, parts)
             case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr() as operator, right=right):
-                parts = [left, right]
-                return Joined(_WORDS[type(operator)], tuple(map(self.condition, parts)))
+                return self._joined(operator, [left, right])
             case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=operand):
                 return Not(self.condition(operand))
             case ast.Compare(left=first, ops=operators, comparators=others):
@@ -498,6 +501,9 @@ class _Translator:
             case ast.Name() | ast.Call():
                 return self._truth(self._column(node))
         raise self._refused(node)
+
+    def _joined(self, operator: ast.AST, parts: Sequence[ast.expr]) -> Condition:
+        return Joined(_WORDS[type(operator)], tuple(map(self.condition, parts)))
 
     def _truth(self, name: str) -> Condition:
         kind = self._kinds[name]

@@ -162,8 +162,7 @@ def column_types_of(store: CodeStore) -> dict[str, Any]:
 
 
 class _Spark(Language):
-    def column(self, name: str) -> str:
-        return "`{}`".format(name.replace("`", "``"))
+    quote = "`"
 
     def literal(self, value: Any, kind: Any, name: str) -> str:
         text = super().literal(value, kind, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
@@ -24,7 +23,6 @@ from dpindex.base.errors import InputError, naming
 from dpindex.base.ids import check_index, id_array, other_kind_of_ids, refuse_unordered
 from dpindex.base.tables import index_of
 from dpindex.data import Ranges
-from dpindex.data.dataset import Dataset
 from dpindex.data.rows import Stretch, open_rows
 from dpindex.data.source import clipped
 from dpindex.decode.base import Metric, exact_similarities
@@ -369,8 +367,6 @@ def holder_of(rerank: Rerank) -> Holder:
     """
     if isinstance(rerank, Holder):
         return rerank
-    if isinstance(rerank, str | os.PathLike | Dataset):
-        return Originals(rerank)
     if isinstance(rerank, Mapping) or callable(rerank):
         return Fetched(rerank)
     return Originals(rerank)

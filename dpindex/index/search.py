@@ -250,10 +250,11 @@ class Searchable(ABC):
         least = finite_number(threshold, "the threshold")
         reranking = self._reranking(Q, 1, candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
+        only = _one_filter(filter, where)
         if reranking is None:
-            return self._in_range(queries, least, _one_filter(filter, where))
+            return self._in_range(queries, least, only)
         every = replace(reranking, on_average=False)
-        hits = self._answers(queries, every.candidates, every, _one_filter(filter, where))
+        hits = self._answers(queries, every.candidates, every, only)
         return within(hits, least, self.metric)
 
     @abstractmethod

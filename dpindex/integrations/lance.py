@@ -33,6 +33,7 @@ class Lance(Database):
     errors = (ValueError, RuntimeError, OSError)
     max_found = 16_384
     column_name = re.compile(rb"(?!(query_index|_distance)$)[^.`]+")
+    quote = "`"
 
     def __init__(self, address: str, name: str) -> None:
         super().__init__(address, name)
@@ -45,9 +46,6 @@ class Lance(Database):
     def refusal(self, error: object) -> InputError:
         reason, *_ = re.split(r",\s+/\S+\.rs:", str(error))
         return super().refusal(reason)
-
-    def column(self, name: str) -> str:
-        return f"`{name}`"
 
     def literal(self, value: Any, kind: Any, name: str) -> str:
         if kind is not None and arrow().types.is_decimal(kind):

@@ -42,10 +42,7 @@ from dpindex.base.files import (
     writing,
 )
 from dpindex.data.stores import Bucket
-from dpindex.storage.manifest import MANIFEST
-
-MAX_FILE_BYTES = 1 << 33
-"""Bytes of any file of an index."""
+from dpindex.storage.manifest import MANIFEST, MAX_FILE_BYTES
 
 RELEASE_MARK = "record"
 """Name of the mark of an unfinished release in a private folder."""

@@ -51,7 +51,8 @@ LEARNED = {"denoiser", "calibration"}
 
 _FORMAT = 2
 _NUMBER = re.compile(r"[0-9]{6,18}")
-_MAX_FILE_BYTES = 1 << 33
+MAX_FILE_BYTES = 1 << 33
+"""Bytes of any file of an index."""
 _FIELDS = ("next_number", "segments", "crowding")
 
 
@@ -292,7 +293,7 @@ class FileMark:
     sha256: str
 
     def __post_init__(self) -> None:
-        if type(self.bytes) is not int or not 0 <= self.bytes <= _MAX_FILE_BYTES:
+        if type(self.bytes) is not int or not 0 <= self.bytes <= MAX_FILE_BYTES:
             raise ValueError("size")
 
     @classmethod

@@ -281,7 +281,7 @@ def test_only_rows_of_candidates_are_read(monkeypatch):
             read.update(np.atleast_1d(rows).tolist())
             return np.asarray(self)[rows]
 
-    monkeypatch.setattr(row_reader, "as_table", lambda vectors: vectors.view(Watched))
+    monkeypatch.setattr(row_reader, "in_memory", lambda vectors, _: vectors.view(Watched))
     originals = dpi.Originals(X)
     index = _index()
     index.search(Q, K, candidates=20, rerank=originals)
