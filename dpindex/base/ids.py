@@ -292,7 +292,8 @@ def in_order_of(ids: AnyArray, table: Table, what: str) -> Table:
                 f"the index of {what} holds the ids in another order than the vectors; name it "
                 f"'id' to join by it, or drop it with reset_index(drop=True)."
             )
-    return table.drop_columns([name for name in (ID, *index) if name in table.column_names])
+    dropped = {ID, *index}.intersection(table.column_names)
+    return table.drop_columns(sorted(dropped))
 
 
 def _is_another_order(own: Any, ids: AnyArray) -> bool:

@@ -7,7 +7,7 @@ over is read through it alone. Errors name rows and columns, and repeat no value
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -65,6 +65,11 @@ def as_arrow(value: Any) -> Any:
                 f"a column of this {kind} has a type that Arrow does not have; cast it, such as to "
                 f"64-bit numbers."
             ) from None
+        if "Sparse" in str(error):
+            raise InputError(
+                f"this {kind} has sparse columns, which Arrow does not have; give "
+                f"frame.sparse.to_dense(), or a scipy matrix of vectors."
+            ) from None
         # Arrow's own sentence repeats a value.
         raise InputError(
             f"this {kind} cannot be read as Arrow data: give its columns distinct names, and each "
@@ -104,6 +109,8 @@ def table_of_columns(columns: Any) -> Table:
 def _other_type(values: Sequence[Any]) -> int:
     """Return the first row with a value of another type than those before it, or a large one."""
     kinds = set()
+    if not isinstance(values, Iterable):
+        return 0
     for row, value in enumerate(values):
         if value is not None:
             kinds.add(type(value))

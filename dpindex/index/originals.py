@@ -216,6 +216,8 @@ class Originals(Holder):
                 for places in self._places_in(stretch, ascending[line]):
                     vectors = stretch.vectors[ascending[line, places] - stretch.first]
                     similarity = self._compared(query, vectors, metric)
+                    suspects = ~np.isfinite(similarity)
+                    _refuse_gaps(vectors, suspects, ascending[line, places], "row")
                     result[line, order[line, places]] = similarity
         return result
 
@@ -289,6 +291,8 @@ class Fetched(Holder):
                 self._compared(query, vectors[of_query], metric)
                 for query, of_query in zip(queries[lines], places, strict=True)
             ]
+            suspects = np.logical_or.reduce(~np.isfinite(vectors), axis=1)
+            _refuse_gaps(vectors, suspects, unique, "id")
         return result
 
     def _vectors(self, keys: AnyArray, dim: int) -> Doubles:
@@ -427,6 +431,21 @@ def _numbers(values: Any, name: str) -> Doubles:
     except (ValueError, TypeError):
         pass
     raise InputError(f"{name} must be real numbers in a table.")
+
+
+def _refuse_gaps(vectors: Any, suspects: AnyArray, names: AnyArray, kind: str) -> None:
+    """InputError for a suspect with some numbers that are not finite: its hit would be lost.
+
+    One without any finite number is no answer.
+    """
+    for place in np.flatnonzero(suspects):
+        vector = vectors[[place]]
+        finite = np.isfinite(vector.data if issparse(vector) else vector)
+        if finite.any() and not finite.all():
+            raise InputError(
+                f"the vectors to rerank by: {kind} {names[place]} has a number that is not finite; "
+                f"fill it, or leave the vector out by a row of NaN."
+            )
 
 
 def _checked_answers(answers: Doubles, metric: Metric) -> Doubles:

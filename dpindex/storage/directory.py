@@ -130,6 +130,11 @@ class IndexDirectory:
             return
         with ExitStack() as stack:
             with writing_beside(self.path):
+                if not self.path.exists():
+                    raise StorageError(
+                        f"{self.path} was moved or removed since this index was opened; save it "
+                        f"at another place, or open it where it is now."
+                    )
                 lock = holding_lock(self.path / LOCK, str(self.path), waiting)
                 stack.enter_context(lock)
                 for folder in FOLDERS:

@@ -6,7 +6,15 @@ from functools import cache, partial
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, codebook, filled_index, peak_memory, record_spec, refuses
+from helpers.common import (
+    attribute_spec,
+    codebook,
+    filled_index,
+    folded,
+    peak_memory,
+    record_spec,
+    refuses,
+)
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -185,6 +193,16 @@ def test_what_is_not_answered_comes_last_in_the_order_of_the_codes():
             assert (one.stderr[known:] > 0).all()
             assert (one.scores[known:] == -np.inf).all()
             assert (np.diff(one.scores[:known]) <= 0).all()
+
+
+@folded("wrong", [np.nan, np.inf])
+def test_a_vector_with_a_gap_is_refused_and_not_lost(wrong):
+    index = _index()
+    damaged = X.copy()
+    damaged[5, 2] = wrong
+    for rerank, place in ((damaged, "row 5"), (lambda ids: damaged[ids], "id 5")):
+        with refuses(f"{place} has a number that is not finite; fill it"):
+            index.search(X[5:6], 3, candidates=N, rerank=rerank)
 
 
 def test_ties_keep_the_order_of_the_codes():

@@ -275,6 +275,16 @@ def test_finding_9_a_planted_lock_is_not_followed(saved, tmp_path, there):
     assert not there or victim.read_text() == "mine"
 
 
+def test_an_index_that_was_moved_while_open_is_saved_elsewhere(saved, tmp_path):
+    index = PrivateIndex.open(saved)
+    index.add_codes(_codes(1), ids=["more"])
+    os.rename(saved, tmp_path / "moved")
+    with refuses("was moved or removed since this index was opened; save it at another place"):
+        index.save(saved)
+    index.save(tmp_path / "another")
+    assert len(PrivateIndex.open(tmp_path / "another")) == len(index)
+
+
 def test_segments_stay_small():
     wide = attribute_spec("raw-staircase", 50_000, epsilon=1.0)
     assert rows_per_segment(wide) * 4 * wide.code_length <= 1 << 25

@@ -55,9 +55,23 @@ def test_a_dataframe_without_its_index():
     assert table.schema.metadata is None
 
 
+def test_an_index_that_is_called_id_joins():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1, 2]}, index=pandas.Index([1, 0], name="id"))
+    assert Payload().checked(frame, 2, np.arange(2)).to_pydict() == {"a": [2, 1]}
+
+
+def test_sparse_columns_are_named():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": pandas.arrays.SparseArray([0.0, 1.0])})
+    with refuses(r"has sparse columns.* frame\.sparse\.to_dense"):
+        PrivateIndex(SPEC).add(VECTORS[:2], payload=frame)
+
+
 @folded(
     "values, match",
     [
+        ({"a": 5}, "column 'a' has values of several types"),
         ({"a": [1]}, "1 rows for 2 vectors"),
         ({"a": [[0.1], [0.2]]}, "list<item: double>; a payload is published in the clear"),
         ({"a": [b"x", b"y"]}, "is of type binary"),
