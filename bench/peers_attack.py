@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from peers_schemes import Array, Scheme
 
+from dpindex.base.arrays import nearest_items, unit
 from dpindex.study.matching import (
     TruePlaces,
-    best_scores,
     learned_map,
     rank_candidates,
     true_positive_rate,
@@ -123,8 +123,9 @@ class Attacker:
         key = self._scheme.key_from_pairs(self._readings[self._known], self._base[self._known])
         readings = self._readings @ key
         queries = np.concatenate([self._truth, self._strangers])
-        scores = best_scores(queries - queries.mean(axis=0), readings - readings.mean(axis=0))
-        members, others = np.split(scores, [len(self._truth)])
+        directions = [unit(rows - rows.mean(axis=0)) for rows in (queries, readings)]
+        scores, _ = nearest_items(*directions, 1)
+        members, others = np.split(scores[:, 0], [len(self._truth)])
         return true_positive_rate(members, others, FALSE_POSITIVES)
 
     def _ranking(self, estimates: Array, centre: Array) -> TruePlaces:

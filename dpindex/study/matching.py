@@ -17,9 +17,8 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.trial import log_odds
 
-# Codes that are ranked at a time, and queries and codes that are compared at a time.
+# Codes that are ranked, and that are compared, at a time.
 _RANKED_CODES = 500
-_QUERIES = 500
 _CODES = 2048
 
 
@@ -234,17 +233,6 @@ def learned_map(readings: Floats, values: Floats) -> Callable[[Floats], Doubles]
         return np.asarray(mean + (new - centre) @ weights)
 
     return predict
-
-
-def best_scores(queries: Floats, codes: Floats) -> Doubles:
-    """Return the highest cosine of each query to any code, shape (m,)."""
-    directions = unit(codes)
-    targets = unit(queries)
-    best = np.empty(len(targets))
-    for block in row_blocks(len(targets), _QUERIES):
-        cosine = targets[block] @ directions.T
-        best[block] = cosine.max(axis=1)
-    return best
 
 
 def best_odds(likelihoods: CodeLikelihoods, codes: Codes) -> Doubles:

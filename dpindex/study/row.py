@@ -207,11 +207,7 @@ class Row:
     @property
     def contents(self) -> str:
         """Contents of a code, in words."""
-        if not self.spec.symbols:
-            return self.spec.format.contents
-        kind = "centroids" if self.centroids else "codewords"
-        size = f"{self.spec.symbols} {kind}"
-        return size if self.spec.subset is None else f"{size} and w = {self.spec.subset}"
+        return self.spec.format.contents
 
     @property
     def guarantee(self) -> Guarantee:
@@ -278,16 +274,10 @@ class AttackFigures:
         """Return the figures of attacks on a trial."""
         linked = trial.linkage().share
         rebuilt = trial.reconstruction()
-        highest = reached = rebuilt["reconstruction_cosine"]
-        if not math.isnan(reached):
-            highest = max(reached, trial.highest_cosine())
-        return cls(
-            len(trial.index),
-            len(trial.others),
-            linked,
-            **rebuilt,
-            highest_cosine=highest,
-        )
+        highest = rebuilt["reconstruction_cosine"]
+        if not math.isnan(highest):
+            highest = max(highest, trial.highest_cosine())
+        return cls(len(trial.index), len(trial.others), linked, **rebuilt, highest_cosine=highest)
 
     def to_dict(self) -> dict[str, float | None]:
         """Return the fields, numbers to four decimals, None in place of NaN."""
