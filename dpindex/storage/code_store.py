@@ -7,6 +7,7 @@ with the one before. So a search has its rows to itself, and no writer waits for
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from itertools import groupby
 from typing import Any
 
@@ -263,18 +264,15 @@ class Ids:
     def __init__(self, stored: StoredIds | None = None, added: AnyArray = NO_IDS) -> None:
         if stored is None:
             stored = StoredIds()
-        self._hold(stored, added, added, _ascend(added))
-
-    def _hold(self, stored: StoredIds, added: AnyArray, room: AnyArray, ascend: bool) -> None:
         self.stored = stored
         self.added = added
         # Its room doubles, so that many small additions take as long as one.
-        self._room = room
+        self._room = added
         self.count = stored.count + len(added)
         self.kind = stored.kind
         if len(added):
             self.kind = added.dtype.kind
-        self._ascend = ascend  # as the default ids do
+        self._ascend = _ascend(added)  # as the default ids do
         self._by_id: dict[Any, int] | None = None
 
     def __len__(self) -> int:
@@ -395,8 +393,14 @@ class Ids:
         ascend = self._ascend and _ascend(ids)
         if ascend and count and len(ids):
             ascend = bool(ids[0] > self.added[-1])
-        grown = Ids.__new__(Ids)  # what these know of their ids is not found again
-        grown._hold(self.stored, room[:end], room, ascend)
+        grown = copy(self)  # what these know of their ids is not found again
+        grown._by_id = None
+        grown.added = room[:end]
+        grown._room = room
+        grown.count += len(ids)
+        if len(ids):
+            grown.kind = ids.dtype.kind
+        grown._ascend = ascend
         if self._by_id is not None:
             # Handed over, as Ctrl-C may end this half-way: these make another if they need it.
             by_id = self._by_id
