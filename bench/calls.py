@@ -3,9 +3,9 @@
     python bench/calls.py            # a line for each operation and kind of code
     python bench/calls.py --trace    # and the calls of one run, indented by their depth
 
-That is what a reader has to follow. Each operation has run before, so that what is made once is
-made; of several runs the one in the middle counts, as draws of noise differ. A generator counts
-once, however often it goes on.
+That is what a reader has to follow: the exit code is 1 where it is more than ``LIMITS``. Each
+operation has run before, so that what is made once is made; of several runs the one in the middle
+counts, as draws of noise differ. A generator counts once, however often it goes on.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ import dpindex as dpi
 PACKAGE = str(Path(dpi.__file__).parent)
 ROWS = 2000
 RUNS = 9
+LIMITS = {"add": (50, 12), "exact search": (60, 11)}
+"""Calls and files that an operation may take."""
 
 Action = Callable[[], object]
 
@@ -90,17 +92,21 @@ def main() -> None:
     parser.add_argument("--trace", action="store_true", help="show every call")
     is_traced = parser.parse_args().trace
     counts: dict[str, list[int]] = {}
+    is_over = False
     for what, kind, action in operations():
         action()
         runs = sorted((calls(action) for _ in range(RUNS)), key=len)
         middle = runs[RUNS // 2]
         files = {call.file.partition(":")[0] for call in middle}
         counts.setdefault(what, []).append(len(middle))
+        most_calls, most_files = LIMITS.get(what, (len(middle), len(files)))
+        is_over |= len(middle) > most_calls or len(files) > most_files
         print(f"{what}, {kind}: {len(middle)} calls in {len(files)} files")
         for call in middle if is_traced else ():
             print(f"{'  ' * call.depth}{call.name}  {call.file}")
     for what, numbers in counts.items():
         print(f"{what}: median {statistics.median(numbers):g}, most {max(numbers)}")
+    sys.exit(is_over)
 
 
 if __name__ == "__main__":

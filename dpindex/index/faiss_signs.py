@@ -80,7 +80,7 @@ class FaissSigns(SearchBackend):
             parts = [*others, np.concatenate([last, items])]
         self._codes = RowParts(parts)
 
-    def _scanned(self) -> list[Any]:
+    def scans(self) -> list[Any]:
         """Fast scans of all codes but the last few, of at most :data:`_SCAN_ROWS` codes each.
 
         They take 0.3 s per million to be made. A scan is joined with later ones once these have
@@ -135,15 +135,18 @@ class FaissSigns(SearchBackend):
         shape = (len(queries), 8 * self._bytes)
         padded = np.zeros(shape, dtype=np.float64)
         padded[:, : self._width] = queries
-        scanned = sum(scan.ntotal for scan in self._scanned())
-        near = self._search_scanned(padded, min(count, scanned), scanned)
+        scans = self.scans()
+        scanned = sum(scan.ntotal for scan in scans)
+        near = self._search_scanned(padded, scans, scanned, min(count, scanned))
         if scanned == self._codes.count:
             return near
         last = rank_all(self._codes, padded, count, range(scanned, self._codes.count))
         return best_of([near, last], count)
 
-    def _search_scanned(self, padded: Doubles, count: int, scanned: int) -> tuple[Doubles, Rows]:
-        """Scores and rows of the best among the rows that are in fast scans."""
+    def _search_scanned(
+        self, padded: Doubles, scans: list[Any], scanned: int, count: int
+    ) -> tuple[Doubles, Rows]:
+        """Scores and rows of the best among the ``scanned`` rows that are in fast scans."""
         scores, rows = unfilled(len(padded), count)
         uncertain = np.ones(len(padded), dtype=np.bool_)
         deviations = np.linalg.norm(padded, axis=1)
@@ -153,7 +156,8 @@ class FaissSigns(SearchBackend):
             block = np.flatnonzero(uncertain & eligible)
             if not block.size or candidates >= scanned:
                 continue
-            best, places, certain = self._rescored(padded[block], bound[block], candidates, count)
+            near = coarse(scans, padded[block], candidates)
+            best, places, certain = self._rescored(padded[block], near, bound[block], count)
             settled = block[certain]
             scores[settled] = best[certain]
             rows[settled] = places[certain]
@@ -168,39 +172,20 @@ class FaissSigns(SearchBackend):
     def _rescored(
         self,
         queries: Doubles,
+        near: tuple[Doubles, Rows],
         bound: Doubles,
-        candidates: int,
         count: int,
     ) -> tuple[AnyArray, ...]:
         """The best of the fast scan's candidates, and whether no other code can be among them."""
-        coarse, rows = self.coarse(queries, candidates)
+        scores, rows = near
         exact = self._exact_scores(queries, rows)
         best, places = best_of([(exact, rows)], count)
         # What was not returned scores at most the worst coarse score plus the rounding error.
-        unseen = coarse.min(axis=1) + bound
+        unseen = scores.min(axis=1) + bound
         # Rows of −1 fill up where the scan drops codes of the least possible score.
         is_full = (rows >= 0).all(axis=1)
         certain = is_full & (best[:, -1] > unseen)
         return best, places, certain
-
-    def coarse(self, queries: Doubles, count: int) -> tuple[Doubles, Rows]:
-        """The fast scan's own scores, off by at most :func:`rounding_bound`, and their rows.
-
-        Rows of −1 stand where it leaves out codes of the least possible score.
-        """
-        # A common scale keeps float32 tables exact enough; ranking does not depend on it.
-        largest = np.abs(queries).max(axis=1, keepdims=True)
-        largest = np.maximum(largest, 1e-300)
-        scaled = (queries / largest).astype(np.float32)
-        first, *others = self._scanned()
-        coarse, rows = first.search(scaled, min(count, first.ntotal))
-        start = first.ntotal
-        for scan in others:
-            near, places = scan.search(scaled, min(count, scan.ntotal))
-            places[places >= 0] += start
-            start += scan.ntotal
-            coarse, rows = best_of([(coarse, rows), (near, places)], count)
-        return coarse * largest, rows
 
     def _exact_scores(self, queries: Doubles, rows: Rows) -> Doubles:
         """``Σ y_j s_j = 2 Σ y_j b_j − Σ y_j`` of candidate rows, b the bits of a code."""
@@ -214,6 +199,26 @@ class FaissSigns(SearchBackend):
             scores[block] = np.einsum("qck,qk->qc", bits, queries[block])
         sums = queries.sum(axis=1, keepdims=True)
         return np.asarray(2 * scores - sums)
+
+
+def coarse(scans: list[Any], queries: Doubles, count: int) -> tuple[Doubles, Rows]:
+    """The scores of fast scans themselves, off by at most :func:`rounding_bound`, and their rows.
+
+    Rows of −1 stand where they leave out codes of the least possible score.
+    """
+    # A common scale keeps float32 tables exact enough; ranking does not depend on it.
+    largest = np.abs(queries).max(axis=1, keepdims=True)
+    largest = np.maximum(largest, 1e-300)
+    scaled = (queries / largest).astype(np.float32)
+    first, *others = scans
+    scores, rows = first.search(scaled, min(count, first.ntotal))
+    start = first.ntotal
+    for scan in others:
+        near, places = scan.search(scaled, min(count, scan.ntotal))
+        places[places >= 0] += start
+        start += scan.ntotal
+        scores, rows = best_of([(scores, rows), (near, places)], count)
+    return scores * largest, rows
 
 
 def rounding_bound(queries: Doubles) -> Doubles:

@@ -7,7 +7,7 @@ from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
 from dpindex.index import faiss_signs
-from dpindex.index.faiss_signs import FaissSigns, rank_all, rounding_bound
+from dpindex.index.faiss_signs import FaissSigns, coarse, rank_all, rounding_bound
 from dpindex.mechanism.codes import BitCodes
 
 MARK = bytes(16)
@@ -109,10 +109,10 @@ def test_the_rounding_bound_holds(k):
     queries = np.concatenate([rng.normal(size=(20, k)), rng.normal(size=(20, k)) ** 5])
     padded = np.zeros((len(queries), -(-k // 8) * 8))
     padded[:, :k] = queries
-    coarse, rows = store.coarse(padded, len(signs))
+    near, rows = coarse(store.scans(), padded, len(signs))
     exact = np.take_along_axis(queries @ signs.T, rows, axis=1)
     # Codes of the least possible score are dropped, and marked by −1.
-    error = np.where(rows >= 0, np.abs(coarse - exact), 0.0).max(axis=1)
+    error = np.where(rows >= 0, np.abs(near - exact), 0.0).max(axis=1)
     bound = rounding_bound(padded)
     assert (error <= bound).all()
     assert (error > bound / 100).any(), "the bound is so wide that it certifies nothing"
