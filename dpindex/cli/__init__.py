@@ -205,6 +205,8 @@ def commands() -> Any:
 _REMEDIES = {
     errno.ENOSPC: "; make room there and run it again",
     errno.EROFS: "; take another place",
+    errno.EEXIST: "; choose another name",
+    errno.ENOTDIR: "; choose a folder",
 }
 
 

@@ -351,10 +351,16 @@ def parsed_list(text: str, option: str, read: type) -> list[Any]:
     >>> parsed_list("1, 2,5", "--epsilons", float)
     [1.0, 2.0, 5.0]
     """
+    parts = [word for part in text.split(",") for word in part.split() or [""]]
+    if not text:
+        return []
     try:
-        return [read(part) for part in text.replace(",", " ").split()]
+        if "" in parts or (read is not str and "_" in text):  # 1_5 would be 15
+            raise ValueError
+        return [read(part) for part in parts]
     except ValueError:
-        raise InputError(f"{option} must be a list such as 1,2,5, not {text!r}.") from None
+        such_as = "A,B" if read is str else "1,2,5"
+        raise InputError(f"{option} must be a list such as {such_as}, not {text!r}.") from None
 
 
 # What commands print.

@@ -159,7 +159,7 @@ def _encoder(model: str | None) -> Callable[[list[str]], Any]:
     try:
         loaded = model2vec.StaticModel.from_pretrained(model)
     except Exception as error:  # of the hub, of a file, or of the model
-        reason = one_line(error)
+        reason = one_line(error).rstrip(".")
         raise InputError(f"{model} cannot be loaded by model2vec: {reason}.") from error
     return partial(loaded.encode, use_multiprocessing=False)
 

@@ -139,6 +139,7 @@ def evaluate(
     1.0
     """
     whole_number(runs, "runs", 1, _MAX_COUNT)
+    whole_number(examples, "examples", 0, _MAX_COUNT)
     specs, (base, queries) = in_ranges(
         specs,
         as_source(base, "base"),

@@ -287,6 +287,10 @@ def test_evaluate_writes_a_report(run, prints, files):
     fails(run(f"{again} --beta 1 --epsilons 5"), "another evaluation", "--replace")
     for options, parts in (
         ("--beta 1 --epsilons two", ("--epsilons", "two")),
+        ("--beta 1 --epsilons 1,,2", ("--epsilons must be a list such as 1,2,5", "1,,2")),
+        ("--beta 1 --epsilons 1_5", ("--epsilons must be a list such as 1,2,5", "1_5")),
+        ("--beta 1 --methods ,", ("--methods must be a list such as A,B",)),
+        ("--beta 1 --examples -1", ("from 0 to", "(--examples)")),
         ("--beta 0", ("beta",)),
         ("--beta 1 --max-queries 0", ("--max-queries",)),
         ("--beta 1 --image-shape 5x5", ("--image-shape", "24 numbers")),
