@@ -127,6 +127,7 @@ INTEGRATION_CONTRACTS = {
     ),
     "an index that is searched elsewhere": (
         "Searchable", "Language", "DuckDb", "Where", "as_text", "column_types", "condition_of",
+        "ids_or_mask",
         "Estimates", "Found", "FoundCodes", "Filter",
         "Candidates", "new_reranking", "with_exact", "Decoder", "decoder_of", "EXACT", "Queries",
         "Metric", "SimilarityCalibration", "tie_keys", "unlike_signs",

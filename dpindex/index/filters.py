@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Longs, Rows, Table, row_blocks
+from dpindex.base.arrays import AnyArray, Doubles, Longs, Rows, Table, row_blocks
 from dpindex.base.errors import InputError, naming
 from dpindex.base.ids import ID, id_array, other_kind_of_ids
 from dpindex.base.tables import arrow, as_table, speaks_arrow
@@ -75,12 +75,7 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
     if callable(filter_):
         kept = [bool(filter_(row)) for row in _dicts(store)]
         return np.flatnonzero(kept)
-    if isinstance(filter_, Set | range):
-        filter_ = list(filter_)
-    try:
-        values = as_table(filter_) if speaks_arrow(filter_) else np.asarray(filter_)
-    except (InputError, ValueError):  # text, or lists of several lengths, are no mask
-        values = np.empty(0, object)
+    values = ids_or_mask(filter_, _FORMS)
     if values.dtype == np.bool_:
         if values.shape != (len(store),):
             raise InputError(
@@ -90,13 +85,28 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
         if np.ma.is_masked(filter_):
             raise InputError("the mask has masked entries itself; fill them with True or False.")
         return np.flatnonzero(values)
-    with naming(_FORMS):
+    if len(values) and values.dtype.kind != id_kind:
+        raise other_kind_of_ids(id_kind == "U", "those of a filter")
+    return store.ids.rows(values, missing=True)
+
+
+def ids_or_mask(filter_: Filter, forms: str) -> AnyArray:
+    """Return the ids that a filter lists, or its mask of bools.
+
+    InputError for anything else, which begins with the forms that a filter may have.
+    """
+    if isinstance(filter_, Set | range):
+        filter_ = list(filter_)
+    try:
+        values = as_table(filter_) if speaks_arrow(filter_) else np.asarray(filter_)
+    except (InputError, ValueError):  # text, or lists of several lengths, are no mask
+        values = np.empty(0, object)
+    if values.dtype == np.bool_:
+        return np.asarray(values)
+    with naming(forms):
         if isinstance(filter_, Mapping):
             raise InputError("not a mapping.")
-        ids = id_array(filter_)  # NumPy would make "1" of the 1 in [1, "a"]
-    if len(ids) and ids.dtype.kind != id_kind:
-        raise other_kind_of_ids(id_kind == "U", "those of a filter")
-    return store.ids.rows(ids, missing=True)
+        return id_array(filter_)  # NumPy would make "1" of the 1 in [1, "a"]
 
 
 def _dicts(store: CodeStore) -> Any:

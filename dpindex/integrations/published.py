@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, ClassVar, Final
 
@@ -25,7 +25,7 @@ from dpindex.base.ids import id_array, other_kind_of_ids
 from dpindex.decode.base import Queries
 from dpindex.decode.denoiser import Denoiser
 from dpindex.index.backends import tie_keys
-from dpindex.index.filters import Filter, Lookup, Where, column_types, condition_of
+from dpindex.index.filters import Filter, Lookup, Where, column_types, condition_of, ids_or_mask
 from dpindex.index.hits import Hits
 from dpindex.index.search import Found, FoundCodes, Searchable
 from dpindex.integrations.database import Database, Neighbours, open_database
@@ -42,6 +42,10 @@ STREAMED_ROWS = 1 << 20
 _ALL = 1 << 62
 _ASKED_IDS = 1 << 16
 """Ids that one condition names."""
+_FORMS = (
+    "a published index is filtered by a list of ids, or by an expression such as 'year >= 2020'; "
+    "text in the language of its database is where"
+)
 _MORE = 4
 """So many times as many rows are asked for where more have that score."""
 
@@ -385,15 +389,10 @@ class PublishedIndex(Searchable):
         condition = condition_of(filter_, self._column_types)
         if condition is not None:
             return condition.said(self.database)
-        is_mask = np.asarray(filter_).dtype == bool
-        if callable(filter_) or isinstance(filter_, Mapping) or is_mask:
-            raise InputError(
-                "a published index is filtered by a list of ids, or by an expression such as "
-                "'year >= 2020'; text in the language of its database is where."
-            )
-        if isinstance(filter_, Set | range):
-            filter_ = list(filter_)
-        names = self._ids(filter_).tolist()
+        values = ids_or_mask(filter_, _FORMS)
+        if values.dtype == np.bool_:
+            raise InputError(f"{_FORMS}: not a mask.")
+        names = self._ids(values).tolist()
         if not names:
             return "id != id"
         return self._among(names)

@@ -222,7 +222,8 @@ def test_it_is_a_dictionary_too(made):
 @pytest.mark.parametrize(
     "filter_, said",
     [("year >", "cannot be read"), ("pages > 3", "names 'pages'"), ({"year": 2000}, "list of ids"),
-     ([True] * N, "list of ids"), (lambda row: True, "list of ids"), (["x"], "whole numbers")],
+     ([[1], [2, 3]], "list of ids"), ([True] * N, "list of ids"),
+     (lambda row: True, "list of ids"), (["x"], "whole numbers")],
 )  # fmt: skip
 def test_filters_without_meaning(filter_, said, made):
     with refuses(said):
