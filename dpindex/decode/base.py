@@ -183,7 +183,7 @@ class Decoder(Estimator):
     depend on the codes, the queries and public parameters alone, and not on how the codes were
     found. The standard error is that of a pair that was not selected.
 
-    A subclass is a kind of code. By default its items are decoded codes, ranked as vectors.
+    A subclass is a kind of code. By default its vectors are decoded codes, and its items vectors.
 
     Parameters
     ----------
@@ -248,21 +248,21 @@ class Decoder(Estimator):
     def reads(cls, spec: Spec) -> bool:
         """Whether codes of that spec are of this kind; the first kind in the table counts."""
 
-    def items(self, codes: Codes) -> AnyArray:
-        """Codes as they are ranked, shape (n, …)."""
-        return codes.to_float()
-
-    def query_items(self, queries: Queries) -> AnyArray:
-        """What items are compared with: items of private queries, or exact vectors."""
-        return queries.to_float()
-
     def vectors(self, codes: Codes) -> AnyArray:
-        """Codes as vectors that rank as items do, shape (n, p): what any database takes."""
-        return self.items(codes)
+        """Codes as vectors that are ranked, shape (n, p): what any database takes."""
+        return codes.to_float()
 
     def query_vectors(self, queries: Queries) -> AnyArray:
         """Queries as they are compared with :meth:`vectors`, shape (nq, p)."""
-        return self.query_items(queries)
+        return queries.to_float()
+
+    def items(self, codes: Codes) -> AnyArray:
+        """Codes as they are ranked here, as vectors are, shape (n, …)."""
+        return self.vectors(codes)
+
+    def query_items(self, queries: Queries) -> AnyArray:
+        """What items are compared with: items of private queries, or exact vectors."""
+        return self.query_vectors(queries)
 
     def with_denoiser(self, denoiser: Denoiser) -> Decoder | None:
         """Return what is done with such codes denoised; None if they are ranked as vectors then."""

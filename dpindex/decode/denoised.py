@@ -177,12 +177,12 @@ class DenoisedDecoder(Decoder):
     def reads(cls, spec: Spec) -> bool:
         return False  # it is made of another decoder and what was learned
 
-    def items(self, codes: Codes) -> AnyArray:
+    def vectors(self, codes: Codes) -> AnyArray:
         if self._is_short:
             return self._denoiser.coordinates(codes, to_rank=self._by_cosine)
         return self._denoiser.to_rank(codes) if self._by_cosine else self._denoiser(codes)
 
-    def query_items(self, queries: Queries) -> AnyArray:
+    def query_vectors(self, queries: Queries) -> AnyArray:
         if isinstance(queries, PrivateQueries):
             vectors: AnyArray = self._denoiser(queries.codes, queries.spec)
         else:

@@ -80,6 +80,20 @@ class LinearEstimate(NamedTuple):
         x += self.constant
         return x
 
+    # What :class:`PublicVectors` gives, too.
+
+    def estimates(self, codes: Codes) -> Singles:
+        """Return estimates of the vectors behind codes, shape (n, k + 1)."""
+        return self.of(codes.to_float())
+
+    def items(self, codes: Codes) -> Singles:
+        """Return what ranks codes by inner products, shape (n, k + 1)."""
+        return unit(self.estimates(codes))
+
+    def queries(self, codes: Codes) -> Doubles:
+        """Return what codes of private queries rank items by, up to a factor, shape (n, k + 1)."""
+        return self.estimates(codes).astype(np.float64)
+
 
 @lru_cache(maxsize=16)
 def linear_estimate(spec: Spec, denoised: bool = False) -> LinearEstimate:
@@ -102,20 +116,19 @@ def linear_estimate(spec: Spec, denoised: bool = False) -> LinearEstimate:
 
 
 @lru_cache(maxsize=4)
-def public_vectors(spec: Spec) -> PublicVectors | None:
-    """Return the public vectors that codes are compared with; None if the design holds none."""
+def reader_of(spec: Spec) -> LinearEstimate | PublicVectors:
+    """Return what reads codes: the public vectors that a design holds for that, or a line."""
     design = spec.part(Design)
+    linear = linear_estimate(spec)
     if len(design.projected) == len(design.products):
-        return None
-    return PublicVectors(spec, linear_estimate(spec).of)
+        return linear
+    return PublicVectors(spec, linear.of)
 
 
 def decoded(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Singles:
     """Return estimates of the vectors behind codes, float32, shape (n, k + 1)."""
-    if denoiser is None or spec.format_type.are_signs:
-        if (known := public_vectors(spec)) is not None:
-            return known.estimates(codes)
-        return linear_estimate(spec).of(codes.to_float())
+    if denoiser is None:
+        return reader_of(spec).estimates(codes)
     return linear_estimate(spec, denoised=True).of(denoiser(codes, spec))
 
 
@@ -262,7 +275,8 @@ class DesignedDecoder(Decoder):
         self._are_signs = spec.format_type.are_signs
         if self._are_signs:  # the law is not known before the design is read
             self.likelihoods = SignLikelihoods
-        self._denoiser = denoiser
+        # Signs are read by public vectors, which know more than what could be learned of them.
+        self._denoiser = None if self._are_signs else denoiser
         # What makes estimates brings them to the norm under which inner products rank best.
         self.shrunken = metric == "cosine" and (self._are_signs or denoiser is not None)
         if self.shrunken:
@@ -275,23 +289,18 @@ class DesignedDecoder(Decoder):
     def with_denoiser(self, denoiser: Denoiser) -> DesignedDecoder:
         return DesignedDecoder(self.spec, self.metric, denoiser)
 
-    def items(self, codes: Codes) -> AnyArray:
+    def vectors(self, codes: Codes) -> AnyArray:
         if not self.shrunken:
             return decoded(codes, self.spec, self._denoiser)
-        if self._denoiser is not None and not self._are_signs:
+        if self._denoiser is not None:
             linear = linear_estimate(self.spec, denoised=True)
             return self._denoiser.mapped_to_rank(codes, *linear)
-        known = public_vectors(self.spec)
-        if known is None:
-            return unit(linear_estimate(self.spec).of(codes.to_float()))
-        return known.items(codes)
+        return reader_of(self.spec).items(codes)
 
-    def query_items(self, queries: Queries) -> AnyArray:
+    def query_vectors(self, queries: Queries) -> AnyArray:
         of_signs = self.shrunken and self._are_signs
         if of_signs and isinstance(queries, PrivateQueries):
-            known = public_vectors(queries.spec)
-            if known is not None:
-                return unit(known.queries(queries.codes))
+            return unit(reader_of(queries.spec).queries(queries.codes))
         inside = decoded_queries(queries, self._denoiser)[:, :-1]
         return unit(inside) if self.shrunken else inside
 

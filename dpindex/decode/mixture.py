@@ -467,11 +467,6 @@ class MixtureFilter:
         """Posterior means along the basis, (n, R), and the responsibilities behind them, (n, K)."""
         return self.prior.posterior(self._along(z))
 
-    def apply(self, z: Singles) -> tuple[Singles, Singles]:
-        """Posterior means, shape (n, k), and the responsibilities behind them, (n, K)."""
-        inner, share = self.inner(z)
-        return self._expanded(inner), share
-
     def under(self, noise: Doubles) -> Singles:
         """The best linear filter ``A`` for the same vectors under other noise: ``(z − mean) @ A``.
 
@@ -483,7 +478,7 @@ class MixtureFilter:
         return filter_.astype(np.float32)
 
     def error_root(self) -> Singles:
-        """L such that the errors of ``apply`` have the covariance LLᵀ, as the prior claims it."""
+        """L such that errors of posterior means have the covariance LLᵀ, as the prior claims it."""
         root = _root(self.prior.error())
         return (self.synthesis @ root).astype(np.float32)
 
@@ -503,10 +498,9 @@ class MixtureFilter:
     def predict(self, z: Singles) -> tuple[Singles, Singles, Singles]:
         """Each coordinate predicted from the others, and the variance the filter claims for it.
 
-        The variances have one row if they are those of all. Also the responsibilities, as ``apply``
-        gives them. A Gaussian estimate is
-        ``a·z + (1−a)·prediction`` with a the coordinate's leverage, so the prediction is
-        ``estimate + a/(1−a)·(estimate − z)``.
+        The variances have one row if they are those of all. Also the responsibilities, (n, K). A
+        Gaussian estimate is ``a·z + (1−a)·prediction`` with a the coordinate's leverage, so the
+        prediction is ``estimate + a/(1−a)·(estimate − z)``.
         """
         rows = self._along(z)
         share = self.prior.responsibilities(rows)

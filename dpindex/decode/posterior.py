@@ -41,7 +41,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 import scipy
@@ -75,10 +74,6 @@ _AT_ONCE = 256
 
 class TablePosterior(Posterior):
     """Cosines that are read from tables; estimates change nothing that was learned."""
-
-    def __init__(self, spec: Spec, calibration: SimilarityCalibration) -> None:
-        super().__init__(spec, calibration)
-        self._law = lru_cache(maxsize=4)(self.law)
 
     @abstractmethod
     def law(self, query_spec: Spec | None) -> ObservationLaw:
@@ -116,7 +111,7 @@ class TablePosterior(Posterior):
         one = Decoded(vectors, *(part.reshape(groups, -1) for part in x[1:]))
         other = Decoded(columns, *(part[:, None] for part in y[1:]))
         seen = Observations.of(z, one, other, k)
-        rest, error = posterior_cosines(seen, self._law(query_spec), self.calibration, self.hedge)
+        rest, error = posterior_cosines(seen, self.law(query_spec), self.calibration, self.hedge)
         factor = self.spec.projection.inner_product_factor
         cosine, error = joined(rest, error, (one, other), factor)
         return cosine, np.hypot(error, self.hidden_error(cosine, queries))

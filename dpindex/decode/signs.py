@@ -433,12 +433,6 @@ class SignDecoder(Decoder):
             return queries.codes.stored
         return queries.projections
 
-    def vectors(self, codes: Codes) -> AnyArray:
-        return codes.to_float()
-
-    def query_vectors(self, queries: Queries) -> AnyArray:
-        return queries.to_float()
-
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         # Single precision is exact for sums of ±1, and takes half the time.
         ip, _, y = inner_products(codes, queries, groups, np.float32)

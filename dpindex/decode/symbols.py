@@ -358,7 +358,8 @@ class SymbolLikelihoods(CodeLikelihoods):
 class SymbolDecoder(Decoder):
     """The curve of :func:`pair_curve`.
 
-    Items are symbols, and a query is the similarities of all codewords to it, or to its own symbol.
+    Vectors are the codewords that were reported. Items are symbols, and a query is the similarities
+    of all codewords to it, or to its own symbol.
     """
 
     ranked_as = "symbols"
@@ -386,13 +387,6 @@ class SymbolDecoder(Decoder):
             return words.map(projector.checked_rows(block, first_row))
 
         return ExactQueries(projector.in_blocks(vectors, compared), self.spec)
-
-    def vectors(self, codes: Codes) -> AnyArray:
-        """The codewords that were reported."""
-        return codes.to_float()
-
-    def query_vectors(self, queries: Queries) -> AnyArray:
-        return queries.to_float()
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         return estimates_by_curve(self.spec, codes, queries, groups)

@@ -435,6 +435,18 @@ _WORTH_A_STEP = 1e-4
 _CLUSTER_ROUNDS = 15
 
 
+class _Point(NamedTuple):
+    """A matrix W of the search, with ``W C`` and ``W D``: these are linear in it."""
+
+    w: Singles
+    wc: Singles
+    wd: Singles
+
+    def beyond(self, last: _Point, weight: np.float32) -> _Point:
+        """Return the point as much further as it has come from the last one, times ``weight``."""
+        return _Point(*(new + weight * (new - old) for new, old in zip(self, last, strict=True)))
+
+
 @limited_threads()
 def _optimised(
     known: KnownVectors,
@@ -453,29 +465,26 @@ def _optimised(
         d = known.shared / np.float32(size)
     noise = noise / unit
 
-    def products(w: Singles) -> tuple[Singles, Singles]:
-        """``W C`` and ``W D``."""
-        wc = w @ c
-        return wc, wc if d is c else w @ d
+    def point(w: Floats) -> _Point:
+        """Return the nearest point that privacy allows: with columns of norm 1 at most."""
+        inside = _within_ball(w, gaussian)
+        wc = inside @ c
+        return _Point(inside, wc, wc if d is c else inside @ d)
 
-    def solved(w: Singles, wc: Singles, wd: Singles) -> Singles:
+    def gain(at: _Point) -> Singles:
         """G of the linear estimate."""
-        signal = (wc @ w.T).astype(np.float64)
-        gain = np.linalg.solve(signal + noise * np.eye(k), wd.astype(np.float64))
-        return gain.astype(np.float32)
+        signal = (at.wc @ at.w.T).astype(np.float64)
+        found = np.linalg.solve(signal + noise * np.eye(k), at.wd.astype(np.float64))
+        return found.astype(np.float32)
 
-    def recovered(w: Singles, wc: Singles, wd: Singles) -> float:
-        return float(np.sum(solved(w, wc, wd) * wd, dtype=np.float64))
+    def recovered(at: _Point) -> float:
+        return float(np.sum(gain(at) * at.wd, dtype=np.float64))
 
     start = _clusters(c, k, rng)
     # Equal rows would stay equal for ever: their gradients are the same.
     start += 0.01 * rng.normal(size=start.shape)
-    last = _within_ball(start.astype(np.float32), gaussian)
-    last_c, last_d = products(last)
-    best = recovered(last, last_c, last_d)
-    ahead = last
-    ahead_c = last_c
-    ahead_d = last_d
+    last = ahead = point(start.astype(np.float32))
+    best = recovered(last)
     step = 0.5
     momentum = 1.0
     history: list[float] = []
@@ -483,17 +492,14 @@ def _optimised(
         history.append(best)
         if len(history) > _PATIENCE and best < (1 + _WORTH_A_STEP) * history[-1 - _PATIENCE]:
             break
-        g = solved(ahead, ahead_c, ahead_d)
+        g = gain(ahead)
         # The gradient of tr(Gᵀ W D), over 2: G Dᵀ − G Gᵀ W C.
-        slope = g @ d.T - (g @ g.T) @ ahead_c
+        slope = g @ d.T - (g @ g.T) @ ahead.wc
         steepest = float(np.abs(slope).max())
         slope /= max(steepest, 1e-30)
         while True:
-            # A step up the gradient, then back to columns of norm 1: the nearest point that privacy
-            # allows.
-            new = _within_ball(ahead + np.float32(step) * slope, gaussian)
-            new_c, new_d = products(new)
-            reached = recovered(new, new_c, new_d)
+            new = point(ahead.w + np.float32(step) * slope)
+            reached = recovered(new)
             if reached >= best or step < 1e-4:
                 break
             step /= 2
@@ -503,15 +509,11 @@ def _optimised(
         if reached < best:  # the momentum overshot
             weight = np.float32(0.0)
             momentum = 1.0
-        ahead = new + weight * (new - last)
-        ahead_c = new_c + weight * (new_c - last_c)
-        ahead_d = new_d + weight * (new_d - last_d)
+        ahead = new.beyond(last, weight)
         last = new
-        last_c = new_c
-        last_d = new_d
         best = max(best, reached)
         step *= 1.2
-    return last.astype(np.float64)
+    return last.w.astype(np.float64)
 
 
 def _clusters(c: Singles, k: int, rng: np.random.Generator) -> Doubles:

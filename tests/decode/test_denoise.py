@@ -249,7 +249,8 @@ class TestMixture:
             points = mean[j] + line
             moved = np.repeat(rows, len(line), axis=0)
             moved[:, j] = np.tile(points, len(rows))
-            estimate, *_ = filter_.apply(moved)
+            inner, _ = filter_.inner(moved)
+            estimate = inner @ filter_.synthesis.T + mean
             slope = (estimate - moved)[:, j].reshape(len(rows), -1) / noise[j]
             log = 0.05 * (np.cumsum(slope, axis=1) - slope / 2)
             chances = scipy.special.softmax(log, axis=1)

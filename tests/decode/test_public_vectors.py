@@ -12,7 +12,7 @@ import dpindex as dpi
 from dpindex import Privatizer, Spec, attribute
 from dpindex.base.arrays import unit
 from dpindex.decode.base import ExactQueries, exact_similarities
-from dpindex.decode.designed import decoded, linear_estimate, public_vectors
+from dpindex.decode.designed import decoded, linear_estimate, reader_of
 from dpindex.decode.signs import expected_signs
 from dpindex.study import ground_truth
 
@@ -48,7 +48,7 @@ def spec_of(epsilon=2.0, length=DIM, beta=0.5, public=PUBLIC, **terms):
 def test_an_estimate_is_the_tempered_mean_of_public_vectors_and_the_linear_one():
     """Computed another way: code by code, from the levels of the law in whole numbers."""
     spec = spec_of(length=8, public=collection(4700, 1))
-    known = public_vectors(spec)
+    known = reader_of(spec)
     made = spec.design
     tested = len(made.products)
     assert tested == 512
@@ -123,11 +123,11 @@ def test_private_queries_find_what_the_better_reading_does(epsilon, gain):
 
 
 def test_power_and_shares_are_those_of_the_public_vectors_alone():
-    one, two = (public_vectors(spec_of(epsilon)) for epsilon in (0.5, 4.0))
+    one, two = (reader_of(spec_of(epsilon)) for epsilon in (0.5, 4.0))
     assert one.power > two.power  # signs with less noise tell vectors apart that are alike
     assert one.of_linear < two.of_linear
-    public_vectors.cache_clear()
-    again = public_vectors(spec_of(0.5))
+    reader_of.cache_clear()
+    again = reader_of(spec_of(0.5))
     assert again.power == one.power
     assert again.of_public == one.of_public
     assert again.apart == one.apart

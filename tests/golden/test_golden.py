@@ -135,6 +135,25 @@ def test_an_index_with_a_denoiser_opens_and_answers(number):
     _same_answers(make.search(index, np.array(facts["queries"])), facts["search"])
 
 
+def test_what_made_the_newest_format_makes_all_of_its_files(tmp_path):
+    """With other noise, and with what came later; rankings were made of the indexes."""
+
+    def files(folder):
+        return {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
+
+    make.main(tmp_path)
+    make.denoised(tmp_path)
+    newest = FORMATS[max(FORMATS)]
+    assert files(newest) - files(tmp_path) == {"rankings.json", "queries.f4"}
+    made = json.loads((tmp_path / "facts.json").read_text())
+    kept = FACTS[max(FORMATS)]
+    for name, facts in made.items():
+        assert facts.keys() == kept[name].keys()
+        assert facts.get("fingerprint") == kept[name].get("fingerprint")
+    index = PrivateIndex.open(tmp_path / "denoised")
+    assert index.denoiser.error == json.loads((tmp_path / "denoised.json").read_text())["error"]
+
+
 @every_format
 def test_every_width_is_there(number):
     """Signs, and numbers of one, two and four bytes."""

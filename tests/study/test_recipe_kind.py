@@ -38,10 +38,10 @@ class CoinDecoder(NumberDecoder):
         super().__init__(spec, metric)
         self.width -= 1
 
-    def items(self, codes):
+    def vectors(self, codes):
         return codes.to_float()[:, 1:]
 
-    def query_items(self, queries):
+    def query_vectors(self, queries):
         return queries.to_float()[:, 1:]
 
 
@@ -124,8 +124,8 @@ def test_evaluations_and_plans_run_it(vectors, monkeypatch):
     assert Counts.searches > before
     assert all(0 < point.mean["recall@10"] <= 1 for point in curve.points)
     planned = []
-    plain = CoinDecoder.items
-    monkeypatch.setattr(CoinDecoder, "items", lambda *a: planned.append(plain) or plain(*a))
+    plain = CoinDecoder.vectors
+    monkeypatch.setattr(CoinDecoder, "vectors", lambda *a: planned.append(plain) or plain(*a))
     terms = {"epsilon": 24.0, "adjacency": attribute(1.0)}
     made = plan(vectors, n=10_000, **terms, methods=[LAW.name])
     assert made.best.spec.method == LAW.name
