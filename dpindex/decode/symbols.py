@@ -18,15 +18,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpindex.base.arrays import (
     AnyArray,
     Doubles,
     Floats,
+    Integers,
     Singles,
     Vectors,
     matrix_product,
@@ -139,8 +139,6 @@ def _met(left: Singles, right: Singles, subset: int) -> tuple[float, float]:
     return len(left) * met / pairs, met / 2.0
 
 
-Places: TypeAlias = npt.NDArray[np.integer[Any]]
-
 _ROLES = 2048
 _ROLES_AT_ONCE = 256
 _NEAR = 16
@@ -214,7 +212,7 @@ def pair_curve(law: SymbolLaw) -> PairCurve:
     )
 
 
-def _pairs(words: Singles, stream: PublicStream) -> tuple[Places, Places, Doubles]:
+def _pairs(words: Singles, stream: PublicStream) -> tuple[Integers, Integers, Doubles]:
     """Return both sides of pairs of codewords, shape (pairs,), and how many each stands for.
 
     Pairs of near neighbours, and pairs at random, which stand for more pairs each.
@@ -238,10 +236,10 @@ def _pairs(words: Singles, stream: PublicStream) -> tuple[Places, Places, Double
 
 def _reports(
     law: SymbolLaw,
-    roles: Places,
-    chosen: Places,
+    roles: Integers,
+    chosen: Integers,
     stream: PublicStream,
-) -> Places:
+) -> Integers:
     """Return symbols reported for the codewords ``roles[chosen]``, never their own."""
     coins = stream.uniform(len(chosen))
     reported = np.empty(len(chosen), dtype=np.intp)
@@ -258,7 +256,7 @@ def _reports(
 
 
 def curve_of_bins(
-    bins: Sequence[Places],
+    bins: Sequence[Integers],
     seen: Doubles,
     truth: Doubles,
     weight: Doubles,
@@ -290,12 +288,15 @@ def estimates_by_curve(
     spec: Spec,
     codes: Codes,
     queries: Queries,
+    by_symbol: Singles,
     groups: int,
 ) -> Estimate:
-    """Return what :func:`pair_curve` says of symbols: see :meth:`Estimator.estimates`."""
+    """Return what :func:`pair_curve` says of symbols: see :meth:`Estimator.estimates`.
+
+    ``by_symbol`` is what :func:`codeword_similarities` says of the queries.
+    """
     symbols = codes.stored.astype(np.intp).reshape(groups, -1)
-    by_symbol = codeword_similarities(queries).astype(np.float64)
-    seen = np.take_along_axis(by_symbol, symbols, axis=1)
+    seen = np.take_along_axis(by_symbol, symbols, axis=1).astype(np.float64)
     curve = pair_curve(SymbolLaw.of(spec.law))
     if isinstance(queries, PrivateQueries):
         curve = curve.after(pair_curve(SymbolLaw.of(queries.spec.law)))
@@ -325,8 +326,8 @@ class SymbolPosterior(Posterior):
         return SimilarityCalibration(rows, uncovered=uncovered)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        estimate, error = estimates_by_curve(self.spec, codes, queries, groups)
         by_symbol = codeword_similarities(queries)
+        estimate, error = estimates_by_curve(self.spec, codes, queries, by_symbol, groups)
         at_random = by_symbol.mean(axis=1, keepdims=True)
         uncovered = self.calibration.uncovered
         if isinstance(queries, PrivateQueries):
@@ -389,4 +390,5 @@ class SymbolDecoder(Decoder):
         return ExactQueries(projector.in_blocks(vectors, compared), self.spec)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        return estimates_by_curve(self.spec, codes, queries, groups)
+        by_symbol = codeword_similarities(queries)
+        return estimates_by_curve(self.spec, codes, queries, by_symbol, groups)
