@@ -307,7 +307,7 @@ def _frequency_check(values: AnyArray, max_chance: float) -> Check:
     for column in values.T:
         _, counts = np.unique(column, return_counts=True)
         largest = max(largest, int(counts.max()))
-    tries = k * max(2, rows)
+    tries = k * max(2, rows)  # in each coordinate no more values than rows: a union bound
     log_tries = math.log(tries / _ALPHA)
     bound = max_chance + math.sqrt(log_tries / (2 * rows))
     return Check(

@@ -268,7 +268,7 @@ class LawVerifier:
 
     def _ratio(self, name: str, ratio: exact.Ratio, epsilon: Fraction, theorem: str) -> Check:
         """The loss ``log(ratio)`` is at most ``epsilon``."""
-        with mpmath.workprec(512):
+        with mpmath.workprec(512):  # for reading alone: integers decide
             loss = "∞"
             above, below = ratio
             if below != 0:

@@ -374,6 +374,7 @@ def joined(
         (sides[0], left_a, b, left_b),
         (sides[1], left_b, a, left_a),
     ):
+        # How the cosine changes with this side's location, at fixed ρ'.
         slope = other - side.location / left * left_other * rest
         projected = np.where(side.location == 0, 0.0, factor * left**4)
         variance = variance + slope**2 * (side.unsure + projected)

@@ -109,12 +109,13 @@ def _limits(players: Doubles, shares: Doubles, counts: Longs, wanted: float) -> 
         return bool(shares @ np.minimum(numbers, most) <= _ROUNDED * wanted)
 
     most = _MOST * wanted
-    least = _first(lambda middle: few_enough(middle, most), 0.0, float(worth.max()))
-    return least, round(most - _first(lambda cut: few_enough(least, most - cut), 0.0, most))
+    least = _first(lambda middle: few_enough(middle, most), float(worth.max()))
+    return least, round(most - _first(lambda cut: few_enough(least, most - cut), most))
 
 
-def _first(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the least number from which on something holds, by bisection."""
+def _first(holds: Callable[[float], bool], high: float) -> float:
+    """Return the least number from 0 to ``high`` from which on something holds, by bisection."""
+    low = 0.0
     if holds(low):
         return low
     for _ in range(_ROUNDS):

@@ -231,7 +231,7 @@ class Mixture:
         for _ in range(_SCALE_ROUNDS):  # expectation–maximisation over the weights alone
             expected = likelihood @ weight
             weight *= (1 / expected) @ likelihood / count
-            weight += _UNLIKELY / count
+            weight += _UNLIKELY / count  # a weight of 0 could never come back
         return replace(even, log_weight=np.log(weight))
 
     def responsibilities(self, rows: Singles) -> Singles:

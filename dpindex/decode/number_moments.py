@@ -51,6 +51,7 @@ def jump_limit(decoded: Floats, spec: Spec) -> float:
     squares = sizes**2
     energy = float(squares.mean()) - noise
     limits: list[float] = np.quantile(sizes, 1 - _SHARES).tolist()
+    # The largest shares first: the first that may be left out takes most of the jumps with it.
     for limit, share in zip(limits, _SHARES.tolist(), strict=True):
         # Chances and energies of the noise are known; what is observed beyond them are the vectors.
         beyond = _within(spec, np.inf, 0) - _within(spec, limit, 0)
@@ -137,7 +138,7 @@ class NoisyVectorStats:
         if self.norm is None:
             about_centre = self.squares - 2 * centre * self.total + self.k * centre**2
             second = law.weight * (about_centre - self.k * law.variance[0])
-        else:
+        else:  # of Σx², as x = z + centre
             second = self.norm**2 - centre * (2 * first + self.k * centre)
         bounded = 0.0
         if np.isfinite(law.reach):
@@ -231,6 +232,7 @@ class NoisyVectorStats:
         scatter = np.maximum(second - first**2 / count, floor)
         slope = (crossed - first * other.total / count) / scatter
         level = (other.total - slope * first) / count
+        # The residual of least squares is orthogonal to the line, so this is its Σ of squares.
         unexplained = energy - level * other.total - slope * crossed
         residual = np.maximum(unexplained, 0.0) / count
         # Sums of z²·y², z²·y and z³·y over coordinates.
@@ -357,6 +359,7 @@ def declared_cosine(
         of_x, mixed_x = x.noise_along(y, expected, y.signal)
         of_y, mixed_y = y.noise_along(x, expected, x.signal)
         mixed = mixed_x / x.signal + mixed_y / y.signal
+        # With the shift: that of the noise, and that of the projection.
         covariance = mixed / (2 * size) + 2 * factor * rho
         slope = covariance / np.maximum(shift_noise + of_projection, 1e-300)
         value = plain - slope * shift

@@ -281,6 +281,8 @@ class NumberPosterior(TablePosterior):
         least = stats.k * with_norms.noise.variance[0]
         noise = np.maximum(with_norms.noise_energy, least) / stats.k / scale**2
         seen = np.minimum(along**2 / own / energy / scale**2, noise)
+        # An error of the energy moves the norm by half of itself, and the shift takes back
+        # along / own of it: that much of the norm's error is left.
         hidden = 1 - 2 * along / own
         none = np.zeros_like(scale)
         return Decoded(x / scale[:, None], noise, seen, spread * hidden**2, none, none)

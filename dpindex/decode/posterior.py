@@ -178,6 +178,7 @@ def fitted_prior(
     share = 1 / (1 + noise / _DEFAULT_DEVIATION**2)
     more, less = (_explaining(count * share**power, chance, start) for power in (1, 2))
     density = _density(more)
+    # A root of the sandwich H⁻¹(J + P)H⁻¹.
     bread = np.linalg.inv(_PENALTY + _information(density, chance, share * count))
     varying = share**2 * _varying(density, chance, places, owners)
     doubt = bread @ np.linalg.cholesky(_PENALTY + varying)

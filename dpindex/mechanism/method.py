@@ -205,6 +205,7 @@ class Method:
         law = self.calibration
         if law.rounded and self.private:
             least_first = get_args(Moves)
+            # A law that counts on smaller moves than the map makes would hide less than it states.
             if least_first.index(self.family.moves) > least_first.index(law.moves):
                 raise TypeError(f"the law of {self.name} has no guarantee for such a projection")
 

@@ -529,6 +529,7 @@ def _clusters(c: Singles, k: int, rng: np.random.Generator) -> Doubles:
         member = np.zeros((k, m), dtype=np.float32)
         member[at, np.arange(m)] = 1
         empty = np.flatnonzero(member.sum(axis=1) == 0)
+        # A coordinate without attributes begins again at one of them.
         member[empty, rng.integers(m, size=len(empty))] = 1
         centres = member @ correlation
     w = np.zeros((k, m))

@@ -83,6 +83,7 @@ class Parameters:
             "bounds": _interval(self.bounds),
         }
         if self.k is not None:
+            # A stranger's spec may state any length: no method makes longer codes than this.
             max_length = max(1 << 20, values["dim"] * self.variant.repetitions)
             values["k"] = whole_number(self.k, "k", 1, max_length)
         if self.epsilon is not None:

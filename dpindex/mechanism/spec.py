@@ -288,32 +288,27 @@ class Projector:
             self.grid = spec.grid
             self.grid.check_capacity(spec.law.max_sum)
 
-    def project(self, x: Vectors, *, first_row: int = 0) -> Floats:
+    def project(self, x: Vectors) -> Floats:
         """The exact projection, in grid integers held in floats, shape (n, k): *not private*.
 
         Times ``spec.step`` it is in units of the scaled attributes.
         """
-        return self.in_blocks(x, self._project_block, first_row)
+        return self.in_blocks(x, self._project_block)
 
-    def in_blocks(
-        self,
-        x: Vectors,
-        map_block: Callable[[Any, int], Floats],
-        first_row: int = 0,
-    ) -> Floats:
+    def in_blocks(self, x: Vectors, map_block: Callable[[Any, int], Floats]) -> Floats:
         """Return what is made of some vectors after the other, given them and the first's number.
 
         >>> from dpindex import attribute
         >>> spec = Spec("raw-staircase", dim=2, epsilon=1.0, adjacency=attribute(1.0))
-        >>> Projector(spec).in_blocks(np.eye(2), lambda rows, first: rows + first, 5).tolist()
-        [[6.0, 5.0], [5.0, 6.0]]
+        >>> Projector(spec).in_blocks(np.eye(2), lambda rows, first: 2 * rows).tolist()
+        [[2.0, 0.0], [0.0, 2.0]]
         """
         rows = self.rows(x)
         step = block_rows(self.spec, not isinstance(rows, np.ndarray))
         mapped = []
         for start in range(0, rows.shape[0], step):
             block = rows_of(rows, start, start + step)
-            mapped.append(map_block(block, first_row + start))
+            mapped.append(map_block(block, start))
         return np.concatenate(mapped)
 
     def check(self, x: Vectors, *, first_row: int = 0) -> None:

@@ -190,6 +190,7 @@ class Guarantee:
         epsilon = rounded_up(steps * Fraction(self.epsilon))
         exponent = (steps - 1) * self.epsilon
         delta = self.delta
+        # By logarithms first, as e^((m−1)ε) may be no float; the product is rounded up.
         if delta > 0 and math.log(steps) + exponent + math.log(delta) < 0:
             delta = min(1.0, steps * math.exp(exponent) * delta * _ROUNDING)
         elif delta > 0:

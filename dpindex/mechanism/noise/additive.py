@@ -224,6 +224,7 @@ class TwoDigitLaplace:
     def __init__(self, drop: mpmath.mpf, cell_bits: int) -> None:
         self.drop = drop
         self.cell_bits = cell_bits
+        # Half of the bits to each digit, so that neither table is longer than it need be.
         self.digit = math.ceil(-math.log2(float(drop)) / 2)
         low = _falling(drop, 1 << self.digit)
         self.low = CellTable(low, first=0, cell_bits=cell_bits)
@@ -263,6 +264,7 @@ def _falling(drop: mpmath.mpf, count: int) -> list[int]:
         exact = mpmath.ldexp(1 - ratio, _BITS) / (1 - ratio**count)
         start = int(mpmath.floor(exact))
     slack = 1
+    # Masses that are rounded up may add up to more than 2^64: then all begin a little lower.
     while True:
         masses = chained(start - slack, ratio_up, _FINE_BITS, count - 1)
         left = (1 << _BITS) - sum(masses)

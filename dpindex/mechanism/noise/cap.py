@@ -114,7 +114,7 @@ def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
         if not counts[threshold]:
             continue
         if size == whole or 2 * threshold < total:
-            break
+            break  # from here on a cap holds codes that point away from the record
         outside = whole - size
         inside = two_level_chance(epsilon, size, outside)
         if inside * outside < (ONE - inside) * size:

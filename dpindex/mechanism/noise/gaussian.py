@@ -250,10 +250,10 @@ class TwoDigitGaussian:
     *Why it is the Gaussian mechanism.* Let L = 2^digit, C discrete Gaussian on the integers and N
     continuous with deviation σ₂. Completing the square and Poisson summation give ``L·C + N`` the
     density of ``N(0, σ²)`` times a factor within ``1 ± 2.1·e^{−2π²(τ/L)²}``, ``τ = σ₂·Lσ₁/σ``
-    (Micciancio & Regev 2007, Lemma 3.3; Peikert 2010, Thm 3.1). With ``σ₂ = 4L`` and σ₁ ≥ σ₂/2 it
-    is ``τ ≥ 3.5L`` and the factor is within 10⁻¹⁰⁰ of 1, far below the share of delta held back
-    for finite precision. On integers ``round(x + L·C + N) = x + L·C + round(N)``, so adding the two
-    digits is post-processing of adding that continuous noise.
+    (Micciancio & Regev 2007, Lemma 3.3; Peikert 2010, Thm 3.1). With ``σ₂ = 4L``, ``L ≥ 16`` and
+    ``σ₁ ≥ .49σ₂`` it is ``τ ≥ 3.5L`` and the factor is within 10⁻¹⁰⁰ of 1, far below the share of
+    delta held back for finite precision. On integers ``round(x + L·C + N) = x + L·C + round(N)``,
+    so adding the two digits is post-processing of adding that continuous noise.
     """
 
     offset = 0.0
@@ -319,6 +319,7 @@ def gaussian_cells(
     if sigma <= _WIDEST_TABLE:
         table = gaussian_table(sigma, epsilon, delta, code_length, cell_bits)
         return AdditiveNoise(table, grid_bits)
+    # Both digits of about √σ cells, so that both tables are short; σ₁ is then .49σ₂ or more.
     digit = max(1, round(math.log2(math.sqrt(sigma) / 2)))
     base = 1 << digit
     fine_sigma = 4.0 * base
