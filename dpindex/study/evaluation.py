@@ -70,10 +70,10 @@ def evaluate(
     the true ``neighbours`` (Li & Li 2023, Sec. 5.1: 50), recall@10 after the first R answers were
     ordered by their vectors, queries per second that :meth:`dpindex.PrivateIndex.search` answers,
     build time, the size of a published code, how often a known vector picks out its own code among
-    all (:class:`dpindex.study.trial.Linkage`, or the index's own exact search, whichever finds
-    more), and how much of the vectors an attacker can reconstruct who also has other vectors of the
-    base (:class:`dpindex.study.reconstruction.Reconstructor`). Attacks, and more than 100
-    candidates, are measured in the first run of each spec alone.
+    all (:class:`dpindex.study.trial.Linkage`), and how much of the vectors an attacker can
+    reconstruct who also has other vectors of the base
+    (:class:`dpindex.study.reconstruction.Reconstructor`). Attacks, and more than 100 candidates,
+    are measured in the first run of each spec alone.
 
     As many builds are measured at once as processors are idle when it begins, so times are those
     of one thread beside others.
@@ -383,8 +383,7 @@ def _runs(
     candidates = curve.candidates
     if build.is_first:
         values |= trial.reconstruction()
-        # By the law of the noise, or by a search: whichever finds more.
-        values[LINKED] = max(trial.linkage().share, trial.own_codes_found())
+        values[LINKED] = trial.linkage().share
     else:  # attacks and many candidates take long, and runs differ in the projection alone
         candidates = tuple(level for level in candidates if level <= _FOUND)
     for mode, key in build.keys.items():

@@ -170,12 +170,6 @@ class Trial:
         crowd_size = decoder_of(self.index.spec).likelihoods.crowd_size
         return taken_rows(self._base, others[spaced(len(others), crowd_size)])
 
-    def own_codes_found(self) -> float:
-        """Return the share of known vectors whose own code an exact search finds first."""
-        known = taken_rows(self._base, self.known)
-        (found,) = self.nearest(known, 1, "exact").T
-        return float((found == self.known).mean())
-
     @cached_property
     def attacker(self) -> Reconstructor:
         """The strongest attacker: with all codes, and other rows of the base as public vectors."""

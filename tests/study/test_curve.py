@@ -359,20 +359,6 @@ def test_a_codebook_goes_to_the_methods_that_take_one():
     assert [spec.subset for spec in grid.specs] == [None, 3]
 
 
-@pytest.mark.slow
-@known_noise
-def test_linkage_is_never_below_what_the_index_itself_finds(fake):
-    """The index finds each own code first; noise hides it from the attack on the codes."""
-    places = np.arange(100)
-    rows = np.arange(150)[:, None]
-    spec = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=0.01)
-    fake.answers = (rows + places - 15) % 150
-    mean = curve_of(BASE, QUERIES, [spec], runs=1).points[0].mean
-    assert mean["linked"] < 0.1
-    fake.answers = (rows + places) % 150
-    assert curve_of(BASE, QUERIES, [spec], runs=1).points[0].mean["linked"] == 1.0
-
-
 def test_a_curve_prints_as_a_table_and_is_a_frame():
     spec = attribute_spec("dp-oporp-staircase", DIM, epsilon=4.0)
     curve = curve_of(BASE, QUERIES, [spec, PLAIN], runs=2, neighbours=20)
