@@ -50,7 +50,7 @@ from dpindex.study.reconstruction import (
     not_codewords,
     reconstructor_of,
 )
-from dpindex.study.specs import in_ranges
+from dpindex.study.specs import columns_of, in_ranges
 from dpindex.study.trial import in_threads
 
 # Vectors that are privatized, and those of them that are attacked.
@@ -100,10 +100,7 @@ class Attack:
     def line(self) -> dict[str, Any]:
         """Return the figure as a line of ``attacks.csv``."""
         return {
-            "method": self.spec.method,
-            "adjacency": str(self.spec.adjacency),
-            "epsilon": self.spec.epsilon,
-            "k": self.spec.code_length,
+            **columns_of(self.spec),
             "attack": self.name,
             "setting": self.setting,
             "rate": round(self.rate, 4),

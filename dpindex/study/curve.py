@@ -19,7 +19,7 @@ from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.study.examples import Examples
 from dpindex.study.reconstruction import EXPOSURE
-from dpindex.study.specs import common_adjacency, line_labels
+from dpindex.study.specs import columns_of, common_adjacency, line_labels
 from dpindex.study.trial import LINKED
 
 MEASURES = (
@@ -246,15 +246,7 @@ class Curve:
         query = measured.query
         private = query == "private" and spec.epsilon is not None
         return {
-            "method": spec.method,
-            "definition": spec.guarantee.definition,
-            "adjacency": str(spec.guarantee.adjacency),
-            "epsilon": spec.epsilon,
-            "delta": spec.delta,
-            "k": spec.code_length,
-            "codewords": spec.symbols,
-            "subset": spec.subset,
-            "repetitions": spec.variant.repetitions,
+            **columns_of(spec),
             "denoiser": self.denoise if measured.denoised else None,
             "query": query,
             "query_epsilon": (self.query_epsilon or spec.epsilon) if private else None,

@@ -37,6 +37,7 @@ from dpindex.study.reconstruction import (
     cosines,
     reconstructor_of,
 )
+from dpindex.study.specs import columns_of
 from dpindex.study.trial import Trial, attacked_rows
 from dpindex.study.truth import ground_truth
 
@@ -229,9 +230,7 @@ class TextGuess:
     def line(self) -> dict[str, Any]:
         """Return the guess as a line of ``texts.csv``."""
         return {
-            "method": self.spec.method,
-            "adjacency": str(self.spec.adjacency),
-            "epsilon": self.spec.epsilon,
+            **columns_of(self.spec),
             "record": self.record,
             "nearest_public": self.best,
             "nearest_public_cosine": self.best_cosine,

@@ -15,6 +15,7 @@ from dpindex.decode.fit import DenoiserKind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
+from dpindex.study.specs import columns_of
 from dpindex.study.trial import Trial
 
 
@@ -222,13 +223,8 @@ class Row:
     def to_dict(self) -> dict[str, Any]:
         """Return the row as plain JSON values."""
         return {
-            "method": self.method,
-            "k": self.k,
-            "codewords": self.spec.symbols,
+            **columns_of(self.spec),
             "centroids": self.centroids,
-            "subset": self.spec.subset,
-            "window": self.spec.window,
-            "epsilon": self.spec.budget,
             "denoiser": self.denoiser,
             "private": self.private.to_dict(),
             "exact": self.exact.to_dict(),

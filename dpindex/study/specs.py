@@ -189,6 +189,22 @@ def label(spec: Spec, size: str = "") -> str:
     return name
 
 
+def columns_of(spec: Spec) -> dict[str, Any]:
+    """What tells a spec apart, as columns of a table."""
+    return {
+        "method": spec.method,
+        "definition": spec.guarantee.definition,
+        "adjacency": str(spec.guarantee.adjacency),
+        "epsilon": spec.epsilon,
+        "delta": spec.delta,
+        "k": spec.code_length,
+        "codewords": spec.symbols,
+        "subset": spec.subset,
+        "window": spec.window,
+        "repetitions": spec.variant.repetitions,
+    }
+
+
 def common_adjacency(specs: Sequence[Spec]) -> Adjacency:
     """The adjacency of all specs, so that their epsilons can be compared.
 
