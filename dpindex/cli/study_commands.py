@@ -73,9 +73,8 @@ def plan(
 
     $ dpindex plan --public public.npy --n 20000 --record --epsilon 8
     """
-    from dpindex.base.display import require_matplotlib
+    from dpindex.study.plan_plot import plan_png, require_matplotlib
     from dpindex.study.planner import plan as make_plan
-    from dpindex.study.planner import plan_png
 
     if save is not None:
         o.refuse_existing(save)

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dpindex.base.display import (
-    COLOURS,
-    MARKERS,
-    epsilon_axis,
-    legend_below,
-    new_figure,
-    table_html,
-    text_table,
-    tidy,
-    to_png,
-)
+from dpindex.base.display import table_html, text_table
 from dpindex.base.errors import DamagedError
 from dpindex.base.files import AnyPath, create_file, pack, parse_file, unpack
 from dpindex.decode.base import Metric
@@ -350,71 +339,3 @@ def _advantage(best: Row, rival: Row) -> str:
     if best.k > rival.k:
         return f"{noise}, and its {best.k} coordinates keep more of a vector"
     return noise
-
-
-def plan_png(outcome: Plan) -> bytes:
-    """A panel for recall and one for precision, the recommended point marked by a ring.
-
-    The lines are the plan's ``curves``, for the query mode of the plan.
-
-    Parameters
-    ----------
-    outcome : Plan
-        What :func:`dpindex.plan` returned, with ``curves``.
-
-    Raises
-    ------
-    InputError
-        If Matplotlib is missing.
-
-    >>> import numpy as np
-    >>> import dpindex as dpi
-    >>> public = np.random.default_rng(0).uniform(-1, 1, (500, 8))
-    >>> terms = {"epsilon": 4.0, "adjacency": dpi.attribute(1.0), "methods": ["raw-staircase"]}
-    >>> plan_png(dpi.plan(public, n=2000, **terms, curves=True))[1:4]
-    b'PNG'
-    """
-    goal = outcome.goal
-    best = outcome.best
-    entries = len(outcome.curves) + 1
-    figure = new_figure(11.2, 4.4 + 0.24 * math.ceil(entries / 2))
-    ticks = sorted({row.spec.budget for line in outcome.curves for row in line})
-    panels = figure.subplots(1, 2)
-    for panel, measure in zip(panels, goal.measures, strict=True):
-        for number, line in enumerate(outcome.curves):
-            panel.plot(
-                [row.spec.budget for row in line],
-                [outcome.share(row, measure) for row in line],
-                color=COLOURS[number % len(COLOURS)],
-                marker=MARKERS[number % len(MARKERS)],
-                markersize=5,
-                linewidth=1.8,
-                label=_label(line),
-            )
-        recommended = f"{best.method}, {best.contents}, ε = {best.spec.budget:g}"
-        share = outcome.share(best, measure)
-        panel.plot(best.spec.budget, share, **_RING, label=f"recommended: {recommended}")
-        panel.set(title=str(measure), ylim=(0.0, 1.02), ylabel=f"predicted, {goal.query} queries")
-        epsilon_axis(panel, ticks, f"ε under {best.guarantee.adjacency}")
-        tidy(panel)
-    legend_below(figure, *panels[0].get_legend_handles_labels())
-    return to_png(figure)
-
-
-_RING: dict[str, Any] = {
-    "marker": "o",
-    "markersize": 15,
-    "markerfacecolor": "none",
-    "markeredgecolor": "black",
-    "markeredgewidth": 1.6,
-    "linestyle": "none",
-    "clip_on": False,
-}
-
-
-def _label(line: Sequence[Row]) -> str:
-    """Return what one line of a plot shows."""
-    several = {row.contents for row in line}
-    contents = line[0].contents if len(several) == 1 else "the best code at each ε"
-    denoised = ", denoised" if any(row.denoiser for row in line) else ""
-    return f"{line[0].method}, {contents}{denoised}"

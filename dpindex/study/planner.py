@@ -19,7 +19,8 @@ from dpindex.privacy import Record, VectorAdjacency
 from dpindex.study.candidates import SpecsToTry
 from dpindex.study.comparison import MAX_EPSILON, Comparison
 from dpindex.study.goal import FOUND, Goal, Measure
-from dpindex.study.plan_result import Plan, plan_png
+from dpindex.study.plan_plot import plan_png
+from dpindex.study.plan_result import Plan
 from dpindex.study.remarks import remarks_on
 from dpindex.study.row import FoundShares, Row
 from dpindex.study.sample import new_sample

@@ -356,7 +356,7 @@ def highest_cosine(
     likelihoods = decoder_of(spec).likelihoods(projector, sample)
     directions = of_norm_1(sample).astype(np.float64)
     estimates = _expected(likelihoods.logs(codes)[:-1], directions)
-    return float(cosines(estimates, sample[: len(codes)]).mean())
+    return min(1.0, float(cosines(estimates, sample[: len(codes)]).mean()))  # sums are rounded
 
 
 def directions_only(spec: Spec) -> bool:

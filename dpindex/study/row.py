@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from dpindex.base.arrays import Doubles
+from dpindex.base.display import UpperBound
 from dpindex.decode.fit import DenoiserKind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
@@ -289,7 +290,7 @@ class AttackFigures:
             lines.append(
                 f"An attacker with {self.others} similar public vectors reconstructs a vector from "
                 f"its code to cosine {self.reconstruction_cosine:.2f}. With more of them it comes "
-                f"nearer, up to {math.ceil(100 * self.highest_cosine) / 100:.2f} at most; the best "
+                f"nearer, up to {UpperBound(self.highest_cosine):.2f} at most; the best "
                 f"guess without the code has {self.guess_cosine:.2f}."
             )
         linked = f"{self.linked:.0%}".replace("%", " %")

@@ -197,6 +197,14 @@ def test_a_symbol_stands_for_the_public_vectors_that_may_give_it(
         assert estimate == pytest.approx(np.average(kept, axis=0, weights=chances), abs=1e-5)
 
 
+def test_no_cosine_is_above_one():
+    """Of codes with little noise a plan said 1.01."""
+    spec = public("raw-laplace", epsilon=60.0)
+    vectors = topics(600, 1)
+    highest = highest_cosine(Privatizer(spec), vectors, codes_of(spec, vectors), topics(200, 2))
+    assert 0.999 < highest <= 1.0
+
+
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_who_knows_the_whole_population_stays_below_the_highest_cosine(epsilon):
     """Topics with near duplicates: 600 vectors tell little of them, and 10 000 all that 30 000 do.
