@@ -23,7 +23,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles, Vectors, row_norms, spaced, unit
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    Indices,
+    Singles,
+    Vectors,
+    row_norms,
+    spaced,
+    unit,
+)
 from dpindex.decode.base import (
     Decoder,
     Estimate,
@@ -199,26 +208,35 @@ def _curve(
         y = _public_side(query_spec, "queries")
     seen = _seen(y.vectors @ x.vectors.T, x, y, metric)
     truth = _similarity(products, energy, energy[:, None], metric)
-    # For each query those that look nearest, and others from there on; never itself.
-    order = np.argsort(seen if metric == "l2" else -seen, axis=1)
+    pairs = _near_and_far(seen if metric == "l2" else -seen)
+    seen = seen[pairs].ravel()
+    truth = truth[pairs].ravel()
+    bins = _bins_of(seen, metric)
+    return curve_of_bins(bins, seen, truth, weight=np.ones(len(seen)))
+
+
+def _near_and_far(far: Doubles) -> tuple[Indices, Indices]:
+    """Return rows and columns of the pairs in a curve, given how far they look, shape (n, n).
+
+    For each row those that look nearest, and as many from there on; never itself.
+    """
+    order = np.argsort(far, axis=1)
     rows = np.arange(len(order))[:, None]
     others = order[order != rows].reshape(len(order), -1)
     count = others.shape[1]
     nearest = range(min(_NEAR, count))
     places = [*nearest, *spaced(count, _NEAR)]
-    pairs = rows, others[:, places]
-    seen = seen[pairs].ravel()
-    truth = truth[pairs].ravel()
-    # Bins of few pairs where they look most alike, which is what a search finds.
-    order = np.argsort(seen)
+    return rows, others[:, places]
+
+
+def _bins_of(seen: Doubles, metric: Metric) -> list[Indices]:
+    """Return bins of pairs: of few where they look most alike, which is what a search finds."""
     smallest = min(_SMALLEST_BIN, len(seen))
     ends = np.geomspace(smallest, len(seen), _BINS).astype(int)
     if metric != "l2":
         ends = len(seen) - ends
-    parts = np.split(order, np.unique(ends))
-    bins = [part for part in parts if len(part)]
-    weight = np.ones(len(seen))
-    return curve_of_bins(bins, seen, truth, weight)
+    parts = np.split(np.argsort(seen), np.unique(ends))
+    return [part for part in parts if len(part)]
 
 
 def _seen(ip: Doubles, x: Side, y: Side, metric: Metric) -> Doubles:

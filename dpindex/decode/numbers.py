@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import Doubles, Floats, Longs, Vectors, row_blocks
+from dpindex.base.arrays import Doubles, Floats, Indices, Longs, Singles, Vectors, row_blocks
 from dpindex.base.errors import DamagedError
 from dpindex.decode.base import (
     CodeLikelihoods,
@@ -83,17 +83,9 @@ class NumberLikelihoods(CodeLikelihoods):
     def __init__(self, projector: Projector, known: Vectors) -> None:
         spec = projector.spec
         projected = ExactQueries(projector.project(known), spec).to_float()
-        moments = spec.noise_moments
         self._likelihood = spec.likelihood
-        count, coordinates = projected.shape
-        self._low, span = _limits(projected, moments, self._likelihood)
-        enough = max(_ENOUGH_CELLS, _ENTRIES // count)
-        most = min(_MAX_CELLS, _TABLE // projected.size, enough)
-        deviation = math.sqrt(moments.variance[0])
-        if math.isinf(moments.reach) and deviation > 0:
-            useful = math.ceil(_CELLS_PER_DEVIATION * span / deviation)
-            most = min(most, useful)
-        self._cells = max(_MIN_CELLS, most)
+        self._low, span = _limits(projected, spec.noise_moments, self._likelihood)
+        self._cells = _cells_within(span, projected.shape, spec.noise_moments)
         self._width = span / self._cells
         # One list of chances for all: to integrate at the ends of every cell takes thrice as long.
         # It begins at the lowest distance of a cell from a known vector, and goes by parts.
@@ -102,28 +94,39 @@ class NumberLikelihoods(CodeLikelihoods):
         lowest = start.min()
         places = np.rint((start - lowest) / part).astype(np.intp)
         parts = places.max() + self._cells * _PARTS
-        ends = lowest + part * np.arange(parts + 1)
-        below = _integral(self._likelihood, ends)
-        last_edge = self._likelihood.edges[-1:]
-        total = _integral(self._likelihood, last_edge)
+        below = _integral(self._likelihood, lowest + part * np.arange(parts + 1))
+        self._table = self._looked_up(places, below)
+        if not math.isfinite(spec.noise_moments.reach):
+            self._without_ends(places, below)
+
+    def _looked_up(self, places: Indices, below: Doubles) -> Singles:
+        """Return the table of vectors whose first cells begin at places, shape (count, k).
+
+        Its last column is of the vector whose coordinates are each one of a known vector's.
+        """
         inside = below[_PARTS:] - below[:-_PARTS]
         # Column p has all cells of a vector whose first one begins at part p.
         firsts = places.max() + 1
         view = np.lib.stride_tricks.sliding_window_view
         chances = view(inside.astype(np.float32), firsts)[::_PARTS]
         logs = np.ascontiguousarray(view(_log(inside), firsts)[::_PARTS])
-        self._table = np.empty((coordinates, self._cells, count + 1), dtype=np.float32)
+        count, coordinates = places.shape
+        table = np.empty((coordinates, self._cells, count + 1), dtype=np.float32)
         # Means of all coordinates as one product: a tenth of the time that columns take.
         of_firsts = np.stack([np.bincount(place, minlength=firsts) for place in places.T])
-        self._table[:, :, -1] = _log(of_firsts / count @ chances.T)
-        for of_cells, place in zip(self._table, places.T, strict=True):
+        table[:, :, -1] = _log(of_firsts / count @ chances.T)
+        for of_cells, place in zip(table, places.T, strict=True):
             of_cells[:, :-1] = logs.take(place, axis=1)
-            if not math.isfinite(moments.reach):
-                last = _PARTS * (self._cells - 1)
-                without_end = {0: below[place + _PARTS], -1: total - below[place + last]}
-                for cell, chance in without_end.items():
-                    of_cells[cell, :-1] = _log(chance)
-                    of_cells[cell, -1] = _log(chance.mean())
+        return table
+
+    def _without_ends(self, places: Indices, below: Doubles) -> None:
+        """Let the outermost cells of each coordinate reach to infinity."""
+        total = _integral(self._likelihood, self._likelihood.edges[-1:])
+        last = _PARTS * (self._cells - 1)
+        for of_cells, place in zip(self._table, places.T, strict=True):
+            for cell, chance in ((0, below[place + _PARTS]), (-1, total - below[place + last])):
+                of_cells[cell, :-1] = _log(chance)
+                of_cells[cell, -1] = _log(chance.mean())
 
     def logs(self, codes: Codes) -> Floats:
         count = self._table.shape[2]
@@ -162,6 +165,18 @@ def _limits(
     low = projected.min(axis=0) - margin
     high = projected.max(axis=0) + margin
     return low, float((high - low).max())
+
+
+def _cells_within(span: float, shape: tuple[int, ...], moments: NoiseMoments) -> int:
+    """Return into how many cells a span is cut, for known vectors of that shape."""
+    count, coordinates = shape
+    enough = max(_ENOUGH_CELLS, _ENTRIES // count)
+    most = min(_MAX_CELLS, _TABLE // (count * coordinates), enough)
+    deviation = math.sqrt(moments.variance[0])
+    if math.isinf(moments.reach) and deviation > 0:
+        useful = math.ceil(_CELLS_PER_DEVIATION * span / deviation)
+        most = min(most, useful)
+    return max(_MIN_CELLS, most)
 
 
 def _integral(likelihood: Likelihood, distance: Doubles) -> Doubles:
