@@ -86,6 +86,7 @@ def add(
     $ dpindex add my-index device.codes
     """
     from dpindex.accounting.ledger import Ledger
+    from dpindex.storage.history import released_path
 
     codes = read_codes(items)
     if codes is not None and (release.ledger is not None or release.allow_rerelease):
@@ -111,6 +112,13 @@ def add(
             ):
                 added = dataset.rows
                 o.announce_size(rows_before + added, opened.spec.format)
+                known = released_path(Path(index))
+                if rows_before and ledger is None and not known.exists():
+                    o.note(
+                        f"there is no {known.name} beside the index: vectors that were added "
+                        f"before are not noticed if they are added again; move it along with the "
+                        f"index"
+                    )
                 opened.add(
                     dataset,
                     ids,

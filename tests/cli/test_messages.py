@@ -328,6 +328,15 @@ class TestNotes:
         assert error.startswith("note: -k 50 is more than the 20 vectors of ix: all are listed.\n")
         assert "-k 20" not in run("query ix x.npy -k 20")[2]
 
+    def test_an_index_that_was_moved_without_what_knows_its_vectors(self, run, files):
+        run(f"build x.npy old {STAIRCASE}")
+        np.save(files / "more.npy", X / 2)
+        os.rename(files / "old", files / "moved")
+        code, _, error = run("add moved more.npy")
+        assert code == 0
+        assert error.startswith("note: there is no moved.released beside the index: vectors that")
+        assert "released" not in run("add moved x.npy")[2]
+
     def test_a_beta_that_is_a_small_part_of_the_range(self, run):
         """Bytes without a scale: one grey level is hidden, and nothing said so."""
         stated = f"spec --dim 6 {STAIRCASE} --bounds 0 255"
