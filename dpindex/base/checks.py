@@ -166,6 +166,7 @@ MAX_TEXT = 1 << 20
 """Bytes of the JSON text of a spec, which may name the ranges of some ten thousand columns."""
 
 _Object = TypeVar("_Object")
+_Kind = TypeVar("_Kind", bound="Narrowed")
 
 
 def json_value(text: str | bytes, name: str) -> Any:
@@ -215,3 +216,18 @@ def from_kind(
         raise InputError(f"{name} must be an object whose kind is {' or '.join(kinds)}.")
     rest = {field: value for field, value in data.items() if field != "kind"}
     return kinds[kind](**checked_fields(rest, kinds[kind], f"{name} {kind}"))
+
+
+class Narrowed:
+    """A class of objects that a caller takes for those of one of its subclasses."""
+
+    @classmethod
+    def of(cls: type[_Kind], given: Narrowed) -> _Kind:
+        """Return what is given as one of this class; TypeError if it is of another one.
+
+        >>> Narrowed.of(Narrowed()) is None
+        False
+        """
+        if not isinstance(given, cls):
+            raise TypeError(f"{type(given).__name__} is no {cls.__name__}")
+        return given

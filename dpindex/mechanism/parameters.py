@@ -95,11 +95,10 @@ class Parameters:
                 values[name] = finite_number(value, name, above=0.0)
         if self.subset is not None:
             values["subset"] = whole_number(self.subset, "subset", 1, 1 << 16)
-        for kind, part in PARTS.items():
-            if not isinstance(getattr(self, kind), part | None):
-                raise InputError(f"{kind} must be a dpindex.{part.__name__}.")
-        if not isinstance(self.ranges, Ranges | None):
-            raise InputError("ranges must be a dpindex.Ranges.")
+        kinds: dict[str, type] = {**PARTS, "ranges": Ranges}
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind | None):
+                raise InputError(f"{name} must be a dpindex.{kind.__name__}.")
         if self.ranges is not None:
             self.ranges.check_columns(self.dim, "the spec")
         if not isinstance(self.clip, bool):

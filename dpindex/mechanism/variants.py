@@ -69,14 +69,17 @@ class Variant:
 
     def of_kind(self, default: Variant, method: str) -> Variant:
         """Return the default with what is stated here; InputError for another kind of variant."""
-        stated = {field.name: getattr(self, field.name) for field in fields(self)}
-        stated = {name: value for name, value in stated.items() if value is not None}
         if type(self) is Variant:
             return default
         if type(self) is not type(default):
-            names = " and no ".join(stated) or type(self).__name__
+            names = " and no ".join(self._stated) or type(self).__name__
             raise InputError(f"{method} takes no {names} here; leave it out.", field="variant")
-        return replace(default, **stated)
+        return replace(default, **self._stated)
+
+    @property
+    def _stated(self) -> dict[str, Any]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
     def with_norm(self, min_norm: float | None) -> Variant:
         """Return it with another ``min_norm``, or without one, where it has such a parameter."""
@@ -92,8 +95,7 @@ class Variant:
     def to_dict(self) -> dict[str, Any]:
         """The fields in the JSON of a spec, where their defaults are written down too."""
         data: dict[str, Any] = {"repetitions": self.repetitions, "min_norm": self.min_norm}
-        stated = {field.name: getattr(self, field.name) for field in fields(self)}
-        return data | {name: value for name, value in stated.items() if value is not None}
+        return data | self._stated
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import mpmath
 import numpy as np
 import scipy
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, Words, spaced
+from dpindex.base.checks import Narrowed
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
@@ -27,8 +28,6 @@ from dpindex.mechanism.noise.moments import (
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.public_random import BitSource
 from dpindex.mechanism.variants import Variant
-
-_Kind = TypeVar("_Kind", bound="Law")
 
 ONE = 1 << 64
 """The chance 1: chances are whole numbers over it."""
@@ -88,7 +87,7 @@ def two_level_chance(epsilon: float | mpmath.mpf, likely: int, others: int) -> i
     return min(chance, ONE - 1)
 
 
-class Law(ABC):
+class Law(Narrowed, ABC):
     """A secret law that turns exact projected integers into noisy codes.
 
     A subclass says how it draws (:meth:`perturb`), what that does to a coordinate (its moments or
@@ -118,13 +117,6 @@ class Law(ABC):
     def summary(self) -> str:
         """How a symbol comes about, in words; empty for other codes."""
         return ""
-
-    @classmethod
-    def of(cls: type[_Kind], law: Law) -> _Kind:
-        """Return the law of a spec as one of this kind; TypeError for another kind of code."""
-        if not isinstance(law, cls):
-            raise TypeError(f"{type(law).__name__} is no {cls.__name__}")
-        return law
 
     @property
     def drawn_from(self) -> object:

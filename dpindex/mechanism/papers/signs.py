@@ -223,22 +223,11 @@ def perturbed_set(x: Floats) -> tuple[Bools, Indices]:
     return near, np.count_nonzero(near, axis=1)
 
 
-def _expected_size(code_length: int, rms: float | Doubles) -> Doubles:
-    """Mean of ``|A|`` when coordinates are normal with deviation ``rms`` (in betas)."""
-    within = scipy.special.erf(1.0 / (rms * math.sqrt(2)))
-    return np.asarray(np.maximum(1.0, code_length * within))
-
-
-class IndividualFlips(SignLaw):
-    """iDP-SignRP-RR (Li & Li 2023, Alg. 11, Thm 6.2): only signs a neighbour could change flip.
-
-    ``A`` is computed on the actual vector, so this is iDP and not DP: on a neighbour ``A`` may
-    differ, and a bit outside it is never flipped.
+class _Individual(SignLaw):
+    """A law of the signs in A alone.
 
     Parameters
     ----------
-    epsilon : float
-        Budget of all signs together.
     code_length : int
         Signs.
     changes : int, optional
@@ -248,15 +237,34 @@ class IndividualFlips(SignLaw):
 
     depends_on_size = True
 
-    def __init__(
-        self,
-        epsilon: float,
-        code_length: int,
-        changes: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
+    def __init__(self, code_length: int, changes: int | None) -> None:
         self.code_length = code_length
         self.changes = changes or code_length
+
+    def sharing(self, rms: float | Doubles) -> Doubles:
+        """Signs that share the budget, by the mean of ``|A|`` for normal coordinates."""
+        within = scipy.special.erf(1.0 / (rms * math.sqrt(2)))
+        size = np.maximum(1.0, self.code_length * within)
+        return np.asarray(np.minimum(self.changes, size))
+
+
+class IndividualFlips(_Individual):
+    """iDP-SignRP-RR (Li & Li 2023, Alg. 11, Thm 6.2): only signs a neighbour could change flip.
+
+    ``A`` is computed on the actual vector, so this is iDP and not DP: on a neighbour ``A`` may
+    differ, and a bit outside it is never flipped.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget of all signs together.
+    code_length, changes
+        As of :class:`_Individual`.
+    """
+
+    def __init__(self, epsilon: float, code_length: int, changes: int | None = None) -> None:
+        super().__init__(code_length, changes)
+        self.epsilon = epsilon
         if self.changes > MAX_LEVELS:
             raise NoGuaranteeError(f"a budget is shared by at most {MAX_LEVELS} signs; lower k.")
         shared = [response_threshold(epsilon, size) for size in range(1, self.changes + 1)]
@@ -271,12 +279,11 @@ class IndividualFlips(SignLaw):
         return (x > 0) ^ draw_flips(self.table, index, stream)
 
     def flip_probability(self, x: Floats, rms: float | Doubles) -> Doubles:
-        signs = np.minimum(self.changes, _expected_size(self.code_length, rms))
-        inside = 1.0 / (1.0 + np.exp(self.epsilon / signs))
+        inside = 1.0 / (1.0 + np.exp(self.epsilon / self.sharing(rms)))
         return np.where(x <= 1.0, inside, 0.0)
 
 
-class IndividualGaussian(SignLaw):
+class IndividualGaussian(_Individual):
     """iDP-SignRP-G (Li & Li 2023, Alg. 9, Thm 6.1): Gaussian noise before the sign, inside A only.
 
     The noise needed is ``σ·β·√N_A`` with σ optimal at sensitivity 1 and N_A different for every
@@ -286,8 +293,6 @@ class IndividualGaussian(SignLaw):
     ``m√N_A ≤ S/σ``.
     """
 
-    depends_on_size = True
-
     def __init__(
         self,
         epsilon: float,
@@ -295,8 +300,7 @@ class IndividualGaussian(SignLaw):
         code_length: int,
         changes: int | None = None,
     ) -> None:
-        self.code_length = code_length
-        self.changes = changes or code_length
+        super().__init__(code_length, changes)
         self.sigma = optimal_sigma(epsilon, delta)
         self.deviation = max(1024.0, self.sigma * math.sqrt(self.changes))
         check_deviation(self.deviation, MAX_LEVELS)
@@ -318,8 +322,7 @@ class IndividualGaussian(SignLaw):
         return signs
 
     def flip_probability(self, x: Floats, rms: float | Doubles) -> Doubles:
-        size = np.minimum(self.changes, _expected_size(self.code_length, rms))
-        deviation = self.sigma * np.sqrt(size)
+        deviation = self.sigma * np.sqrt(self.sharing(rms))
         standardised = np.asarray(x, dtype=np.float64) / deviation
         return np.where(x <= 1.0, scipy.special.ndtr(-standardised), 0.0)
 

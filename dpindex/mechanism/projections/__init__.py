@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy
@@ -26,12 +26,11 @@ from dpindex.base.arrays import (
     on_sphere_grid,
     row_blocks,
 )
+from dpindex.base.checks import Narrowed
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.codebooks import Codebook
 from dpindex.mechanism.grid import GRID_BITS, Windows
 from dpindex.mechanism.public_random import PublicStream
-
-_Kind = TypeVar("_Kind", bound="Encoder")
 
 MAX_BYTES = 1 << 30
 """What the tables of one projection may take; making them takes up to three times that."""
@@ -121,7 +120,7 @@ class RealisedSizes:
         return Sensitivity(*largest.tolist())
 
 
-class Encoder(ABC):
+class Encoder(Narrowed, ABC):
     """A public map from vectors to the numbers that a law turns into codes.
 
     Attributes
@@ -148,13 +147,6 @@ class Encoder(ABC):
     inner_product_factor: float
     block_numbers = 1 << 20
     windows: Windows | None = None
-
-    @classmethod
-    def of(cls: type[_Kind], encoder: Encoder) -> _Kind:
-        """Return the map of a spec as one of this kind; TypeError for another kind."""
-        if not isinstance(encoder, cls):
-            raise TypeError(f"{type(encoder).__name__} is no {cls.__name__}")
-        return encoder
 
     def map(self, rows: Any) -> Floats:
         """Map dense or CSR rows."""
