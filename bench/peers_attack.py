@@ -17,7 +17,7 @@ from dpindex.base.arrays import nearest_items, unit
 from dpindex.study.matching import (
     TruePlaces,
     learned_map,
-    rank_candidates,
+    rank_by_scores,
     true_positive_rate,
 )
 from dpindex.study.reconstruction import cosines
@@ -30,6 +30,13 @@ _HELD = 500
 _SHARPNESS = 4.0 ** np.arange(-4, 5)
 _PROFILE = np.concatenate([np.linspace(0.0, 0.9, 28), 1.0 - np.geomspace(0.1, 1e-3, 20)])
 _PROFILED = 2000
+
+
+def rank_candidates(estimates: Array, candidates: Array, own: Array) -> TruePlaces:
+    """Rank candidates by their cosines to estimates; both less what is expected without a code."""
+    directions = unit(candidates)
+    targets = unit(estimates)
+    return rank_by_scores(lambda codes: targets[codes] @ directions.T, own, len(candidates))
 
 
 class Attacker:

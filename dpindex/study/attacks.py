@@ -7,8 +7,8 @@ collection, every public parameter and public vectors of the kind. The figures a
   inversions of embeddings by a language model end with (the model proposes, the code decides), by
   the likelihood of the code, the most powerful test (Neyman & Pearson 1933): on fifteen specs no
   ranking by cosines to what is reconstructed, or to codes, found more;
-- *alignment*: the same with a map from codes to vectors that was learned from pairs alone, by one
-  who knows nothing of the mechanism;
+- *alignment*: the cosine of vectors to what is reconstructed by a map that was learned from pairs
+  alone, by one who knows nothing of the mechanism;
 - *attribute inference*: how often a label is inferred, by a classifier trained on codes of public
   vectors; beside it, from the codes of the ten nearest other records, which the record does not
   change: what they give away is a fact about the crowd;
@@ -40,7 +40,6 @@ from dpindex.study.matching import (
     best_odds,
     learned_map,
     rank_by_law,
-    rank_candidates,
     true_positive_rate,
 )
 from dpindex.study.reconstruction import (
@@ -279,12 +278,6 @@ class _Panel:
             read = learned_map(self._readings[known], vectors)
             estimates = read(self._readings[self._attacked])
             yield self._cosine("alignment", f"{pairs} pairs, cosine", estimates, mean)
-            ranking = rank_candidates(estimates - mean, self._base - mean, self._attacked)
-            among = ranking.candidates
-            setting = f"{pairs} pairs, top 1 of {among}"
-            rate = ranking.found(among)
-            bound = max_top_k_rate(self._spec, among)
-            yield self._figure("alignment", setting, rate, 1.0 / among, bound)
 
     def _membership(self) -> Iterator[Attack]:
         both = np.concatenate([self._base[self._attacked], self._strangers])

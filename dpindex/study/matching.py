@@ -52,27 +52,6 @@ class TruePlaces:
         return float(np.average(chances, weights=counts))
 
 
-def rank_candidates(estimates: Floats, candidates: Floats, own: Integers) -> TruePlaces:
-    """Rank candidates by their cosines to estimates of the vectors behind codes.
-
-    Parameters
-    ----------
-    estimates : array, shape (codes, p)
-        Less what is expected without a code.
-    candidates : array, shape (n, p)
-        Less the same.
-    own : int64 array, shape (codes,)
-        Rows of the true vectors among the candidates.
-    """
-    directions = unit(candidates)
-    targets = unit(estimates)
-
-    def scores(codes: slice) -> Floats:
-        return targets[codes] @ directions.T
-
-    return rank_by_scores(scores, own, len(candidates))
-
-
 def rank_by_scores(
     scores: Callable[[slice], Floats],
     own: Integers,

@@ -27,7 +27,7 @@ from dpindex.study.matching import (
     TruePlaces,
     learned_map,
     rank_by_law,
-    rank_candidates,
+    rank_by_scores,
     true_positive_rate,
 )
 
@@ -62,8 +62,8 @@ def test_ranks_are_averaged_over_every_draw_of_candidates():
 
 
 def test_half_of_the_ties_are_before_the_true_vector():
-    candidates = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
-    ranking = rank_candidates(np.array([[1.0, 0.0]]), candidates, np.array([0]))
+    scores = np.array([[1.0, 1.0, 1.0, 0.0, -1.0]])
+    ranking = rank_by_scores(lambda codes: scores[codes], np.array([0]), 5)
     assert ranking.better.tolist() == [1]
     assert ranking.candidates == 5
 
