@@ -112,8 +112,9 @@ _HELD_NUMBERS = 1 << 18
 def of_norm_1(vectors: Floats) -> Singles:
     """Rows of numbers of any size brought to norm 1, float32; those of norm 0 stay."""
     out = np.empty(vectors.shape, dtype=np.float32)
-    for rows in row_blocks(len(vectors), max(1, _HELD_NUMBERS // max(1, vectors.shape[1]))):
-        out[rows] = unit(in_units_of_largest(vectors[rows]))
+    for rows in row_blocks(len(vectors), _HELD_NUMBERS // max(1, vectors.shape[1])):
+        near_one = in_units_of_largest(vectors[rows])
+        out[rows] = unit(near_one)
     return out
 
 

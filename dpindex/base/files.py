@@ -80,7 +80,8 @@ def _opened(
     name = os.path.expanduser(os.fspath(path))
     if "\0" in name:
         raise InputError(f"{name!r} cannot be the name of a file.")
-    if not links and any(map(os.path.islink, (name, os.path.dirname(name)))):
+    places = (name, os.path.dirname(name))
+    if not links and any(map(os.path.islink, places)):
         raise StorageError(f"{name} is a symbolic link; an index holds plain files only.")
     try:
         # Without blocking: opening a pipe would wait for someone to write to it.

@@ -141,10 +141,7 @@ class Bucket:
                     return False
                 if stored is not None:
                     return stored == data
-                wait = next(waits, None)
-                if wait is None:
-                    raise self._error("written", error) from error
-                time.sleep(wait)
+                self._wait(waits, error)
 
     def replace(self, path: str, old: bytes, new: bytes) -> bool:
         """Put bytes in the place of others; return whether the object holds them now.
@@ -166,10 +163,14 @@ class Bucket:
                 self._obstore.put(self._store, path, new)
                 return True
             except Exception as error:
-                wait = next(waits, None)
-                if wait is None:
-                    raise self._error("written", error) from error
-                time.sleep(wait)
+                self._wait(waits, error)
+
+    def _wait(self, waits: Iterator[float], error: Exception) -> None:
+        """Wait before another attempt at a PUT; after the last one its error is raised."""
+        wait = next(waits, None)
+        if wait is None:
+            raise self._error("written", error) from error
+        time.sleep(wait)
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove objects."""

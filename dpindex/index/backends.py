@@ -198,7 +198,8 @@ class SymbolLists(SearchBackend):
         self.begin(np.empty((0, 1)))
 
     def __len__(self) -> int:
-        return sum(len(run.symbols) for run in self._runs) + sum(map(len, self._new))
+        sorted_rows = sum(len(run.symbols) for run in self._runs)
+        return sorted_rows + sum(map(len, self._new))
 
     def begin(self, sample: AnyArray, count: int = 0) -> None:
         self._hold([])

@@ -282,7 +282,7 @@ class Fetched(Holder):
     ) -> Doubles:
         dim = queries.shape[1]
         result = np.empty(candidates.ids.shape)
-        for lines, columns in _blocks(result.shape, max(1, READ_NUMBERS // dim)):
+        for lines, columns in _blocks(result.shape, READ_NUMBERS // dim):
             ids = candidates.ids[lines, columns]
             unique, inverse = np.unique(ids, return_inverse=True)
             vectors = self._vectors(unique, dim)

@@ -144,7 +144,8 @@ class Documents:
     def _parts(self, name: str, numbers: range) -> list[tuple[Any, int]] | None:
         """Some parts of a document, each with the number of all; None unless they are there."""
         ids = [f"{name}/{number}" for number in numbers]
-        rows = self.rows.select(self.rows.is_in("id", ids), len(ids), ["data"])
+        condition = self.rows.is_in("id", ids)
+        rows = self.rows.select(condition, len(ids), ["data"])
         parts = {row["id"]: (row["data"], row["code"]) for row in rows.to_pylist()}
         if parts.keys() != set(ids):
             return None

@@ -452,7 +452,7 @@ def nearest_symbols(
 
     def read_new(symbols: list[int]) -> None:
         unread = [symbol for symbol in symbols if symbol not in ids]
-        for group in row_blocks(len(unread), max(1, int(per_request))):
+        for group in row_blocks(len(unread), int(per_request)):
             read(unread[group])
 
     def read(symbols: list[int]) -> None:

@@ -464,7 +464,8 @@ def _ascend(ids: AnyArray) -> bool:
     """Return whether ids are numbers that ascend, or none."""
     if ids.dtype.kind == "U":
         return not len(ids)
-    return len(ids) < 2 or bool((ids[1:] > ids[:-1]).all())
+    rises = ids[1:] > ids[:-1]
+    return bool(rises.all())
 
 
 def _refuse_repeated(ids: list[Any], taken: dict[Any, str]) -> None:

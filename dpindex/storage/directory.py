@@ -299,5 +299,6 @@ def refuse_occupied(path: Path) -> None:
             raise InputError(
                 f"{path} already holds an index; open it to add to it, or choose another directory."
             )
-        if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
+        is_empty_folder = path.is_dir() and not any(path.iterdir())
+        if os.path.lexists(path) and not is_empty_folder:
             raise InputError(f"{path} is not an empty directory; choose another place.")

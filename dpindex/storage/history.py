@@ -71,7 +71,8 @@ class TagLog:
 
     @property
     def array(self) -> Tags:
-        return np.sort(np.concatenate([*self.parts, np.empty(0, np.int64)]))
+        tags = np.concatenate([*self.parts, np.empty(0, np.int64)])
+        return np.sort(tags)
 
     def counts(self, tags: Tags) -> Longs:
         """Return how often each of some tags is there."""
@@ -98,7 +99,8 @@ def released_path(place: Path) -> Path:
 @lru_cache(maxsize=2)
 def _factors(key: bytes, dim: int) -> Words:
     """Return a secret factor of each attribute."""
-    return np.frombuffer(hashlib.shake_256(key).digest(8 * dim), "<u8").astype(np.uint64)
+    secret = hashlib.shake_256(key).digest(8 * dim)
+    return np.frombuffer(secret, "<u8").astype(np.uint64)
 
 
 def _bits(values: AnyArray) -> Words:

@@ -193,7 +193,8 @@ class LeakCheck:
         assert guide is not None
         squares = np.square(guide.players.T, dtype=np.float64)
         rest = squares.sum(axis=0) - squares
-        norms = np.sqrt(np.where(rest > 0, rest, np.inf)).astype(np.float32)
+        known = np.where(rest > 0, rest, np.inf)
+        norms = np.sqrt(known).astype(np.float32)
         least: Singles = _SAME * norms
         return least
 
