@@ -176,8 +176,6 @@ class History:
 
     def with_rows(self, rows: Tags) -> History:
         """Return this and a release of vectors with these tags."""
-        if not len(rows):
-            return self
         later = (*self.later, rows)
         known = History(self.key, self.rows, self.wholes, self.ledger, self.mark, later)
         return known if len(later) < _MOST_LATER else known.settled()
