@@ -102,11 +102,12 @@ class Examples:
         The true neighbours of each query, best first.
     builds : tuple of ExampleBuild
         One for each spec of the curve.
-    vectors : (VectorSource, VectorSource), optional
+    vectors : (VectorSource, VectorSource)
         The base and the queries, which the rows are of.
 
     >>> rows = np.zeros(0, dtype=np.int64)
-    >>> Examples(rows, rows, rows[:, None], ()).builds
+    >>> vectors = as_source(np.eye(3))
+    >>> Examples(rows, rows, rows[:, None], (), (vectors, vectors)).builds
     ()
     """
 
@@ -114,7 +115,7 @@ class Examples:
     records: Rows
     truth: Rows
     builds: tuple[ExampleBuild, ...]
-    vectors: tuple[VectorSource, VectorSource] | None = None
+    vectors: tuple[VectorSource, VectorSource]
 
 
 class Gallery:

@@ -79,7 +79,7 @@ class Shown:
         if shape is None:
             return
         named = "x".join(map(str, shape))
-        if len(shape) not in (2, 3) or min(shape) < 1 or shape[2:] not in ((), (3,)):
+        if len(shape) < 2 or min(shape) < 1 or shape[2:] not in ((), (3,)):
             raise InputError(
                 f"the shape of an image is HEIGHTxWIDTH or HEIGHTxWIDTHx3, not {named}."
             )
@@ -278,7 +278,7 @@ def _number(value: float) -> float | None:
 
 def _add_examples(data: dict[str, Any], curves: Sequence[Curve], shown: Shown) -> None:
     """Add what is shown of single vectors to the data of a page."""
-    several = [curve.examples for curve in curves if curve.examples is not None]
+    several = [curve.examples for curve in curves if curve.examples]
     records = several[0].records
     queries = several[0].queries
     rows = np.unique(np.concatenate([*map(_rows, several)]))

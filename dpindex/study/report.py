@@ -124,19 +124,12 @@ def write_report(
         "attacks.csv": [figure.line() for figure in more.attacks],
     }
     write_all(folder, {name: csv_bytes(table) for name, table in tables.items() if table})
-    if shown is None:
-        shown = _originals(curves)
+    measured = [curve.examples for curve in curves if curve.examples]
+    if shown is None and measured:
+        shown = Shown(*measured[0].vectors)
     html = page_html(curves, shown, more, title=title)
     write_all(folder, {"report.html": html.encode()})
     return folder / "report.html"
-
-
-def _originals(curves: Sequence[Curve]) -> Shown | None:
-    """Return the vectors that examples were measured of; None without examples."""
-    for curve in curves:
-        if curve.examples is not None and curve.examples.vectors is not None:
-            return Shown(*curve.examples.vectors)
-    return None
 
 
 def _mean_lines(curve: Curve) -> Iterator[dict[str, Any]]:
