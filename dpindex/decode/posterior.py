@@ -216,16 +216,22 @@ def _histograms(pairs: Observations, law: ObservationLaw) -> tuple[Doubles, Doub
         place = np.clip(np.searchsorted(edges, mine.z) - 1, 0, _BINS - 1)
         places[members] = place + _BINS * len(counts)
         counts.append(np.bincount(place, minlength=_BINS).astype(np.float64))
-        chance = np.zeros((CELLS, _BINS))
-        for weight, factor, part in typical.scaled():
-            variance = law.variance + part.noise - part.seen * GRID**2
-            deviation = np.sqrt(np.maximum(variance, 1e-6))[:, None]
-            below = scipy.special.ndtr((edges / factor - law.expected[:, None]) / deviation)
-            below[:, 0] = 0.0  # the outermost bins have no end
-            below[:, -1] = 1.0
-            chance += weight * np.diff(below, axis=1)
+        chance = _chances_of_bins(edges, typical, law)
         chances.append(chance * len(mine.z) / len(z) + _LEAST)
     return np.concatenate(counts), np.concatenate(chances, axis=1), places
+
+
+def _chances_of_bins(edges: Doubles, typical: Observations, law: ObservationLaw) -> Doubles:
+    """Return the chances of bins for each cosine, (128, bins), of observations like a given one."""
+    chance = np.zeros((CELLS, len(edges) - 1))
+    for weight, factor, part in typical.scaled():
+        variance = law.variance + part.noise - part.seen * GRID**2
+        deviation = np.sqrt(np.maximum(variance, 1e-6))[:, None]
+        below = scipy.special.ndtr((edges / factor - law.expected[:, None]) / deviation)
+        below[:, 0] = 0.0  # the outermost bins have no end
+        below[:, -1] = 1.0
+        chance += weight * np.diff(below, axis=1)
+    return chance
 
 
 def _explaining(count: Doubles, chance: Doubles, start: Doubles) -> Doubles:

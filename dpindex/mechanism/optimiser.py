@@ -185,9 +185,7 @@ def best_window(
         known = known_vectors(few, scale, beta, window, most=_FEW_ATTRIBUTES)
         w = _clusters(known.covariance, k, np.random.default_rng(0))
         added = noise * known.unit**2 * np.eye(k)
-        cross = w @ known.shared
-        gain = np.linalg.solve(w @ known.covariance @ w.T + added, cross)
-        recovered.append(float(np.sum(gain * cross)))
+        recovered.append(_recovered(w @ known.covariance @ w.T + added, w @ known.shared))
     return _WINDOWS[int(np.argmax(recovered))]
 
 
@@ -220,7 +218,18 @@ def _recovered_by_signs(
     centred = np.zeros(len(w))
     channel = flips.linear_channel(centred, np.diag(within), known.unit / levels)
     cross = channel.slope[:, None] * (w @ known.shared)
-    gain = np.linalg.solve(channel.covariance(within), cross)
+    return _recovered(channel.covariance(within), cross)
+
+
+def _recovered(covariance: Doubles, cross: Doubles) -> float:
+    """The variance that the best linear estimate recovers, ``tr(Gᵀ W D)``.
+
+    Parameters
+    ----------
+    covariance, cross : float64 arrays, shapes (k, k) and (k, m)
+        Of code coordinates, and theirs with the vectors.
+    """
+    gain = np.linalg.solve(covariance, cross)
     return float(np.sum(gain * cross))
 
 
@@ -282,6 +291,7 @@ def known_vectors(
     together = _Sums(attributes, mean, centre, windows)
     parts = []
     done = 0
+    # The second reading of the vectors, or the third: they may be more than memory holds.
     for x in _chunks(source, used, scale):
         parts.append(x[_between(kept, done, x.shape[0])])
         done += x.shape[0]
