@@ -351,20 +351,15 @@ class Comparison:
 
     def promised(self, row: Row) -> Row:
         """Return what is predicted of all queries, with the last denoiser if that is worth it."""
-        spec = row.spec
-        kind = _kind_at_last(row)
-        population = self.promised_of(row)
-        most, rounds = ALL_QUERIES, COUNTED_ROUNDS
-        if takes_long(spec, kind):
-            most, rounds = QUERIES, COUNTED_ROUNDS // 2
-        queries = min(population.queries.shape[0], most)
-        rows = predicted_rows(
-            spec, population, rounds, self._goal.ladder, row.noise, kind,
-            queries=queries, plain=kind != row.denoiser, on_average=self._goal.on_average,
-            fitted=codes_to_fit(spec, kind), learned=self._learned,
-        )  # fmt: skip
-        promised = self._worthwhile(rows)
-        test = self._self_test(spec, queries)
+        population = self.promised_of(row, self._sample)
+        promised = self._counted(row, population)
+        test = self._self_test(row.spec, self._asking(row, population))
+        other = self._sample.otherwise
+        if other is not None:
+            query = self._goal.query
+            found = self._counted(row, self.promised_of(row, other)).found(query)
+            higher = float(found.log_odds_above(promised.found(query)).mean())
+            test = replace(test, otherwise=higher)
         if population.codewords is not None and population.near.size:
             # Where near vectors lie among codewords is a model; it misses as it does in a test.
             promised = replace(
@@ -374,9 +369,28 @@ class Comparison:
             )
         return replace(promised, centroids=row.centroids, test=test)
 
-    def promised_of(self, row: Row) -> Population:
+    def promised_of(self, row: Row, sample: Sample) -> Population:
         """Return the population, with all its queries, from which a row is promised."""
-        return self._sample.population_of(row.spec, ALL_QUERIES, denoised=row.denoiser is not None)
+        return sample.population_of(row.spec, ALL_QUERIES, denoised=row.denoiser is not None)
+
+    def _counted(self, row: Row, population: Population) -> Row:
+        """Return what is predicted of all queries of a population."""
+        kind = _kind_at_last(row)
+        rounds = COUNTED_ROUNDS
+        if takes_long(row.spec, kind):
+            rounds //= 2
+        rows = predicted_rows(
+            row.spec, population, rounds, self._goal.ladder, row.noise, kind,
+            queries=self._asking(row, population), plain=kind != row.denoiser,
+            on_average=self._goal.on_average, fitted=codes_to_fit(row.spec, kind),
+            learned=self._learned,
+        )  # fmt: skip
+        return self._worthwhile(rows)
+
+    def _asking(self, row: Row, population: Population) -> int:
+        """Return how many queries a row is promised of."""
+        most = QUERIES if takes_long(row.spec, _kind_at_last(row)) else ALL_QUERIES
+        return min(int(population.queries.shape[0]), most)
 
     def _self_test(self, spec: Spec, queries: int) -> SelfTest:
         """Return how well a quarter of the population predicts the others, of codes as they are.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Integers, row_norms, spaced
+from dpindex.base.arrays import AnyArray, Bools, Integers, row_norms, spaced
 from dpindex.base.errors import InputError
 from dpindex.data import VectorSource
 from dpindex.data.source import check_one_each
@@ -22,6 +23,12 @@ _TESTED = 500
 _NEAREST = 32
 _BEYOND_CHANCE = 3.5
 _SAME = 1e-6
+# Near-copies lie before a leap of so many usual spacings, which one independent row in five
+# thousand has, at half the distance or less of what is behind it (logarithm of its square), and so
+# many rows have some: those of fewer hardly change what a search finds.
+_CLEAR = 12.0
+_HALF_AS_FAR = math.log(4.0)
+_CLEAR_SHARE = 0.1
 _TINY = 1e-30
 
 
@@ -43,13 +50,11 @@ def found_groups(vectors: Any, metric: Metric) -> Integers | None:
     >>> found_groups(rows[:, 0], "l2") is None
     True
     """
-    if metric == "cosine":
-        factors = 1.0 / np.maximum(row_norms(vectors), _TINY)
-        vectors = scipy.sparse.diags(factors, dtype=np.float32) @ vectors
+    vectors = _as_compared(vectors, metric)
     count = vectors.shape[0]
     some = spaced(count, _TESTED)
     others = np.arange(1, _NEAREST)
-    leaps, _ = _leaps(vectors, some, _NEAREST)
+    leaps = _leaps(vectors, some, _NEAREST).others
     rows = np.bincount(leaps, minlength=1 + _NEAREST) + 1.0
     rows[0] = 2 * rows[1 + _NEAREST // 2 :].sum()  # where none is near, a leap is anywhere
     most = np.sqrt(rows[others - 1] * rows[others + 1] * (others + 1) / others)
@@ -59,7 +64,7 @@ def found_groups(vectors: Any, metric: Metric) -> Integers | None:
     if deviations.max() < _BEYOND_CHANCE:
         return None
     largest = int(others[deviations.argmax()])
-    leaps, nearest = _leaps(vectors, np.arange(count), 2 * largest)
+    leaps, nearest, _ = _leaps(vectors, np.arange(count), 2 * largest)
     labels = np.arange(count)
     for size in range(1, 1 + largest):
         near = nearest[:, :size]
@@ -68,12 +73,60 @@ def found_groups(vectors: Any, metric: Metric) -> Integers | None:
         if size < largest:
             are_groups &= leaps == size
         labels[sets[are_groups]] = sets[are_groups, :1]
+    return _numbered(labels)
+
+
+def near_copies(vectors: Any, metric: Metric) -> Integers | None:
+    """Return sets of near-copies, numbered, or None if few rows have any.
+
+    They may be groups of any sizes, or independent rows of kinds that are more or less common: both
+    look the same. Rows that repeat are no copies, as those of a table of whole numbers do by
+    chance.
+
+    >>> rng = np.random.default_rng(0)
+    >>> things = np.repeat(rng.normal(size=(300, 16)), rng.geometric(0.3, size=300), axis=0)
+    >>> copies = near_copies(things + rng.normal(scale=0.01, size=things.shape), "l2")
+    >>> len(set(copies.tolist()))
+    300
+    >>> near_copies(rng.normal(size=(1000, 16)), "l2") is None
+    True
+    """
+    vectors = _as_compared(vectors, metric)
+    count = vectors.shape[0]
+    if _leaps(vectors, spaced(count, _TESTED), _NEAREST).are_clear.mean() < _CLEAR_SHARE:
+        return None
+    leaps, nearest, are_clear = _leaps(vectors, np.arange(count), _NEAREST)
+    rows, places = np.nonzero(are_clear[:, None] & (np.arange(_NEAREST) < leaps[:, None]))
+    pairs = scipy.sparse.csr_matrix(
+        (np.ones(len(rows)), (rows, nearest[rows, places])), shape=(count, count)
+    )
+    return _numbered(scipy.sparse.csgraph.connected_components(pairs, directed=False)[1])
+
+
+def _as_compared(vectors: Any, metric: Metric) -> Any:
+    """Return vectors whose distances are those that neighbours are ranked by."""
+    if metric == "l2":
+        return vectors
+    factors = 1.0 / np.maximum(row_norms(vectors), _TINY)
+    return scipy.sparse.diags(factors, dtype=np.float32) @ vectors
+
+
+def _numbered(labels: Integers) -> Integers | None:
+    """Return groups by their numbers, or None if they are too few."""
     numbers: Integers = np.unique(labels, return_inverse=True)[1]
     return numbers if numbers.max() + 1 >= _FEWEST_GROUPS else None
 
 
-def _leaps(vectors: Any, rows: Integers, ranks: int) -> tuple[Integers, Integers]:
-    """Return how many others are nearer to some rows than a leap of distances, and the nearest.
+class _Leaps(NamedTuple):
+    """Leaps of distances: how many others are nearer to rows, the nearest, and which are clear."""
+
+    others: Integers
+    nearest: Integers
+    are_clear: Bools
+
+
+def _leaps(vectors: Any, rows: Integers, ranks: int) -> _Leaps:
+    """Return the largest leap of the distances from some rows to the nearest of others.
 
     Spacings of logarithms of distances times ranks are alike (Rényi 1953), but at a leap.
     """
@@ -84,7 +137,12 @@ def _leaps(vectors: Any, rows: Integers, ranks: int) -> tuple[Integers, Integers
     least = max(_SAME * float(np.median(distances)), _TINY)
     # Where all are the same there is no leap, and the last rank is the largest.
     spacings = np.diff(np.log(np.maximum(distances, least)), axis=1) + _TINY
-    return 1 + np.argmax(np.arange(1, 1 + ranks) * spacings, axis=1), nearest
+    scaled = np.arange(1, 1 + ranks) * spacings
+    leaps = 1 + scaled.argmax(axis=1)
+    before = np.arange(len(rows)), leaps - 1
+    usual = (scaled.sum(axis=1) - scaled[before]) / (ranks - 1)
+    are_clear = (scaled[before] > _CLEAR * usual) & (spacings[before] > _HALF_AS_FAR)
+    return _Leaps(leaps, nearest, are_clear & (distances[before] > least))
 
 
 def numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -> Integers | None:

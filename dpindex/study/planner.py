@@ -107,7 +107,8 @@ def plan(
         A label of each public vector. Vectors of one label resemble each other more than others do,
         such as captions of one picture. Queries are taken to have no siblings in the collection,
         and to be like the vector in the middle of a group. At least 100 groups. By default they
-        are found, if rows come in whole groups of near-copies.
+        are found, if rows come in whole groups of near-copies. If it cannot be told whether they
+        do, the plan says so, and its range covers both.
     public_queries : array, sparse matrix or VectorSource, optional
         Public vectors like the queries, where those differ from vectors of the collection.
     ranges, scale, bounds, clip, norm, delta, record_epsilon, seed, variant : optional
@@ -174,7 +175,7 @@ def plan(
         goal = replace(goal, recall=None, candidates=fewest)
         rows = tuple(goal.ranked(rows))
     best = rows[0]
-    tried = comparison.promised_of(best).vectors.shape[0]
+    tried = comparison.promised_of(best, sample).vectors.shape[0]
     sample.forget()
     published = (replace(best, spec=to_try.published(best.spec)), *rows[1:])
     if ranges is not None:  # a promise counts in ranges, and not in the units of the data
@@ -186,7 +187,6 @@ def plan(
         tried=tried,
         public_rows=source.shape[0],
         narrowed=best.spec.bounds != bounds,
-        queries_are_told=groups is not None or public_queries is not None,
         deciding=deciding,
     )
     return Plan(

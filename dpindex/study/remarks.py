@@ -59,9 +59,10 @@ _UNTESTED = (
 )
 _MORE_VECTORS = "{enough} public vectors would do."
 _NO_SAMPLE = "A plan tries specs on {most} vectors at most."
-_UNGROUPED = (
-    "The plan assumes that queries resemble the sample. If the sample has near-copies, such as "
-    "captions of one picture, and queries have none, name the groups: a search then finds less."
+_UNDECIDED = (
+    "{share:.0%} of the sample's rows have near-copies in it, as versions of a document do. The "
+    "plan assumes that a query has {assumed} in the collection, and its range covers {otherwise} "
+    "too. To narrow it, name the groups, or give each row one of its own if rows are independent."
 )
 _GROUPED = (
     "Rows of the sample come in groups of near-copies, such as captions of one picture, and the "
@@ -77,7 +78,6 @@ def remarks_on(
     tried: int,
     public_rows: int,
     narrowed: bool,
-    queries_are_told: bool,
     deciding: Sequence[tuple[str, float]],
 ) -> Iterator[str]:
     """Yield the caveats of a plan.
@@ -92,8 +92,6 @@ def remarks_on(
         Vectors that the spec was tried on, and vectors of which codewords were chosen.
     narrowed : bool
         The bounds of the spec hold the middle three quarters of the sample's values.
-    queries_are_told : bool
-        Groups or public queries were stated, so queries are known to be unlike the collection.
     deciding : sequence of (str, float)
         Columns with ranges that decide which rows of the sample are near, each with its share.
     """
@@ -112,8 +110,10 @@ def remarks_on(
     yield from _of_codes(spec, goal.n)
     if sample.has_found_groups:
         yield _GROUPED
-    elif sample.at_norm_1 and not queries_are_told:
-        yield _UNGROUPED
+    if sample.otherwise is not None:
+        counts = ["none", f"about {sample.copies_each:.0f}"]
+        assumed, otherwise = counts if sample.is_grouped else reversed(counts)
+        yield _UNDECIDED.format(share=sample.copied, assumed=assumed, otherwise=otherwise)
     if deciding:
         columns = ", ".join(f"{name} ({share:.0%})" for name, share in deciding[:_NAMED])
         if len(deciding) > _NAMED:

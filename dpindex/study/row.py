@@ -72,6 +72,14 @@ class FoundShares:
         within = {number: less(share) for number, share in self.within.items()}
         return FoundShares(less(self.precision), within)
 
+    def log_odds_above(self, other: FoundShares) -> Doubles:
+        """Return by how much the log-odds of its shares are higher than another's."""
+        mine, theirs = (
+            _log_odds(np.array([shares.precision, *shares.within.values()]))
+            for shares in (self, other)
+        )
+        return mine - theirs
+
     def candidates_for(self, recall: float) -> int | None:
         """Return the fewest candidates that reach a recall, to two digits; None if none do."""
         shares = list(self.within.values())
@@ -106,32 +114,36 @@ class SelfTest:
         Mean difference of log-odds between shares that were predicted and counted, [0, ∞).
     missed : float
         By how much too high log-odds of promises are expected to be, by as many vectors.
+    otherwise : float
+        By how much higher log-odds are if queries have near-copies in the collection where they are
+        taken to have none; below 0 the other way round.
 
     >>> SelfTest(1000, 0.5).range_of(0.5)
     (0.34, 0.66)
+    >>> SelfTest(1000, 0.5, otherwise=-1.0).range_of(0.5)
+    (0.14, 0.66)
     """
 
     queries: int
     apart: float
     missed: float = 0.0
+    otherwise: float = 0.0
 
     @classmethod
     def of(
         cls, queries: int, vectors: int, predicted: FoundShares, counted: FoundShares
     ) -> SelfTest:
         """Return the test of so many vectors that compares what was predicted and counted."""
-        odds, true = (
-            _log_odds(np.array([one.precision, *one.within.values()]))
-            for one in (predicted, counted)
-        )
-        missed = float((odds - true).mean()) * vectors / (vectors + _HALF_COUNTS)
-        return cls(queries, float(np.abs(odds - true).mean()), missed)
+        apart = predicted.log_odds_above(counted)
+        missed = float(apart.mean()) * vectors / (vectors + _HALF_COUNTS)
+        return cls(queries, float(np.abs(apart).mean()), missed)
 
     def range_of(self, share: float) -> tuple[float, float]:
         """Return a range that should hold what is found nine times in ten, to two digits."""
         deviation = math.sqrt(share * (1.0 - share) / self.queries + _VARIES**2)
         odds = _log_odds(np.array([share]))[0]
-        low, high = (float(expit(odds + step)) for step in (-self.apart, self.apart))
+        low = float(expit(odds + min(self.otherwise, 0.0) - self.apart))
+        high = float(expit(odds + max(self.otherwise, 0.0) + self.apart))
         lowest = max(0.0, min(low, share) - _NINE_OF_TEN * deviation)
         highest = min(1.0, max(high, share) + _NINE_OF_TEN * deviation)
         return math.floor(100 * lowest) / 100, math.ceil(100 * highest) / 100

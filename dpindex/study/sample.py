@@ -7,6 +7,7 @@ of the sample: then no vector is encoded by itself or by others of its group.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any
@@ -23,7 +24,7 @@ from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 from dpindex.study.goal import MAX_DENSE_DIM, Goal
-from dpindex.study.groups import found_groups, numbered_groups
+from dpindex.study.groups import found_groups, near_copies, numbered_groups
 from dpindex.study.population import Population
 from dpindex.study.sample_source import sample_rows
 
@@ -42,6 +43,9 @@ _MIN_PLAYED = 1000
 _PER_COORDINATE = 8
 # Parts of the sample, of which one predicts what is counted in all.
 _PARTS = 4
+# Near-copies that a vector of a collection hardly has more of, on average: a dozen. If independent
+# rows would have, rows are taken to come in whole groups.
+_MANY_COPIES = 12
 # By how much a norm may differ from 1: embeddings are often kept in float16.
 _SAME_NORM = 1e-3
 
@@ -69,6 +73,13 @@ class Sample:
     ----------
     has_found_groups : bool
         Groups were not given, and were found.
+    is_grouped : bool
+        Vectors are of groups, of which no query sees its own.
+    copied : float
+        Share of the vectors that have near-copies; 0 where it is known whether queries have some in
+        the collection.
+    copies_each : float
+        Near-copies of a vector in the collection, on average, if queries have some.
     played : int
         Vectors that specs are tried on, at most.
     """
@@ -86,11 +97,14 @@ class Sample:
         self.has_found_groups = False
         self._guides = guides
         self._queries = queries
+        self._copies: Integers | None = None
+        self.copied = self.copies_each = 0.0
         if groups is None:
             groups = found_groups(vectors, metric)
             self.has_found_groups = groups is not None
-        self._groups = np.arange(len(self)) if groups is None else groups
-        self._is_grouped = len(np.unique(self._groups)) < len(self)
+            if groups is None and queries is None:
+                groups = self._likely_groups(near_copies(vectors, metric), n)
+        self._group(groups)
         is_tried = self._groups % 2 == 1
         # Designs of signs, which compare codes with public vectors, are made of three quarters if
         # the last one is enough to try them on: more find more.
@@ -111,13 +125,37 @@ class Sample:
         self.played = min(max(_PLAYED_NUMBERS // dim, _PLAYED), _MAX_PLAYED)
         self._centroid_books: set[Codebook] = set()
         self._ends: dict[int, Integers] = {}  # of grown codebooks, by their size
-        self._population = cache(self._new_population)
         self.book_of_vectors = cache(self._new_book_of_vectors)
         self.book_of_centroids = cache(self._new_book_of_centroids)
         self.grown_book = cache(self._new_grown_book)
 
     def __len__(self) -> int:
         return int(self.vectors.shape[0])
+
+    def _likely_groups(self, copies: Integers | None, n: int) -> Integers | None:
+        """Return near-copies as groups if a vector hardly has as many as independent rows would."""
+        if copies is None:
+            return None
+        others = np.bincount(copies)[copies] - 1
+        self._copies = copies
+        self.copied = float((others > 0).mean())
+        self.copies_each = float(others.mean()) * n / len(self)
+        return copies if self.copies_each > _MANY_COPIES else None
+
+    def _group(self, groups: Integers | None) -> None:
+        self._groups = np.arange(len(self)) if groups is None else groups
+        self.is_grouped = len(np.unique(self._groups)) < len(self)
+        self._population = cache(self._new_population)
+
+    @cached_property
+    def otherwise(self) -> Sample | None:
+        """The sample for queries with near-copies in the collection if they are taken to have none,
+        and the other way round; None if that is known."""
+        if self._copies is None:
+            return None
+        other = copy(self)
+        other._group(None if self.is_grouped else self._copies)
+        return other
 
     @cached_property
     def at_norm_1(self) -> bool:
@@ -273,7 +311,7 @@ class Sample:
         rows = self._rows(count, unseen)
         # Common ones are of what no public part is fitted to.
         asking = self._parts["rest"] if common else rows
-        if self._is_grouped:
+        if self.is_grouped:
             rows, asking = self._one_of_each(rows)[0], self._one_of_each(asking)[1]
         asking = self._asking(asking, self.vectors)
         asking = asking[spaced(len(asking), queries)]

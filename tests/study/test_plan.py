@@ -33,7 +33,7 @@ from dpindex.cli.build_commands import query_line
 from dpindex.data import as_source, open_vectors
 from dpindex.study import comparison, evaluate, ground_truth
 from dpindex.study.goal import NEIGHBOURS, Goal
-from dpindex.study.groups import found_groups
+from dpindex.study.groups import found_groups, near_copies
 from dpindex.study.plan_result import SavedPlan
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
@@ -596,6 +596,24 @@ def test_whole_groups_are_told_from_independent_rows_of_as_many_kinds():
     assert found_groups(things[kinds], "l2") is None
     assert found_groups(rng.integers(0, 3, size=(1500, 3)).astype(np.float32), "l2") is None
     assert found_groups(scipy.sparse.csr_matrix(things[kinds] > 1, dtype=np.float32), "l2") is None
+
+
+def test_near_copies_are_seen_whether_they_are_whole_groups_or_kinds():
+    """And no repetitions of rows, clusters, or sentences that are near in part."""
+    rng = default_rng(6)
+    things = rng.normal(size=(400, DIM)).astype(np.float32)
+
+    def rows_of(kinds):
+        noise = 0.02 * rng.normal(size=(len(kinds), DIM)).astype(np.float32)
+        return rng.permutation(things[kinds] + noise)
+
+    for kinds in (np.repeat(np.arange(400), rng.geometric(0.2, 400)), rng.integers(0, 400, 1200)):
+        for metric in ("l2", "cosine"):
+            assert near_copies(rows_of(kinds), metric).max() + 1 == len(np.unique(kinds))
+    assert near_copies(things[kinds], "l2") is None
+    assert near_copies(topics(2000, 1), "cosine") is None
+    assert near_copies(rng.integers(0, 9, size=(1500, 3)).astype(np.float32), "l2") is None
+    assert near_copies(rows_of(rng.integers(0, 60, 1200)), "l2") is None
 
 
 @pytest.mark.filterwarnings("error")

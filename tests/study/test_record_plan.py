@@ -210,15 +210,36 @@ def test_what_is_told_must_fit(changes, words):
 
 @pytest.mark.slow
 @few_queries
-def test_a_plan_asks_for_groups_until_it_is_told_of_queries():
-    """How near the nearest are says nothing about groups."""
+def test_a_range_covers_queries_with_and_without_near_copies_where_nobody_knows():
+    """Versions of documents, 1 to 20 each, in whole documents or at random: both look the same."""
+    things = collection(240, 1)
+    documents = np.repeat(np.arange(240), default_rng(2).geometric(0.25, 240).clip(max=20))
+    noise = default_rng(3).normal(scale=0.02, size=(len(documents), DIM))
+    public = unit(things[documents] + noise).astype(np.float32)
 
-    def remarks(**told):
-        return " ".join(plan(methods=["record-cap"], public=collection(500, 1), **told).remarks)
+    def outcome(**told):
+        return plan(
+            methods=["record-codebook"],
+            epsilon=8.0,
+            candidates=60,
+            public=public,
+            query="exact",
+            **told,
+        )
+
+    def width(made):
+        low, high = made.range_of(made.goal.measures[0])
+        assert low <= made.best.exact.recall_within(60) <= high
+        return high - low
 
     asks = "name the groups"
-    untold = remarks()
-    assert "bits about its record" in untold
-    assert asks in untold
-    for told in ({"groups": np.arange(500)}, {"public_queries": collection(100, 2)}):
-        assert asks not in remarks(**told)
+    untold = outcome()
+    assert any(asks in line for line in untold.remarks)
+    told = [outcome(groups=documents), outcome(groups=np.arange(len(public)))]
+    for made in told:
+        assert not any(asks in line for line in made.remarks)
+        assert width(made) < width(untold)
+    # Whether documents are whole or rows are independent.
+    low, high = untold.range_of(untold.goal.measures[0])
+    for made in told:
+        assert low <= made.best.exact.recall_within(60) <= high
