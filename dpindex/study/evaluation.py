@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -17,7 +15,7 @@ from dpindex.base.arrays import row_norms
 from dpindex.base.checks import whole_number
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError
-from dpindex.base.files import AnyPath, machine_secret
+from dpindex.base.files import AnyPath
 from dpindex.base.threads import idle_cores, limited_threads
 from dpindex.data import VectorSource, as_source
 from dpindex.decode.base import Metric
@@ -28,7 +26,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.study.curve import Curve, Run, recall_within
 from dpindex.study.examples import ExampleBuild, Gallery
-from dpindex.study.runs_file import RunsFile, kept_in
+from dpindex.study.runs_file import RunsFile, identity_of, kept_in, run_key
 from dpindex.study.specs import agreed, common_adjacency, hides_records, in_ranges, label
 from dpindex.study.trial import LINKED, Trial, in_threads
 from dpindex.study.truth import GroundTruth, ground_truth, recall_of
@@ -285,7 +283,7 @@ def _builds(
     modes: Sequence[QueryMode],
 ) -> list[_Build]:
     """Return the builds in their order: runs of the first spec, of the second, and so on."""
-    facts = [curve.measures, curve.neighbours, curve.trial, *map(_identity, sources)]
+    facts = [curve.measures, curve.neighbours, curve.trial, *map(identity_of, sources)]
     builds = []
     for spec in specs:
         for seed in range(spec.seed, spec.seed + runs):
@@ -293,30 +291,6 @@ def _builds(
             keys = {mode: run_key(spec=text, query=mode, terms=facts) for mode in modes}
             builds.append(_Build(spec, seed, keys))
     return builds
-
-
-def _identity(source: VectorSource) -> dict[str, Any]:
-    """Return what tells vectors apart: their number and their content."""
-    content = hashlib.blake2b(digest_size=8)
-    for _, chunk in source.chunks():
-        parts = [chunk]
-        if source.is_sparse:
-            parts = [chunk.indptr, chunk.indices, chunk.data]
-        for part in parts:
-            content.update(np.ascontiguousarray(part).data)
-    return {"shape": source.shape, "content": content.hexdigest()}
-
-
-def run_key(**facts: Any) -> str:
-    """Return 16 hexadecimal digits of everything that a run depends on, on this machine.
-
-    The secret of the machine is made if it has none: see :func:`machine_secret`.
-
-    >>> run_key(seed=1) == run_key(seed=1), run_key(seed=1) == run_key(seed=2)
-    (True, False)
-    """
-    text = json.dumps(facts, sort_keys=True).encode()
-    return hashlib.blake2b(text, key=machine_secret(), digest_size=8).hexdigest()
 
 
 def _measured(

@@ -89,7 +89,8 @@ class Plan:
     Attributes
     ----------
     goal : Goal
-        What was planned for.
+        What was planned for: ``goal.n``, ``goal.query`` and other terms of :func:`dpindex.plan`,
+        and ``goal.measures``, the shares that are shown of each spec.
     rows : tuple of Row
         Best first.
     refused : tuple of str

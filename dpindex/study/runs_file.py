@@ -9,15 +9,27 @@ guess of them.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dpindex.base.errors import InputError
-from dpindex.base.files import AnyPath, holding_lock, make_folder, read_file, writing
+from dpindex.base.files import (
+    AnyPath,
+    holding_lock,
+    machine_secret,
+    make_folder,
+    read_file,
+    writing,
+)
+from dpindex.data import VectorSource
 
 RUNS_FILE = "runs.csv"
 _REPORT_FILES = ("curve.csv", "report.html")
@@ -120,3 +132,27 @@ def csv_bytes(lines: Sequence[Mapping[str, Any]], *, header: bool = True) -> byt
         writer.writeheader()
     writer.writerows(lines)
     return buffer.getvalue().encode()
+
+
+def identity_of(source: VectorSource) -> dict[str, Any]:
+    """Return what tells vectors apart: their number and their content."""
+    content = hashlib.blake2b(digest_size=8)
+    for _, chunk in source.chunks():
+        parts = [chunk]
+        if source.is_sparse:
+            parts = [chunk.indptr, chunk.indices, chunk.data]
+        for part in parts:
+            content.update(np.ascontiguousarray(part).data)
+    return {"shape": source.shape, "content": content.hexdigest()}
+
+
+def run_key(**facts: Any) -> str:
+    """Return 16 hexadecimal digits of everything that a run depends on, on this machine.
+
+    The secret of the machine is made if it has none: see :func:`machine_secret`.
+
+    >>> run_key(seed=1) == run_key(seed=1), run_key(seed=1) == run_key(seed=2)
+    (True, False)
+    """
+    text = json.dumps(facts, sort_keys=True).encode()
+    return hashlib.blake2b(text, key=machine_secret(), digest_size=8).hexdigest()
