@@ -358,7 +358,7 @@ class Comparison:
         if other is not None:
             query = self._goal.query
             found = self._counted(row, self.promised_of(row, other)).found(query)
-            higher = float(found.log_odds_above(promised.found(query)).mean())
+            higher = float((found.log_odds - promised.found(query).log_odds).mean())
             test = replace(test, otherwise=higher)
         if population.codewords is not None and population.near.size:
             # Where near vectors lie among codewords is a model; it misses as it does in a test.

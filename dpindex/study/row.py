@@ -72,13 +72,10 @@ class FoundShares:
         within = {number: less(share) for number, share in self.within.items()}
         return FoundShares(less(self.precision), within)
 
-    def log_odds_above(self, other: FoundShares) -> Doubles:
-        """Return by how much the log-odds of its shares are higher than another's."""
-        mine, theirs = (
-            _log_odds(np.array([shares.precision, *shares.within.values()]))
-            for shares in (self, other)
-        )
-        return mine - theirs
+    @property
+    def log_odds(self) -> Doubles:
+        """Log-odds of precision, and of recall by the number of candidates."""
+        return _log_odds(np.array([self.precision, *self.within.values()]))
 
     def candidates_for(self, recall: float) -> int | None:
         """Return the fewest candidates that reach a recall, to two digits; None if none do."""
@@ -134,7 +131,7 @@ class SelfTest:
         cls, queries: int, vectors: int, predicted: FoundShares, counted: FoundShares
     ) -> SelfTest:
         """Return the test of so many vectors that compares what was predicted and counted."""
-        apart = predicted.log_odds_above(counted)
+        apart = predicted.log_odds - counted.log_odds
         missed = float(apart.mean()) * vectors / (vectors + _HALF_COUNTS)
         return cls(queries, float(np.abs(apart).mean()), missed)
 
