@@ -14,7 +14,9 @@ from helpers.made_datasets import (
     normal,
     overlap,
     photographs,
+    picked,
     tables,
+    top,
     topics,
     true_cosines,
     uniform,
@@ -24,7 +26,7 @@ from helpers.made_datasets import (
     write_dataset,
 )
 from helpers.memory import peak_memory
-from helpers.processes import finished, free_port, needs_posix, python, succeeds, typed
+from helpers.processes import finished, free_port, needs_posix, python, succeeds, travelled, typed
 from helpers.refusals import interrupt, interrupted_at, refuses
 from helpers.releases import (
     all_bytes,

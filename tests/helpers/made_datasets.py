@@ -48,6 +48,16 @@ def true_cosines(hits, base, queries):
     return np.einsum("qkd,qd->qk", unit(base)[hits.ids], unit(queries))
 
 
+def top(scores, count):
+    """The columns of the largest in each row, best first, and of equal ones the first."""
+    return np.argsort(-scores, axis=1, kind="stable")[:, :count]
+
+
+def picked(table, columns):
+    """What stands in each row in its columns, such as the scores of rows that were found."""
+    return np.take_along_axis(table, columns, axis=1)
+
+
 def overlap(found, true):
     """The mean share of what was found, row by row, that is among the true."""
     pairs = zip(found, true, strict=True)

@@ -1,6 +1,7 @@
 """Processes of their own."""
 
 import os
+import pickle
 import re
 import socket
 import subprocess
@@ -42,6 +43,11 @@ def succeeds(*command, **how):
 def python(*words, cwd=None, **environment):
     """Run Python with these arguments; return what it printed."""
     return succeeds(sys.executable, *words, cwd=cwd, env=environment)
+
+
+def travelled(value):
+    """What another process makes of a pickle of it."""
+    return pickle.loads(pickle.dumps(value))
 
 
 def free_port():

@@ -5,7 +5,7 @@ Random numbers are seeded and Faiss trains from a fixed seed, so each test passe
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, low_rank
+from helpers.common import attribute_spec, low_rank, picked
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dpindex import PrivateIndex
@@ -93,7 +93,7 @@ def test_the_size_of_vectors_does_not_matter(made, size):
     scores, rows = case.fill(vectors).search(queries, 1500)
     scale = np.abs(truth).max()
     assert_allclose(scores / scale, -np.sort(-truth, axis=1) / scale, atol=2e-6)
-    found = np.take_along_axis(truth, rows, axis=1)
+    found = picked(truth, rows)
     assert_allclose(found / scale, scores / scale, atol=2e-6)
 
 
@@ -179,18 +179,13 @@ def test_similarities_do_not_depend_on_what_found_the_rows(index):
     plain = PrivateIndex(index.spec)
     plain.add_codes(index.codes)
     asked = low_rank(20, dim=WIDTH, seed=3)
-    ours, theirs = (i.search(asked, k=1500) for i in (index, plain))
+    ours = index.search(asked, k=1500)
+    theirs = plain.search(asked, k=1500)
     for name in ("unbiased", "unbiased_stderr"):
         of_rows = [
-            np.take_along_axis(getattr(hits, name), np.argsort(hits.ids, axis=1), axis=1)
-            for hits in (ours, theirs)
+            picked(getattr(hits, name), np.argsort(hits.ids, axis=1)) for hits in (ours, theirs)
         ]
-        assert_allclose(
-            of_rows[0],
-            of_rows[1],
-            rtol=1e-6,
-            atol=1e-6,
-        )
+        assert_allclose(*of_rows, rtol=1e-6, atol=1e-6)
 
 
 def test_a_small_search_has_one_thread_of_openmp():

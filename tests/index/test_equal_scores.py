@@ -41,10 +41,10 @@ def test_each_group_of_equal_vectors_comes_in_row_order(metric, queries):
 def test_of_vectors_that_are_all_equal_the_first_are_found(metric, index_type):
     index = plain(np.full((500, 8), 0.5), metric, index_type=index_type)
     for queries in (np.ones((1, 8)), np.zeros((1, 8)), np.ones((600, 8))):
-        assert index.search(queries, 4).ids.tolist() == [[0, 1, 2, 3]] * len(queries)
-        assert index.search(queries, 3, filter=[9, 8, 7, 6]).ids.tolist() == [[6, 7, 8]] * len(
-            queries
-        )
+        first = index.search(queries, 4).ids.tolist()
+        assert first == [[0, 1, 2, 3]] * len(queries)
+        kept = index.search(queries, 3, filter=[9, 8, 7, 6]).ids.tolist()
+        assert kept == [[6, 7, 8]] * len(queries)
 
 
 def test_small_distances_are_the_same_in_a_batch_as_alone():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import folded
+from helpers.common import folded, picked, top
 from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
@@ -26,15 +26,15 @@ def _bits(signs):
 
 def _ranking(scores, count):
     """Best first, ties by row number."""
-    rows = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-    return np.take_along_axis(scores, rows, axis=1), rows
+    rows = top(scores, count)
+    return picked(scores, rows), rows
 
 
 def _check_exact(store, signs, queries, count):
-    expected = _ranking(queries @ signs.T, count)
     scores, rows = store.search(queries.astype(np.float32), count)
-    assert_array_equal(scores, expected[0])
-    assert_array_equal(rows, expected[1])
+    expected_scores, expected_rows = _ranking(queries @ signs.T, count)
+    assert_array_equal(scores, expected_scores)
+    assert_array_equal(rows, expected_rows)
 
 
 @pytest.mark.parametrize("k", [1, 3, 8, 12, 31, 64, 100, 257, 512, 1000, 2048])
@@ -106,13 +106,15 @@ def test_the_rounding_bound_holds(k):
     rng = default_rng(k)
     signs = _signs(3000, k)
     store = _bits(signs)
-    queries = np.concatenate([rng.normal(size=(20, k)), rng.normal(size=(20, k)) ** 5])
+    queries = rng.normal(size=(40, k))
+    queries[20:] **= 5
     padded = np.zeros((len(queries), -(-k // 8) * 8))
     padded[:, :k] = queries
     near, rows = coarse(store.scans(), padded, len(signs))
-    exact = np.take_along_axis(queries @ signs.T, rows, axis=1)
+    exact = picked(queries @ signs.T, rows)
     # Codes of the least possible score are dropped, and marked by −1.
-    error = np.where(rows >= 0, np.abs(near - exact), 0.0).max(axis=1)
+    apart = np.abs(near - exact)
+    error = np.where(rows >= 0, apart, 0.0).max(axis=1)
     bound = rounding_bound(padded)
     assert (error <= bound).all()
     assert (error > bound / 100).any(), "the bound is so wide that it certifies nothing"
@@ -124,8 +126,10 @@ def test_private_queries_are_searched_by_hamming_distance(k, n):
     signs = _signs(n, k)
     asked = _signs(9, k, seed=1)
     count = min(20, n)
-    scores, rows = _bits(signs).search(BitCodes.from_signs(asked > 0, MARK).stored, count)
+    store = _bits(signs)
+    scores, rows = store.search(BitCodes.from_signs(asked > 0, MARK).stored, count)
     truth = asked @ signs.T
     assert_array_equal(scores, _ranking(truth, count)[0])
-    assert_array_equal(np.take_along_axis(truth, rows, axis=1), scores)
-    assert all(len(set(row)) == count for row in rows.tolist())
+    assert_array_equal(picked(truth, rows), scores)
+    for row in rows.tolist():
+        assert len(set(row)) == count

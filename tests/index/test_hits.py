@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, reopened, uniform
+from helpers.common import attribute_spec, filled_index, reopened, travelled, uniform
 from numpy.testing import assert_array_equal
 
 import dpindex as dpi
@@ -33,10 +33,14 @@ def test_hits_by_query(index):
     scores, ids = hits
     assert scores is hits.scores
     assert ids is hits.ids
-    for row, one in enumerate(hits[query] for query in range(3)):
-        assert one.ids.tolist() == hits.ids[row].tolist() == one.payload["t&"].to_pylist()
-        assert one[1].payload["t&"].to_pylist() == [one.ids[1]]
-    assert hits[-1].ids.tolist() == hits.ids[-1].tolist()
+    for row in range(3):
+        one = hits[row]
+        found = one.ids.tolist()
+        assert found == hits.ids[row].tolist()
+        assert one.payload["t&"].to_pylist() == found
+        assert one[1].payload["t&"].to_pylist() == [found[1]]
+    last = hits[-1].ids
+    assert_array_equal(last, hits.ids[-1])
     with pytest.raises(IndexError):
         hits[3]
 
@@ -46,7 +50,8 @@ def test_similarities_are_those_of_the_search(index, tmp_path, stored):
     """However late they are asked for, and whatever was added, removed or learned meanwhile."""
     if stored:
         index = reopened(index, tmp_path / "index")
-    at_once, late = (index.search(VECTORS, k=5) for _ in range(2))
+    at_once = index.search(VECTORS, k=5)
+    late = index.search(VECTORS, k=5)
     names = ["similarity", "stderr", "unbiased", "unbiased_stderr"]
     before = [getattr(at_once, name) for name in names]
     index.add(-VECTORS, [f"new {row}" for row in range(12)])
@@ -60,9 +65,11 @@ def test_similarities_are_those_of_the_search(index, tmp_path, stored):
 def test_hits_as_a_table(index):
     hits = index.search(VECTORS[:2], k=3)
     table = hits.to_arrow()
-    assert table["query"].to_pylist() == [0, 0, 0, 1, 1, 1]
-    assert table["rank"].to_pylist() == [1, 2, 3, 1, 2, 3]
-    assert table["id"].to_pylist() == table["t&"].to_pylist() == hits.ids.ravel().tolist()
+    found = hits.ids.ravel().tolist()
+    assert table["query"].to_pylist() == [0] * 3 + [1] * 3
+    assert table["rank"].to_pylist() == [1, 2, 3] * 2
+    assert table["id"].to_pylist() == found
+    assert table["t&"].to_pylist() == found
     assert table["score"].to_pylist() == hits.scores.ravel().tolist()
     assert "payload_score" in table.column_names
     (near,) = index.range_search(
@@ -86,7 +93,8 @@ def test_an_index_is_a_dictionary_of_codes(index):
     assert list(index) == names
     assert names[3] in index
     assert 3 not in index
-    assert_array_equal(index[names[3]].stored, index.codes.stored[3:4])
+    code = index[names[3]]
+    assert_array_equal(code.stored, index.codes.stored[3:4])
     with pytest.raises(KeyError, match="not in the index"):
         index["x"]
     numbers = filled_index(SPEC, VECTORS)
@@ -97,9 +105,9 @@ def test_an_index_is_a_dictionary_of_codes(index):
 
 def test_pickles(index):
     hits = index.search(VECTORS[:2], k=3)
-    assert pickle.loads(pickle.dumps(SPEC.guarantee)) == SPEC.guarantee
-    assert pickle.loads(pickle.dumps(hits)).payload.equals(hits.payload)
-    assert pickle.loads(pickle.dumps(index.codes)).to_bytes() == index.codes.to_bytes()
+    assert travelled(SPEC.guarantee) == SPEC.guarantee
+    assert travelled(hits).payload.equals(hits.payload)
+    assert travelled(index.codes).to_bytes() == index.codes.to_bytes()
     for action in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="cannot be pickled or copied; save it"):
             action(index)
@@ -126,12 +134,14 @@ def test_hits_are_lists_of_dicts():
     index = filled_index(SPEC, VECTORS, payload={"year": range(12)})
     hits = index.search(VECTORS[:2], k=3)
     listed = hits.to_list()
-    assert [[one["id"] for one in of_query] for of_query in listed] == hits.ids.tolist()
-    assert [[one["year"] for one in of_query] for of_query in listed] == hits.ids.tolist()
+    for name in ("id", "year"):
+        stated = [[one[name] for one in of_query] for of_query in listed]
+        assert stated == hits.ids.tolist()
     assert listed[1][2]["unbiased"] == hits.unbiased[1, 2]
     assert listed[1][2]["similarity"] is None  # of twelve codes
     assert hits[0].to_list() == listed[:1]
-    assert index.search(VECTORS[:2], k=3, filter=[]).to_list() == [[], []]
+    none = index.search(VECTORS[:2], k=3, filter=[])
+    assert none.to_list() == [[], []]
 
 
 def test_an_index_is_a_table():
@@ -139,6 +149,7 @@ def test_an_index_is_a_table():
     table = index.to_arrow()
     assert table.schema.names == ["id", "code", "year"]
     stored = index.codes.stored
-    code = np.frombuffer(table["code"][5].as_py(), stored.dtype.newbyteorder("<"))
+    as_stored = stored.dtype.newbyteorder("<")
+    code = np.frombuffer(table["code"][5].as_py(), as_stored)
     assert_array_equal(code, stored[5])
     assert_array_equal(table["id"].to_numpy(), index.ids)

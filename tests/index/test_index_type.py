@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, known_noise, low_rank, refuses
+from helpers.common import attribute_spec, known_noise, low_rank, picked, refuses
 
 from dpindex import PrivateIndex
 from dpindex.accounting.ledger import Ledger
@@ -89,11 +89,12 @@ def test_refused(index_type, what):
 
 def test_short_names_are_aliases():
     for alias, factory in {"f32": "Flat", "f16": "SQfp16", "int8": "SQ8"}.items():
-        assert parse_index_type(alias, DIM) == parse_index_type(factory, DIM)
-        assert parse_index_type(alias, DIM).exact == (alias == "f32")
-        (one, _) = index_of(alias)
-        (other, _) = index_of(factory)
-        assert (one.index_recall is None) == (other.index_recall is None) == (alias == "f32")
+        parsed = parse_index_type(alias, DIM)
+        assert parsed == parse_index_type(factory, DIM)
+        assert parsed.exact == (alias == "f32")
+        for name in (alias, factory):
+            index, _ = index_of(name)
+            assert (index.index_recall is None) == parsed.exact
 
 
 # Inverted lists of symbols against brute force
@@ -110,8 +111,12 @@ def _lists(symbols, parts=1):
 def _brute(symbols, query, count):
     """By score, then by symbol, then in the fixed order of an index."""
     mixed = shuffled_numbers(np.arange(len(symbols), dtype=np.uint64)).tolist()
-    rows = range(len(symbols))
-    return sorted(rows, key=lambda r: (-query[symbols[r]], symbols[r], mixed[r]))[:count]
+
+    def place(row):
+        symbol = symbols[row]
+        return -query[symbol], symbol, mixed[row]
+
+    return sorted(range(len(symbols)), key=place)[:count]
 
 
 @pytest.mark.parametrize("size", [2, 7, 300, 5000])
@@ -119,24 +124,29 @@ def _brute(symbols, query, count):
 @pytest.mark.parametrize("levels", [2, 50, 1 << 20])
 def test_it_finds_what_brute_force_finds(size, rows, levels):
     rng = np.random.default_rng(size + rows + levels)
-    symbols = rng.integers(0, size, rows) if levels > 2 else rng.integers(0, size, rows) // 2
+    symbols = rng.integers(0, size, rows)
+    if levels == 2:
+        symbols //= 2
     queries = rng.integers(0, levels, (6, size)).astype(np.float32)
     lists = _lists(symbols)
     assert len(lists) == rows
     for count in sorted({1, min(10, rows), rows}):
         scores, found = lists.search(queries, count)
-        assert found.tolist() == [_brute(symbols, query, count) for query in queries]
-        np.testing.assert_array_equal(scores, np.take_along_axis(queries, symbols[found], axis=1))
+        expected = [_brute(symbols, query, count) for query in queries]
+        assert found.tolist() == expected
+        np.testing.assert_array_equal(scores, picked(queries, symbols[found]))
 
 
 def test_ties_are_in_an_order_of_their_own():
     """Neither the first nor the last rows are preferred: ranks of rows do not follow rows."""
     rows = 20_000
-    _, found = _lists(np.zeros(rows, int)).search(np.ones((1, 3)), rows)
-    assert sorted(found[0].tolist()) == list(range(rows))
-    correlation = np.corrcoef(found[0], np.arange(rows))[0, 1]
+    lists = _lists(np.zeros(rows, int))
+    order = lists.search(np.ones((1, 3)), rows)[1][0]
+    assert sorted(order.tolist()) == list(range(rows))
+    correlation = np.corrcoef(order, np.arange(rows))[0, 1]
     assert abs(correlation) < 6 / np.sqrt(rows)
-    assert abs(found[0, :1000].mean() / rows - 0.5) < 6 / np.sqrt(12 * 1000)
+    first = order[:1000].mean() / rows
+    assert abs(first - 0.5) < 6 / np.sqrt(12 * 1000)
 
 
 def test_symbols_at_the_end_of_the_codebook():

@@ -11,6 +11,8 @@ from dpindex.index.ranking import Ranking
 
 DIM = 16
 SOON = 600.0
+SIZES = (1, 1, 1, 2, 700, 1, 5, 9000, 1, 1, 3000, 6000, 1, 20000, 1)
+"""How many vectors are added at a time, so that parts are joined again and again."""
 """Against a hang only."""
 RNG = np.random.default_rng(0)
 SPECS = {
@@ -90,10 +92,10 @@ def test_a_search_does_not_wait_for_an_addition_that_takes_long(index):
 
 @pytest.mark.slow
 def test_what_is_added_piece_by_piece_ranks_as_if_it_came_at_once(index):
-    """In many sizes, so that parts are joined again and again; also after removals."""
+    """Also after removals."""
     queries = vectors(7)
     private = index.codes.take(slice(0, 5))
-    for step, size in enumerate((1, 1, 1, 2, 700, 1, 5, 9000, 1, 1, 3000, 6000, 1, 20000, 1)):
+    for step, size in enumerate(SIZES):
         index.add(vectors(size))
         if step in (4, 9):
             index.remove(index.ids[5 : len(index) : 7])
@@ -128,10 +130,12 @@ def test_many_threads_search_and_change(index):
         for row in range(60):
             asked = pool.take(slice(row, row + 1))
             hits = index.search(asked, 20)
-            again = alone.search(asked, 300)
-            score_of = dict(zip(again.ids[0].tolist(), again.scores[0].tolist(), strict=True))
-            expected = [score_of[id % 1000] for id in hits.ids[0].tolist()]
-            if hits.scores[0].tolist() != expected or len(set(hits.ids[0].tolist())) != 20:
+            of_all = alone.search(asked, 300)
+            rows = of_all.ids[0].tolist()
+            score_of = dict(zip(rows, of_all.scores[0].tolist(), strict=True))
+            found = hits.ids[0].tolist()
+            expected = [score_of[id % 1000] for id in found]
+            if hits.scores[0].tolist() != expected or len(set(found)) != 20:
                 failures.append(f"row {row}")
 
     alone = dpi.PrivateIndex(index.spec)

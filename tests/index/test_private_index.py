@@ -64,7 +64,8 @@ def _spec(method=FLOAT, **changes):
 def _vectors(n=60, seed=0):
     """Well apart from each other, so that little noise never changes the nearest one."""
     rng = default_rng(seed)
-    return (rng.random((n, DIM)) < 0.4) * rng.uniform(0.5, 1.0, (n, DIM))
+    kept = rng.random((n, DIM)) < 0.4
+    return kept * rng.uniform(0.5, 1.0, (n, DIM))
 
 
 def _filled(method=FLOAT, n=60, **changes):
@@ -87,7 +88,8 @@ def test_every_method_builds_searches_saves_and_opens(method, tmp_path):
         for mode in ("private", "exact")
     }
     for hits in before.values():
-        assert hits.ids.shape == hits.scores.shape == hits.similarity.shape == (3, 5)
+        for column in (hits.ids, hits.scores, hits.similarity):
+            assert column.shape == (3, 5)
         assert (np.diff(hits.scores, axis=1) <= 0).all()
         assert hits.stderr.dtype == hits.scores.dtype == np.float64
     index.save(tmp_path / "index", allow_unprotected=True)
@@ -149,14 +151,25 @@ def test_ids_of_both_kinds(ids, tmp_path):
     assert reopened(index, tmp_path / "i").ids.tolist() == list(ids)
 
 
-def _foreign(format_):
-    """Codes that copy a fingerprint, of another format."""
-    return format_.codes(np.zeros((1, format_.width), np.int8))
+def _foreign(index):
+    """A code that copies its fingerprint, of another format."""
+    format_ = NumberFormat(9, index.spec.fingerprint, 1.0, 0.0)
+    return format_.codes(np.zeros((1, 9), np.int8))
 
 
 def _under(*ids):
     """Two vectors are added under these ids."""
     return lambda index: index.add(_vectors(2), ids=list(ids))
+
+
+def _coded(count, *method, **changes):
+    """So many codes of a spec are added."""
+    return lambda index: index.add_codes(codes_of(_spec(*method, **changes), _vectors(count)))
+
+
+def _asked(*arguments, **options):
+    """A search with these arguments."""
+    return lambda index: index.search(*arguments, **options)
 
 
 FAULTS = [
@@ -167,24 +180,21 @@ FAULTS = [
     (_under("a", "b"), "whole numbers"),
     (_under(1.0, 2.0), "whole numbers or of strings"),
     (lambda i: i.add_codes(_vectors(2)), "takes dpindex codes"),
-    (lambda i: i.add_codes(codes_of(_spec(BITS), _vectors(2))), "another spec"),
-    (lambda i: i.add_codes(codes_of(_spec(seed=1), _vectors(2))), "another spec"),
-    (
-        lambda i: i.add_codes(_foreign(NumberFormat(9, i.spec.fingerprint, 1.0, 0.0))),
-        "of 9 numbers",
-    ),
-    (lambda i: i.search(_foreign(NumberFormat(9, i.spec.fingerprint, 1.0, 0.0))), "of 9 numbers"),
+    (_coded(2, BITS), "another spec"),
+    (_coded(2, seed=1), "another spec"),
+    (lambda i: i.add_codes(_foreign(i)), "of 9 numbers"),
+    (lambda i: i.search(_foreign(i)), "of 9 numbers"),
     (lambda i: i.add_codes(i.codes.take(slice(0, 2)), ids=[1000, 0]), "already in the index"),
     (lambda i: i.remove([0, 1, 1000]), "1000 is not in the index"),
     (lambda i: i.remove(["0"]), "'0' is not in the index"),
-    (lambda i: i.search(np.full(DIM, np.inf)), "infinite"),
-    (lambda i: i.search(np.full(DIM, np.nan), query="private"), "row 0, column 0 is NaN"),
-    (lambda i: i.search(_vectors(2)[:, :5]), "columns"),
-    (lambda i: i.search(np.zeros((0, DIM))), "no rows"),
+    (_asked(np.full(DIM, np.inf)), "infinite"),
+    (_asked(np.full(DIM, np.nan), query="private"), "row 0, column 0 is NaN"),
+    (_asked(_vectors(2)[:, :5]), "columns"),
+    (_asked(np.zeros((0, DIM))), "no rows"),
     (lambda i: i.search(i.codes.take(slice(0, 0))), "no query codes"),
-    (lambda i: i.search(_vectors(2), k=0), "at least 1"),
-    (lambda i: i.search(_vectors(2), query="none"), "'exact' or 'private'"),
-    (lambda i: i.search(codes_of(_spec(seed=3), _vectors(1))), "another spec"),
+    (_asked(_vectors(2), k=0), "at least 1"),
+    (_asked(_vectors(2), query="none"), "'exact' or 'private'"),
+    (_asked(codes_of(_spec(seed=3), _vectors(1))), "another spec"),
     (lambda i: i.range_search(_vectors(1), float("nan")), "finite"),
 ]
 
@@ -216,9 +226,11 @@ def test_an_empty_index_says_so(tmp_path):
 
 @pytest.mark.parametrize("method", [FLOAT, BITS])
 def test_k_beyond_the_index_gives_everything_once(method):
-    hits = _filled(method, n=7).search(_vectors(100), k=50, query="private")
+    index = _filled(method, n=7)
+    hits = index.search(_vectors(100), k=50, query="private")
     assert hits.ids.shape == (100, 7)
-    assert all(sorted(row) == list(range(7)) for row in hits.ids.tolist())
+    for row in hits.ids.tolist():
+        assert sorted(row) == list(range(7))
 
 
 @pytest.mark.parametrize("method", [FLOAT, BITS, "raw-square-wave"])
@@ -241,7 +253,8 @@ def test_query_codes_are_decoded_by_the_spec_not_by_what_they_claim():
     codes = index.codes
     format_ = NumberFormat(codes.k, codes.fingerprint, 1e30, 5.0)
     lying = format_.codes(codes.stored)
-    assert_array_equal(index.search(lying).scores, index.search(codes).scores)
+    told = index.search(lying).scores
+    assert_array_equal(told, index.search(codes).scores)
 
 
 def test_private_queries_are_drawn_anew_and_exact_ones_are_not():
@@ -258,7 +271,9 @@ def test_sparse_input_is_dense_input(method):
     index = filled_index(spec, sparse.csr_matrix(_vectors()))
     index.add(sparse.csc_matrix(_vectors(5, seed=2)))
     assert len(index) == 65
-    dense, thin = (index.search(q, k=9) for q in (_vectors(4), sparse.csr_matrix(_vectors(4))))
+    asked = _vectors(4)
+    dense = index.search(asked, k=9)
+    thin = index.search(sparse.csr_matrix(asked), k=9)
     assert_array_equal(dense.scores, thin.scores)
 
 
@@ -270,9 +285,10 @@ def test_one_vector_may_come_as_a_row():
 def test_wider_codes_later_do_not_wrap_round():
     spec = attribute_spec("none-oporp", 4, k=4, bounds=(-100.0, 100.0))
     index = PrivateIndex(spec, metric="ip")
+    axis = np.eye(4)[:1]
     for size in (0.001, 1.0, 90.0):
-        index.add(np.eye(4)[:1] * size)
-    hits = index.search(np.eye(4)[:1], k=3)
+        index.add(axis * size)
+    hits = index.search(axis, k=3)
     assert_allclose(hits.unbiased[0], [90.0, 1.0, 0.001], rtol=0.1)
 
 
@@ -294,7 +310,8 @@ def test_removed_vectors_are_not_found(method):
     assert index.remove([]) == 0
     assert len(index) == 57
     hits = index.search(_vectors(60), k=57)
-    assert not set(hits.ids.ravel().tolist()) & {3, 5, 7}
+    found = set(hits.ids.ravel().tolist())
+    assert not found & {3, 5, 7}
     index.add(_vectors(1), ids=[5])
     assert hits.ids.shape == (60, 57)
     assert 5 in index.search(_vectors(1), k=58).ids
@@ -310,7 +327,8 @@ def test_range_search_is_a_cut_through_the_whole_ranking(method):
         assert len(found) == 70
         for i, hits in enumerate(found):
             near = whole.similarity[i] >= threshold
-            assert sorted(hits.ids.tolist()) == sorted(whole.ids[i][near].tolist())
+            expected = whole.ids[i][near].tolist()
+            assert sorted(hits.ids.tolist()) == sorted(expected)
             assert (hits.similarity >= threshold).all()
 
 
@@ -550,7 +568,8 @@ def _equal(plain, mapped):
     queries = (_vectors(5, seed=1), plain.codes.take(slice(5)))
     filters = (None, plain.ids[::3].tolist())
     for asked, k, filter_ in product(queries, (3, len(plain)), filters):
-        one, other = (index.search(asked, k=k, filter=filter_).columns for index in (plain, mapped))
+        one = plain.search(asked, k=k, filter=filter_).columns
+        other = mapped.search(asked, k=k, filter=filter_).columns
         for name, column in one.items():
             assert_array_equal(column, other[name])
     for id_ in plain.ids[[0, len(plain) // 2, -1]].tolist():
@@ -587,10 +606,13 @@ def test_a_changed_or_lost_file_is_refused(method, learned, tmp_path):
         index.fit_denoiser("linear")
     index.save(tmp_path / "i")
     files = sorted((tmp_path / "i").glob("*/*"))
-    assert {"segments", "ids", "payload", learned} <= {file.parent.name for file in files}
+    folders = {file.parent.name for file in files}
+    assert {"segments", "ids", "payload", learned} <= folders
     for file in files:
         data = file.read_bytes()
-        for wrong in (data[:-1], data[:-1] + bytes([data[-1] ^ 1]), data + b"x", b""):
+        cut = data[:-1]
+        changed = cut + bytes([data[-1] ^ 1])
+        for wrong in (cut, changed, data + b"x", b""):
             file.write_bytes(wrong)
             with refuses(r"restore it from a copy|at most"):
                 PrivateIndex.open(tmp_path / "i")
@@ -637,9 +659,11 @@ def test_a_large_index_opens_and_searches_in_little_memory(tmp_path):
     rng = default_rng(0)
     for name, rows in (("small", 70_000), ("large", 1_000_000)):
         index = PrivateIndex(spec)
-        index.add_codes(spec.format.codes(rng.integers(0, 256, (rows, 64), dtype=np.uint8)))
+        codes = rng.integers(0, 256, (rows, 64), dtype=np.uint8)
+        index.add_codes(spec.format.codes(codes))
         index.save(tmp_path / name)
-    rows, kilobytes = map(int, python("-c", LIMITED, "small", "large", cwd=tmp_path).split())
+    said = python("-c", LIMITED, "small", "large", cwd=tmp_path)
+    rows, kilobytes = map(int, said.split())
     assert rows == 1_000_000
     assert kilobytes < 56 << 10
 

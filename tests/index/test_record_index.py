@@ -31,7 +31,8 @@ METHODS = pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
 @pytest.mark.slow
 @few_queries
 def test_commands_know_a_codebook_by_its_vectors(run, prints, tmp_path):
-    for name, rows in {"x": _rows(300, 2), "public": PUBLIC.stated, "other": _rows(80, 8)}.items():
+    files = {"x": _rows(300, 2), "public": PUBLIC.stated, "other": _rows(80, 8)}
+    for name, rows in files.items():
         np.save(tmp_path / name, rows)
     prints("build x.npy index --record --method record-codebook --epsilon 12 --codebook public.npy")
     # In a process of its own: a stream that is known is no secret, and the audit would say so.
@@ -49,7 +50,7 @@ def test_codes_of_other_codebooks_are_refused():
     # With a fingerprint that was copied, and symbols beyond the codebook.
     forged = SymbolFormat(1, index.spec.fingerprint, 1000)
     with refuses("one of 1000 symbols"):
-        index.add_codes(forged.codes(np.full((5, 1), 900, np.uint16)))
+        index.add_codes(forged.codes(np.array([[900]], np.uint16)))
 
 
 @METHODS

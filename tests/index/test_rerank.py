@@ -12,8 +12,10 @@ from helpers.common import (
     filled_index,
     folded,
     peak_memory,
+    picked,
     record_spec,
     refuses,
+    top,
 )
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
@@ -44,7 +46,7 @@ SPECS = {
     "signs": attribute_spec("dp-signrp-rr", DIM, k=64, epsilon=8.0),
     "symbols": record_spec("record-codebook", DIM, epsilon=8.0, codebook=codebook(DIM)),
 }
-CASES = [("numbers", metric) for metric in METRICS] + [("signs", "cosine"), ("symbols", "cosine")]
+CASES = [*(("numbers", metric) for metric in METRICS), ("signs", "cosine"), ("symbols", "cosine")]
 
 
 @cache
@@ -63,14 +65,12 @@ def _truth(metric, queries=Q, base=X):
     if metric == "ip":
         return queries @ base.T
     if metric == "l2":
-        return ((queries[:, None] - base[None]) ** 2).sum(axis=2)
-    norms = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(base, axis=1)
-    return np.divide(
-        queries @ base.T,
-        norms,
-        out=np.zeros(norms.shape),
-        where=norms > 0,
-    )
+        apart = queries[:, None] - base[None]
+        return (apart**2).sum(axis=2)
+    lengths = np.linalg.norm(queries, axis=1)
+    norms = lengths[:, None] * np.linalg.norm(base, axis=1)
+    cosines = np.zeros(norms.shape)
+    return np.divide(queries @ base.T, norms, out=cosines, where=norms > 0)
 
 
 def _check(hits, metric, ids=None, k=K):
@@ -78,11 +78,9 @@ def _check(hits, metric, ids=None, k=K):
     names = np.arange(N) if ids is None else np.asarray(ids)
     truth = _truth(metric)
     sign = -1.0 if metric == "l2" else 1.0
-    order = np.argsort(-sign * truth, axis=1)[:, :k]
+    order = top(sign * truth, k)
     assert_array_equal(hits.ids, names[order])
-    assert_allclose(
-        hits.similarity, np.take_along_axis(truth, order, axis=1), rtol=1e-12, atol=1e-12
-    )
+    assert_allclose(hits.similarity, picked(truth, order), rtol=1e-12, atol=1e-12)
     assert_array_equal(hits.scores, sign * hits.similarity)
     assert (hits.stderr == 0).all()
     assert hits.exact.all()
@@ -102,11 +100,10 @@ def test_candidates_are_what_the_codes_find_first():
     found = index.search(Q, 40)
     hits = index.search(Q, K, candidates=40, rerank=X)
     truth = _truth("cosine")
-    for row in range(NQ):
-        candidates = found.ids[row].tolist()
-        best = sorted(candidates, key=lambda i: -truth[row, i])[:K]
-        assert hits.ids[row].tolist() == best
-        place = candidates.index(best[0])
+    for row, candidates in enumerate(found.ids.tolist()):
+        nearest = sorted(candidates, key=lambda i: -truth[row, i])[:K]
+        assert hits.ids[row].tolist() == nearest
+        place = candidates.index(nearest[0])
         assert hits.unbiased[row, 0] == found.unbiased[row, place]
 
 
@@ -161,7 +158,8 @@ def test_rows_follow_the_order_of_adding_and_ids_name_them():
     with refuses("there are 600 for its 300 rows; name its rows by ids"):
         index.search(Q, K, rerank=X)
     hits = _reranked(index, dpi.Originals(X, ids=NAMES))
-    assert set(hits.ids.ravel()) <= set(NAMES[:300])
+    found = set(hits.ids.ravel())
+    assert found <= set(NAMES[:300])
     assert hits.exact.all()
 
 
@@ -181,14 +179,15 @@ def test_what_is_not_answered_comes_last_in_the_order_of_the_codes():
     originals = dpi.Originals(X[kept], ids=kept)
     for rerank in (answers, originals, partial, lambda ids: partial[ids], dpi.Answers(ask)):
         hits = index.search(Q, 30, candidates=30, rerank=rerank)
-        for row in range(NQ):
+        for row, candidates in enumerate(found.ids.tolist()):
             one = hits[row]
-            candidates = found.ids[row].tolist()
-            first = sorted((i for i in candidates if i in kept), key=lambda i: -truth[row, i])
-            last = [i for i in candidates if i not in kept]
-            assert one.ids.tolist() == first + last
-            known = len(first)
-            assert one.exact.tolist() == [True] * known + [False] * len(last)
+            answered = [i for i in candidates if i in kept]
+            answered.sort(key=lambda i: -truth[row, i])
+            left = [i for i in candidates if i not in kept]
+            assert one.ids.tolist() == answered + left
+            known = len(answered)
+            assert one.exact[:known].all()
+            assert not one.exact[known:].any()
             assert (one.stderr[:known] == 0).all()
             assert (one.stderr[known:] > 0).all()
             assert (one.scores[known:] == -np.inf).all()
@@ -208,16 +207,17 @@ def test_a_vector_with_a_gap_is_refused_and_not_lost(wrong):
 def test_ties_keep_the_order_of_the_codes():
     index = _index()
     found = index.search(Q, 50)
-    hits = index.search(Q, 50, candidates=50, rerank=np.ones((N, DIM)))
+    alike = np.ones((N, DIM))
+    hits = index.search(Q, 50, candidates=50, rerank=alike)
     assert_array_equal(hits.ids, found.ids)
     assert hits.exact.all()
 
-
-def test_data_units_become_those_of_the_spec():
-    spec = replace(SPECS["numbers"], scale=50.0)
+    factor = 50.0
+    spec = replace(SPECS["numbers"], scale=factor)
     for metric in METRICS:
-        index = filled_index(spec, 50 * X, metric=metric)
-        _check(index.search(50 * Q, K, candidates=N, rerank=50 * X), metric)
+        index = filled_index(spec, factor * X, metric=metric)
+        hits = index.search(factor * Q, K, candidates=N, rerank=factor * X)
+        _check(hits, metric)
 
 
 @pytest.mark.slow
@@ -241,26 +241,29 @@ def test_range_search(metric):
 def test_filters_denoisers_and_payload():
     pytest.importorskip("pyarrow")
     rng = default_rng(1)
-    low_rank = rng.normal(size=(N, 4)) @ rng.normal(size=(4, DIM)) / 10
+    plane = rng.normal(size=(N, 4)) @ rng.normal(size=(4, DIM))
+    low_rank = plane / 10
     years = {"year": np.arange(N)}
     index = filled_index(SPECS["numbers"], low_rank.clip(-1, 1), payload=years)
     index.fit_denoiser("linear")
-    hits = index.search(Q, K, filter="year >= 200", candidates=60, rerank=low_rank)
-    assert (hits.ids >= 200).all()
-    assert hits.payload["year"].to_pylist() == hits.ids.ravel().tolist()
+    late = index.search(Q, K, filter="year >= 200", candidates=60, rerank=low_rank)
+    assert (late.ids >= 200).all()
+    assert late.payload["year"].to_pylist() == late.ids.ravel().tolist()
     truth = _truth("cosine", Q, low_rank)
-    assert_allclose(hits.similarity, np.take_along_axis(truth, hits.ids, axis=1))
-    assert index.search(Q, K, filter="year > 9999", rerank=low_rank).ids.shape == (NQ, 0)
+    assert_allclose(late.similarity, picked(truth, late.ids))
+    none = index.search(Q, K, filter="year > 9999", rerank=low_rank)
+    assert none.ids.shape == (NQ, 0)
 
 
 def test_sparse_queries_stay_sparse():
     """One query is dense at a time, whatever their number: 40 of them would take 1.3 GB."""
     columns = 1 << 22
     places = default_rng(0).choice(columns, (100, 40), replace=False)
-    rows = np.repeat(np.arange(100), 40)
-    vectors = sparse.csr_matrix((np.ones(4000), (rows, places.ravel())), shape=(100, columns))
+    entries = (np.repeat(np.arange(100), 40), places.ravel())
+    vectors = sparse.csr_matrix((np.ones(4000), entries), shape=(100, columns))
     queries = vectors[:40]
-    candidates = Candidates(np.tile(np.arange(100), (40, 1)), None, 100)
+    every_row = np.tile(np.arange(100), (40, 1))
+    candidates = Candidates(every_row, None, 100)
     holder = Originals(vectors, ids=range(100))
     with peak_memory() as peak:
         found = holder.similarities(queries, candidates, "cosine")
@@ -270,11 +273,11 @@ def test_sparse_queries_stay_sparse():
 
 def test_one_query_alone_and_sparse_queries():
     index = _index()
-    one, row, every = (
-        index.search(asked, K, candidates=N, rerank=X)
-        for asked in (Q[0], Q[:1], sparse.csr_matrix(Q))
-    )
-    assert_array_equal(one.ids, row.ids)
+    among = {"candidates": N, "rerank": X}
+    alone = index.search(Q[0], K, **among)
+    row = index.search(Q[:1], K, **among)
+    assert_array_equal(alone.ids, row.ids)
+    every = index.search(sparse.csr_matrix(Q), K, **among)
     _check(every, "cosine")
 
 
@@ -303,7 +306,8 @@ def test_only_rows_of_candidates_are_read(monkeypatch):
     originals = dpi.Originals(X)
     index = _index()
     index.search(Q, K, candidates=20, rerank=originals)
-    assert read == set(index.search(Q, 20).ids.ravel().tolist())
+    found = index.search(Q, 20).ids
+    assert read == set(found.ravel().tolist())
 
 
 def test_only_parts_of_candidates_are_read():
@@ -318,7 +322,8 @@ def test_only_parts_of_candidates_are_read():
     originals = dpi.Originals(Dataset("parts", DIM, 4, tuple(parts)))
     hits = index.search(Q[:1], K, candidates=8, rerank=originals)
     assert hits.exact.all()
-    assert read == sorted({i // 10 * 10 for i in index.search(Q[:1], 8).ids[0].tolist()})
+    found = index.search(Q[:1], 8).ids[0].tolist()
+    assert read == sorted({row // 10 * 10 for row in found})
 
 
 @pytest.mark.parametrize(
@@ -448,7 +453,8 @@ def test_keys_of_another_kind_than_the_ids_are_refused():
     vectors = {str(row): vector for row, vector in enumerate(X)}
     with refuses("those of the vectors to rerank by must be whole numbers too"):
         _index().search(Q, K, rerank=vectors)
-    assert not _index().search(Q, K, rerank={}).exact.any()
+    none = _index().search(Q, K, rerank={})
+    assert not none.exact.any()
 
 
 def test_a_set_names_no_rows():

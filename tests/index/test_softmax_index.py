@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import filled_index, known_noise, normal, unit
+from helpers.common import filled_index, known_noise, normal, picked, unit
 
 import dpindex as dpi
 from dpindex.decode.symbols import crowding
@@ -31,14 +31,15 @@ def test_neighbours_are_found_and_similarities_are_true(query, record):
     asked = kind(100, 3)
     index = filled_index(spec(record_epsilon=record), base)
     hits = index.search(asked, k=50, query=query)
-    true = np.take_along_axis(asked @ base.T, hits.ids, axis=1)
-    usual = float((asked @ base.T).mean())
+    cosines = asked @ base.T
+    true = picked(cosines, hits.ids)
+    usual = float(cosines.mean())
     assert true.mean() > usual + 0.3
     # Estimates are those of public vectors of the kind, and do not favour what was chosen.
-    assert abs(float(hits.unbiased.mean() - true.mean())) < 0.1
+    assert hits.unbiased.mean() == pytest.approx(true.mean(), abs=0.1)
     every = index.search(asked, k=len(base), query=query)  # nothing is chosen
-    true = np.take_along_axis(asked @ base.T, every.ids, axis=1)
-    assert 0.5 < np.std((every.unbiased - true) / every.unbiased_stderr) < 1.5
+    errors = every.unbiased - picked(cosines, every.ids)
+    assert 0.5 < np.std(errors / every.unbiased_stderr) < 1.5
 
 
 @known_noise
@@ -68,11 +69,13 @@ def test_likelihoods_are_the_chances_of_symbols():
 
 
 def test_from_files_to_hits(tmp_path, prints):
-    for name, x in (("base", kind(800, 2)), ("public", kind(100, 1)), ("asked", kind(4, 3))):
+    files = {"base": kind(800, 2), "public": kind(100, 1), "asked": kind(4, 3)}
+    for name, x in files.items():
         np.save(tmp_path / f"{name}.npy", x)
     words = "--method codebook-softmax --codebook public.npy --epsilon 2 --beta 0.5"
     words += " --record-epsilon 8 --ledger ledger"
-    (tmp_path / "ids.txt").write_text("\n".join(map(str, range(800))))
+    ids = "\n".join(map(str, range(800)))
+    (tmp_path / "ids.txt").write_text(ids)
     prints(f"build base.npy index {words} --ids ids.txt")
     out = prints("info index")
     assert "epsilon = 2" in out

@@ -14,9 +14,8 @@ from dpindex.storage.code_store import Ids
 from dpindex.storage.ids import id_block, ids_to_bytes
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(
-    lambda text: not text.endswith("\0")
-)
+LETTERS = st.characters(exclude_categories=["Cs"])
+TEXT = st.text(LETTERS, max_size=12).filter(lambda text: not text.endswith("\0"))
 
 
 def _ids(values):
@@ -136,20 +135,20 @@ def test_bytes_come_back(values):
 
 
 def _strings(lengths, text):
-    return pack(
-        "ids",
-        {},
-        {"lengths": np.asarray(lengths, "u4"), "text": np.frombuffer(text, "u1")},
-    )
+    arrays = {"lengths": np.asarray(lengths, "u4"), "text": np.frombuffer(text, "u1")}
+    return pack("ids", {}, arrays)
+
+
+THREE = np.arange(3)
 
 
 FORGED = {
-    "other width": pack("ids", {}, {"numbers": np.arange(3, dtype=np.int32)}),
+    "other width": pack("ids", {}, {"numbers": THREE.astype(np.int32)}),
     "other shape": pack("ids", {}, {"numbers": np.zeros((2, 2), np.int64)}),
-    "one array more": pack("ids", {}, {"numbers": np.arange(3), "more": np.arange(3)}),
+    "one array more": pack("ids", {}, {"numbers": THREE, "more": THREE}),
     "no text": pack("ids", {}, {"lengths": np.ones(1, "u4")}),
     "no array": pack("ids", {}, {}),
-    "other kind": pack("codes", {}, {"numbers": np.arange(3)}),
+    "other kind": pack("codes", {}, {"numbers": THREE}),
     "too little text": _strings([1, 1], b"a"),
     "too much text": _strings([1, 1], b"abc"),
     "long strings": _strings([2**32 - 1, 2], b"a"),
@@ -185,19 +184,21 @@ LENGTHS = st.lists(st.integers(0, 5), min_size=1, max_size=6)
 @given(LENGTHS, st.data())
 def test_rows_are_those_of_the_joined_array(lengths, data):
     joined = np.arange(2 * sum(lengths)).reshape(-1, 2)
-    parts = RowParts(np.split(joined, np.cumsum(lengths)[:-1]))
+    ends = np.cumsum(lengths)
+    parts = RowParts(np.split(joined, ends[:-1]))
     assert len(parts) == len(joined)
     start = data.draw(st.integers(0, 32))
     stop = data.draw(st.integers(0, 32))
-    assert_array_equal(parts.take(slice(start, stop)), joined[start:stop])
+    wanted = joined[start:stop]
+    assert_array_equal(parts.take(slice(start, stop)), wanted)
     pieces = list(parts.within(start, stop, rows=3))
-    assert all(1 <= len(piece) <= 3 for _, piece in pieces)
     for first, piece in pieces:
+        assert 1 <= len(piece) <= 3
         assert_array_equal(piece, joined[first : first + len(piece)])
-    assert sum(len(piece) for _, piece in pieces) == len(joined[start:stop])
+    assert sum(len(piece) for _, piece in pieces) == len(wanted)
     if len(joined):
-        wanted = data.draw(st.lists(st.integers(0, len(joined) - 1), max_size=12).map(np.array))
-        rows = wanted.astype(np.int64)
+        places = st.integers(0, len(joined) - 1)
+        rows = np.array(data.draw(st.lists(places, max_size=12)), np.int64)
         assert_array_equal(parts.take(rows), joined[rows])
         if len(rows) % 2 == 0:
             square = rows.reshape(2, -1)
@@ -206,13 +207,19 @@ def test_rows_are_those_of_the_joined_array(lengths, data):
 
 def test_a_slice_of_one_part_is_no_copy():
     parts = RowParts([np.arange(4), np.arange(4, 9)])
-    assert np.shares_memory(parts.take(slice(5, 8)), parts.arrays[1])
-    assert all(np.shares_memory(piece, parts.arrays[1]) for _, piece in parts.within(4, 9, 2))
+    last = parts.arrays[1]
+    assert np.shares_memory(parts.take(slice(5, 8)), last)
+    for _, piece in parts.within(4, 9, 2):
+        assert np.shares_memory(piece, last)
 
 
 @folded(
     "parts, dtype",
-    [([np.int8, np.int16], np.int16), ([np.int16, np.int32], np.int32), (["U2", "U5"], "U5")],
+    [
+        ([np.int8, np.int16], np.int16),
+        ([np.int16, np.int32], np.int32),
+        (["U2", "U5"], "U5"),
+    ],
 )
 def test_the_wider_type_is_taken(parts, dtype):
     rows = RowParts([np.zeros(2, part) for part in parts])

@@ -31,13 +31,15 @@ def saved(tmp_path):
     """Two segments of four rows, string ids, and a query epsilon."""
     index = PrivateIndex(SPEC, query_epsilon=3.0)
     for start in (0, 4):
-        index.add_codes(_codes(), ids=[f"id{i}" for i in range(start, start + 4)])
+        names = [f"id{i}" for i in range(start, start + 4)]
+        index.add_codes(_codes(), ids=names)
         index.save(tmp_path / "index")
     return tmp_path / "index"
 
 
 def _files(path):
-    return [file for file in sorted(path.rglob("*")) if file.is_file() and file.name != ".lock"]
+    there = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    return [file for file in there if file.name != ".lock"]
 
 
 def _refused(path):
@@ -70,12 +72,14 @@ def test_only_what_belongs_is_there(saved):
 @pytest.mark.slow
 def test_every_flipped_bit_is_noticed(saved):
     for number, file in enumerate(_files(saved)):
-        good = file.read_bytes()
-        for place in range(len(good)):
+        data = bytearray(file.read_bytes())
+        for place in range(len(data)):
             bit = 1 << ((place + number) % 8)  # one bit of every byte
-            file.write_bytes(good[:place] + bytes([good[place] ^ bit]) + good[place + 1 :])
+            data[place] ^= bit
+            file.write_bytes(data)
             _refused_by_reader(saved)
-        file.write_bytes(good)
+            data[place] ^= bit
+        file.write_bytes(data)
     assert len(PrivateIndex.open(saved)) == 8
 
 
@@ -83,7 +87,8 @@ def test_every_flipped_bit_is_noticed(saved):
 def test_every_truncation_and_extension_is_noticed(saved):
     for file in _files(saved):
         good = file.read_bytes()
-        for size in range(0, len(good), 1 if len(good) < 200 else 13):
+        step = 1 if len(good) < 200 else 13
+        for size in range(0, len(good), step):
             file.write_bytes(good[:size])
             _refused_by_reader(saved)
         for more in (b"\0", b"\n", b" ", good):
@@ -95,7 +100,8 @@ def test_every_truncation_and_extension_is_noticed(saved):
 
 @pytest.mark.parametrize("kind", ["segments/{}.codes", "ids/{}.ids"])
 def test_swapped_missing_and_renamed_files_are_noticed(saved, kind):
-    first, second = (saved / kind.format(f"00000{i}") for i in range(2))
+    first = saved / kind.format("000000")
+    second = saved / kind.format("000001")
     spare = saved / "spare"
     first.rename(spare)
     _refused(saved)
@@ -158,19 +164,32 @@ FORGED = {
 LEFT_OUT = "spec crowding segments files count metric index_type query_epsilon guarantee format"
 
 
+def _changed(name, value):
+    return lambda folder: folder.update({name: value})
+
+
+def _without(name):
+    return lambda folder: folder.pop(name)
+
+
+def _renamed(old, new):
+    return lambda folder: folder.update({new: folder.pop(old)})
+
+
 def _forgeries():
+    """Where in a manifest something is changed, and how."""
     for place, values in FORGED.items():
         *folders, name = place.split()
         for value in values:
-            yield folders, lambda d, new={name: value}: d.update(new)
+            yield folders, _changed(name, value)
     for name in LEFT_OUT.split():
-        yield [], lambda d, name=name: d.pop(name)
-    yield ["segments"], lambda d: d.pop("000001")
-    yield ["segments"], lambda d: d.update({"000000": 5, "000001": 3})
+        yield [], _without(name)
+    yield ["segments"], _without("000001")
+    yield ["segments"], lambda segments: segments.update({"000000": 5, "000001": 3})
     for name in ("../../etc/passwd", "0", "000000\n", "000005"):
-        yield ["segments"], lambda d, name=name: d.update({name: d.pop("000000")})
-    yield ["files"], lambda d: d.pop("ids/000000.ids")
-    yield ["files"], lambda d: d.update({"ids/000000.ids": d["ids/000001.ids"]})
+        yield ["segments"], _renamed("000000", name)
+    yield ["files"], _without("ids/000000.ids")
+    yield ["files"], lambda files: files.update({"ids/000000.ids": files["ids/000001.ids"]})
 
 
 def test_a_manifest_edited_with_care_is_still_refused(saved):
@@ -207,22 +226,16 @@ def test_a_manifest_that_is_none_is_refused(saved, text):
 
 
 def test_duplicate_ids_across_segments_are_refused(tmp_path):
-    write_index_by_hand(
-        tmp_path / "i",
-        Settings(SPEC),
-        [(_codes(2), [1, 2]), (_codes(2), [1, 2])],
-    )
+    segment = (_codes(2), [1, 2])
+    write_index_by_hand(tmp_path / "i", Settings(SPEC), [segment, segment])
     with refuses("have the same id"):
         PrivateIndex.open(tmp_path / "i")
 
 
 @pytest.mark.parametrize("other", [replace(SPEC, seed=1), replace(SPEC, epsilon=1.0)])
 def test_codes_of_another_spec_in_a_segment_are_refused(tmp_path, other):
-    write_index_by_hand(
-        tmp_path / "i",
-        Settings(SPEC),
-        [(_codes(2, other), [1, 2])],
-    )
+    segment = (_codes(2, other), [1, 2])
+    write_index_by_hand(tmp_path / "i", Settings(SPEC), [segment])
     with refuses("another spec"):
         PrivateIndex.open(tmp_path / "i")
 
@@ -256,7 +269,8 @@ def test_saving_follows_no_link_out_of_the_directory(saved, tmp_path):
     index.add_codes(_codes(1), ids=["newer"])
     with refuses("symbolic link"):
         index.save(saved)
-    assert {f.name for f in precious.iterdir()} == {"000009.codes", "letter"}
+    left = {file.name for file in precious.iterdir()}
+    assert left == {"000009.codes", "letter"}
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -293,11 +307,6 @@ def test_segments_stay_small():
 
 @pytest.mark.slow
 def test_a_segment_has_a_row():
-    numbers = NumberFormat(
-        9 << 20,
-        bytes(16),
-        1.0,
-        0.0,
-    )  # a spec of so many takes seconds
+    numbers = NumberFormat(9 << 20, bytes(16), 1.0, 0.0)  # a spec of so many takes seconds
     huge = SimpleNamespace(format=numbers)
     assert rows_per_segment(huge) == 1

@@ -41,7 +41,8 @@ class Calls:
     def __init__(self, patch):
         self.events = []
         for name in ("fsync", "link", "rename", "replace", "unlink"):
-            patch.setattr(os, name, self._watched(name, getattr(os, name)))
+            watched = self._watched(name, getattr(os, name))
+            patch.setattr(os, name, watched)
 
     def _watched(self, name, call):
         def watched(first, *rest, **options):
@@ -75,15 +76,20 @@ class Calls:
 
 
 def _folder(path, descriptor):
-    if descriptor is not None and os.path.dirname(path) == "":
+    folder = os.path.dirname(path)
+    if descriptor is not None and folder == "":
         return os.fstat(descriptor).st_ino
-    return os.stat(os.path.dirname(path) or ".", dir_fd=descriptor).st_ino
+    return os.stat(folder or ".", dir_fd=descriptor).st_ino
 
 
 @pytest.fixture
 def calls(monkeypatch):
     with monkeypatch.context() as patch:
         yield Calls(patch)
+
+
+def built(folder, **terms):
+    build(folder / "index", INDEX, VECTORS, rows=6, **terms)
 
 
 def grown(folder, **terms):
@@ -94,14 +100,19 @@ def grown(folder, **terms):
 
 
 WAYS = {
-    "build": lambda folder: build(folder / "index", INDEX, VECTORS, rows=6),
-    "build with a ledger": lambda folder: build(
-        folder / "index", INDEX, VECTORS, ids=IDS, ledger=dpi.Ledger(folder / "ledger")
+    "build": built,
+    "build with a ledger": lambda folder: built(
+        folder, ids=IDS, ledger=dpi.Ledger(folder / "ledger")
     ),
     "codes": lambda folder: write_codes(folder / "codes", SPEC, VECTORS),
     "save": grown,
     "add with a ledger": lambda folder: grown(folder, ledger=dpi.Ledger(folder / "ledger")),
 }
+
+
+def places_of(events, kind):
+    """Where events of a kind stand among them."""
+    return [place for place, event in enumerate(events) if event[0] == kind]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -115,22 +126,24 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(way, calls, tmp_path):
 def test_the_end_of_a_release_is_on_the_disk_before_anything_else_goes(way, calls, tmp_path):
     """A mark that came back after what was drawn is gone would let all be drawn anew."""
     WAYS[way](tmp_path)
-    (place,) = [at for at, event in enumerate(calls.events) if event[:2] == ("gone", "record")]
-    folder = calls.events[place][2]
-    later = [event for event in calls.events[place + 1 :] if event[0] != "name"]
+    events = calls.events
+    (place,) = (at for at in places_of(events, "gone") if events[at][1] == "record")
+    folder = events[place][2]
+    later = [event for event in events[place + 1 :] if event[0] != "name"]
     assert later[0] == ("sync", folder)
 
 
 def test_names_of_what_was_drawn_are_on_the_disk_before_it_is_published(calls, tmp_path):
-    build(tmp_path / "index", INDEX, VECTORS, rows=6)
+    built(tmp_path)
     events = calls.events
-    (end,) = [at for at, event in enumerate(events) if event[0] == "folder"]
-    published = {path.parent.stat().st_ino for path in (tmp_path / "index").glob("*/0*")}
-    published.add((tmp_path / "index").stat().st_ino)
-    last = max(at for at, event in enumerate(events[:end]) if event[0] == "name")
-    synced = {event[1] for event in events[:end] if event[0] == "sync"}
-    assert published <= synced
-    assert any(event[0] == "sync" for event in events[last + 1 : end])
+    (end,) = places_of(events, "folder")
+    index = tmp_path / "index"
+    published = {path.parent.stat().st_ino for path in index.glob("*/0*")}
+    published.add(index.stat().st_ino)
+    before = events[:end]
+    syncs = places_of(before, "sync")
+    assert published <= {events[at][1] for at in syncs}
+    assert max(places_of(before, "name")) < max(syncs)
 
 
 def test_what_was_released_is_known_before_its_codes_are_seen(tmp_path):
@@ -154,14 +167,16 @@ def test_a_ledger_is_as_durable_as_sqlite_can_be(tmp_path, monkeypatch):
 
     class Watched(sqlite3.Connection):
         def close(self):
-            levels = [self.execute(f"PRAGMA {name}").fetchone()[0] for name in LEVELS]
-            found.append(levels)
+            rows = [self.execute(f"PRAGMA {name}").fetchone() for name in LEVELS]
+            found.append([level for (level,) in rows])
             super().close()
 
     plain = sqlite3.connect
-    monkeypatch.setattr(
-        sqlite3, "connect", lambda *a, **options: plain(*a, factory=Watched, **options)
-    )
+
+    def connect(*arguments, **options):
+        return plain(*arguments, factory=Watched, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
     ledger = dpi.Ledger(tmp_path / "ledger")
     ledger.record(SPEC, IDS, token="one")
     ledger.record_drawn("one", "0" * 64)

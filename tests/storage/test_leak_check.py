@@ -34,7 +34,8 @@ def mixed(shared):
 
 def check(codewords, private, first=0):
     book = Codebook(codewords)
-    refuse_leaks(book, LeakCheck(book, first + private.shape[0]).evidence(first, private))
+    leak_check = LeakCheck(book, first + private.shape[0])
+    refuse_leaks(book, leak_check.evidence(first, private))
 
 
 def test_two_in_a_hundred_are_refused_and_fewer_are_chance():
@@ -42,9 +43,10 @@ def test_two_in_a_hundred_are_refused_and_fewer_are_chance():
         check(mixed(shared), PRIVATE)
     with refuses(r"^3 of the 200 codewords .* 197 is row 1100\)"):
         check(mixed(3), PRIVATE, first=1000)
-    check(np.eye(DIM), np.eye(DIM)[:1])  # one vector by itself, on a device
+    axes = np.eye(DIM)
+    check(axes, axes[:1])  # one vector by itself, on a device
     with refuses("2 of the 24 "):
-        check(np.eye(DIM), np.eye(DIM)[:2])
+        check(axes, axes[:2])
 
 
 def test_one_vector_is_added_whatever_it_is():
@@ -93,7 +95,7 @@ def test_whole_numbers_at_the_edges_of_intervals():
 
 def test_near_ones_are_not_the_same():
     """A cosine of 1 − 5e-6 is another vector."""
-    noise = default_rng(3).normal(size=PRIVATE.shape).astype(np.float32)
+    noise = normal(*PRIVATE.shape, seed=3).astype(np.float32)
     near = PRIVATE + 0.003 * noise
     check(mixed(200), near)
 
@@ -150,11 +152,12 @@ def made(kind, count, dim):
     """Vectors of one kind: in all directions, in some, in clusters, or repeated."""
     rng = default_rng(1)
     if kind == "clusters":
-        return rng.normal(size=(20, dim))[rng.integers(0, 20, count)] + rng.normal(
-            size=(count, dim), scale=0.5
-        )
+        centres = rng.normal(size=(20, dim))
+        chosen = rng.integers(0, 20, count)
+        return centres[chosen] + rng.normal(size=(count, dim), scale=0.5)
     if kind == "repeated":
-        return rng.normal(size=(count // 3, dim))[rng.integers(0, count // 3, count)]
+        few = count // 3
+        return rng.normal(size=(few, dim))[rng.integers(0, few, count)]
     if kind == "positive":
         return rng.random((count, dim))
     if kind == "narrow":
@@ -193,7 +196,8 @@ def test_low_centroids_are_found_in_any_order_and_in_shards():
     book = fit_codebook(PRIVATE, 30)
     leak_check = LeakCheck(book, len(PRIVATE))
     rows = sparse.csr_matrix(7 * PRIVATE[::-1])
-    parts = [leak_check.evidence(start, rows[start : start + 70]) for start in range(0, 400, 70)]
+    starts = range(0, 400, 70)
+    parts = [leak_check.evidence(start, rows[start : start + 70]) for start in starts]
     with refuses("codewords are means of the private vectors, as of a"):
         refuse_leaks(book, LeakEvidence.joined(parts + parts[:2]))
 
@@ -212,25 +216,34 @@ def test_a_guide_of_a_part_of_the_vectors_is_refused():
     check = LeakCheck(book, 1000)
     with refuses(r"guide .* private vectors too \(one is row \d+\)"):
         refuse_leaks(book, check.evidence(0, 3 * rows[:1000]))
-    refuse_leaks(book, check.evidence(0, rows[:500]))
+    public = check.evidence(0, rows[:500])
+    refuse_leaks(book, public)
     refuse_leaks(Codebook(book.stated), LeakCheck(book, 1000).evidence(0, rows[:500]))
 
 
-WHOLE = default_rng(5).integers(0, 256, (900, 3)) @ np.eye(3, 40, dtype=np.int64)
+CAUSES = default_rng(5).integers(0, 256, (900, 3))
+WHOLE = CAUSES @ np.eye(3, 40, dtype=np.int64)
 LIKE = (WHOLE + default_rng(6).integers(0, 60, (900, 40))).astype(np.float32)
 
 
-def _designed(public, **terms):
-    made = design(public, epsilon=2.0, code_length=4, scale=255.0, **terms)
-    return attribute_spec(
-        "dp-designed-laplace", 40, epsilon=2.0, scale=255.0, bounds=(0.0, 1.3), design=made
+def _designed_index(public, terms, **size):
+    """An empty index of a design that was fitted to these public vectors."""
+    made = design(public, epsilon=2.0, **size, **terms)
+    bounds = (0.0, 1.3)
+    spec = attribute_spec(
+        "dp-designed-laplace", 40, epsilon=2.0, bounds=bounds, design=made, **terms
     )
+    return PrivateIndex(spec)
+
+
+def _pictures(public):
+    return _designed_index(public, {"scale": 255.0}, code_length=4)
 
 
 @pytest.mark.parametrize("private", [LIKE, LIKE[:300], LIKE[::-1].astype(np.float64)])
 def test_a_design_of_the_vectors_that_are_built_is_refused(private):
     """It keeps 512 of them, in coordinates in which others do not coincide."""
-    index = PrivateIndex(_designed(LIKE))
+    index = _pictures(LIKE)
     with refuses(r"the 512 public vectors are private .*a design is pub"):
         index.add(private)
     assert len(index) == 0
@@ -238,23 +251,18 @@ def test_a_design_of_the_vectors_that_are_built_is_refused(private):
 
 
 def test_a_design_of_a_part_of_the_vectors_is_refused():
+    index = _pictures(LIKE[::6])
     with refuses("150 of the 150 public vectors"):
-        PrivateIndex(_designed(LIKE[::6])).add(sparse.csr_matrix(LIKE))
+        index.add(sparse.csr_matrix(LIKE))
 
 
 def test_a_design_of_others_is_accepted():
     """Also where many attributes are none, and with one vector by itself."""
-    PrivateIndex(_designed(LIKE[:400])).add(LIKE[400:])
-    PrivateIndex(_designed(LIKE)).add(LIKE[:1])
-    bits = (default_rng(7).random((800, 40)) < 0.2).astype(np.float32)
-    spec = attribute_spec(
-        "dp-designed-laplace",
-        40,
-        epsilon=2.0,
-        bounds=(0.0, 1.0),
-        design=design(bits[:400], epsilon=2.0, code_length=8),
-    )
-    PrivateIndex(spec).add(bits[400:])
+    _pictures(LIKE[:400]).add(LIKE[400:])
+    _pictures(LIKE).add(LIKE[:1])
+    bits = default_rng(7).random((800, 40)) < 0.2
+    bits = bits.astype(np.float32)
+    _designed_index(bits[:400], {}, code_length=8).add(bits[400:])
 
 
 def test_sparse_rows_of_millions_of_attributes_are_compared_with_a_design():
@@ -269,6 +277,7 @@ def test_sparse_rows_of_millions_of_attributes_are_compared_with_a_design():
     rows.sum_duplicates()
     made = design(rows[:100], epsilon=1.0, code_length=8, window=0.7)
     terms = {"epsilon": 1.0, "adjacency": attribute(1.0), "bounds": (0.0, 9.0)}
-    index = filled_index(Spec("dp-designed-laplace", 2_000_000, design=made, **terms), rows[100:])
+    spec = Spec("dp-designed-laplace", 2_000_000, design=made, **terms)
+    index = filled_index(spec, rows[100:])
     with refuses("public vectors are private vectors too"):
         index.add(rows)

@@ -12,12 +12,14 @@ import pytest
 from helpers.common import (
     attribute_spec,
     bucket_at,
+    codes_of,
     dataset_of,
     filled_index,
     interrupt,
     interrupted_at,
     known_noise,
     reopened,
+    travelled,
     uniform,
 )
 from numpy.testing import assert_array_equal
@@ -38,11 +40,13 @@ IDS = [f"id-{row}" for row in range(600)]
 
 def vectors(rows=600, seed=1):
     rng = np.random.default_rng(seed)
-    return np.clip(
-        CENTRES[rng.integers(12, size=rows)] + 0.2 * rng.normal(size=(rows, DIM)),
-        -1,
-        1,
-    )
+    centres = CENTRES[rng.integers(12, size=rows)]
+    near = centres + 0.2 * rng.normal(size=(rows, DIM))
+    return near.clip(-1, 1)
+
+
+def labelled():
+    return dataset_of(vectors(), ids=IDS, rows=70)
 
 
 def in_memory(folder, monkeypatch):
@@ -50,32 +54,34 @@ def in_memory(folder, monkeypatch):
 
 
 def in_a_folder(folder, monkeypatch):
-    build_index(dataset_of(vectors(), ids=IDS, rows=70), folder / "index", SPEC)
+    build_index(labelled(), folder / "index", SPEC)
     return dpi.PrivateIndex.open(folder / "index")
 
 
 def in_a_store(folder, monkeypatch):
     url = bucket_at(folder / "store", monkeypatch)
     options = IndexOptions(private=folder / "private.unpublished")
-    build_index(dataset_of(vectors(), ids=IDS, rows=70), url, SPEC, options)
+    build_index(labelled(), url, SPEC, options)
     return dpi.PrivateIndex.open(url)
 
 
 def grown_with_a_ledger(folder, monkeypatch):
     index = dpi.PrivateIndex(SPEC)
     index.save(folder / "index")
-    index.add(vectors(), IDS, ledger=dpi.Ledger(folder / "ledger"))
+    ledger = dpi.Ledger(folder / "ledger")
+    index.add(vectors(), IDS, ledger=ledger)
     assert index.calibration is not None
     return dpi.PrivateIndex.open(folder / "index")
 
 
 def collected(folder, monkeypatch):
     index = dpi.PrivateIndex(SPEC)
-    index.save(folder / "index")
-    codes = dpi.Privatizer(SPEC).privatize(vectors())
-    with Collector(index, folder / "log", lambda: index.save(folder / "index")) as collector:
-        collector.submit(Submission(codes, np.array(IDS))).result()
-    return dpi.PrivateIndex.open(folder / "index")
+    place = folder / "index"
+    index.save(place)
+    submission = Submission(codes_of(SPEC, vectors()), np.array(IDS))
+    with Collector(index, folder / "log", lambda: index.save(place)) as collector:
+        collector.submit(submission).result()
+    return dpi.PrivateIndex.open(place)
 
 
 PLACES = [
@@ -187,7 +193,8 @@ def test_threads_that_read_similarities_wait_for_one_that_learns(lessons):
         begin.wait()
         index.add(vectors(10, 4))  # beside them
         shapes = [task.result().shape for task in found]
-    assert shapes == [(2, row + 1, 10) for row in range(4)]
+    expected = [(2, row + 1, 10) for row in range(4)]
+    assert shapes == expected
     assert len(lessons) == 1
 
 
@@ -209,28 +216,32 @@ def test_a_process_that_forks_learns_what_its_child_learns():
     out, into = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(into, pickle.dumps(stated(hits).sum()))
+        found = stated(hits).sum()
+        os.write(into, pickle.dumps(found))
         os._exit(0)
     os.close(into)
     with os.fdopen(out, "rb") as pipe:
-        assert pickle.loads(pipe.read()) == stated(hits).sum()
+        found = pickle.loads(pipe.read())
+    assert found == stated(hits).sum()
     assert os.waitpid(child, 0)[1] == 0
 
 
 def test_hits_that_travel_say_why_they_state_nothing():
     index = filled_index(SPEC, vectors(40))
-    hits = pickle.loads(pickle.dumps(index.search(vectors(2, 3), k=3)))
+    asked = vectors(2, 3)
+    hits = travelled(index.search(asked, k=3))
     index.add(vectors(500, 4))
     assert "40 codes are too few" in hits.unstated
     assert "40 codes are too few" in hits[0].unstated
-    assert index.search(vectors(2, 3), k=3).unstated == index.unstated == ""
+    assert index.search(asked, k=3).unstated == ""
+    assert index.unstated == ""
 
 
 def test_an_interrupted_build_keeps_what_it_had_learned(tmp_path, monkeypatch):
     """Two fits may differ in their last bits, and a file of the journal is never replaced."""
     place = tmp_path / "index"
     terms = Terms(dpi.Ledger(tmp_path / "ledger"))
-    dataset = dataset_of(vectors(), ids=IDS, rows=70)
+    dataset = labelled()
 
     def built():
         build_index(dataset, place, SPEC, None, terms)

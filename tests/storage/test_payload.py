@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers.common import (
+    all_bytes,
     attribute_spec,
     filled_index,
     folded,
@@ -23,13 +24,20 @@ VECTORS = uniform(12, 6)
 
 
 def titles(first, stop):
-    return {"title": [f"t{i}" for i in range(first, stop)], "n": list(range(first, stop))}
+    numbers = list(range(first, stop))
+    return {"title": [f"t{i}" for i in numbers], "n": numbers}
+
+
+def numbers_of(index):
+    """The column of numbers, by id."""
+    numbers = index.payload["n"].to_pylist()
+    return dict(zip(index.ids.tolist(), numbers, strict=True))
 
 
 def _aligned(index):
     """Each row has the payload of its id, which is its number or was added without one."""
-    found = dict(zip(index.ids.tolist(), index.payload["n"].to_pylist(), strict=True))
-    assert all(value in (None, name) for name, value in found.items())
+    for name, value in numbers_of(index).items():
+        assert value in (None, name)
 
 
 @folded(
@@ -49,7 +57,8 @@ def test_what_can_be_a_payload(values):
 
 def test_a_dataframe_without_its_index():
     pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"a": [1, 2], "b": pandas.Categorical(["x", "y"])}, index=[7, 8])
+    kinds = pandas.Categorical(["x", "y"])
+    frame = pandas.DataFrame({"a": [1, 2], "b": kinds}, index=[7, 8])
     table = Payload().checked(frame, 2)
     assert table.to_pydict() == {"a": [1, 2], "b": ["x", "y"]}
     assert table.schema.metadata is None
@@ -96,27 +105,21 @@ def test_rows_stay_aligned(tmp_path):
     index.add(VECTORS[:4], payload=titles(3, 7))
     index.add(VECTORS[:2])
     index.save(tmp_path / "i")
-    assert index.payload["n"].to_pylist() == [None] * 3 + [3, 4, 5, 6] + [None] * 2
+    numbers = index.payload["n"].to_pylist()
+    assert numbers == [None] * 3 + [3, 4, 5, 6] + [None] * 2
     index.remove([0, 4])
     count = len(index)
     payload = {"title": ["x", "y"], "n": [5, 20]}
-    index.add(
-        VECTORS[:2],
-        [5, 20],
-        payload=payload,
-        upsert=True,
-        allow_rerelease=True,
-    )
+    index.add(VECTORS[:2], [5, 20], payload=payload, upsert=True, allow_rerelease=True)
     assert len(index) == count + 1  # one id is new
     _aligned(index)
     opened = reopened(index, tmp_path / "i")
     assert opened.payload.equals(index.payload)
     _aligned(opened)
     hits = opened.search(VECTORS[:3], k=4)
-    assert hits.payload["n"].to_pylist() == [
-        dict(zip(index.ids.tolist(), index.payload["n"].to_pylist(), strict=True))[i]
-        for i in hits.ids.ravel().tolist()
-    ]
+    known = numbers_of(index)
+    found = hits.ids.ravel().tolist()
+    assert hits.payload["n"].to_pylist() == [known[name] for name in found]
     with refuses("has the columns title, n; new rows need"):
         index.add(VECTORS[:1], payload={"other": [1]})
     index.add(VECTORS[:1], payload={"title": [None], "n": [None]})
@@ -136,35 +139,39 @@ def test_an_index_without_a_payload_has_no_trace_of_one(tmp_path):
 
 def test_a_file_holds_nothing_of_what_was_removed_or_masked(tmp_path):
     """Arrow keeps values under nulls, and pads slices with what lies beside them."""
-    secret = pa.array(np.arange(777000, 777012), mask=np.arange(12) % 2 == 0)
-    index = filled_index(
-        SPEC, VECTORS, payload={"word": [f"secret{i};" for i in range(12)], "n": secret}
-    )
+    words = [f"secret{i};" for i in range(12)]
+    masked = np.arange(12) % 2 == 0
+    numbers = pa.array(np.arange(777000, 777012), mask=masked)
+    index = filled_index(SPEC, VECTORS, payload={"word": words, "n": numbers})
     index.remove([1, 2, 3, 5])
     index.save(tmp_path / "i")
-    data = b"".join(f.read_bytes() for f in (tmp_path / "i" / "payload").iterdir())
+    data = all_bytes(tmp_path / "i" / "payload")
     assert b"secret0" in data
-    assert not any(f"secret{i};".encode() in data for i in (1, 2, 3, 5))
+    for gone in (1, 2, 3, 5):
+        assert words[gone].encode() not in data
     assert (777007).to_bytes(8, "little") in data
     for gone in (0, 2, 4, 1, 3, 5):
         assert (777000 + gone).to_bytes(8, "little") not in data
-    table = Payload().checked({"word": [f"secret{i}" for i in range(12)]}, 12)
+    table = Payload().checked({"word": words}, 12)
     assert b"secret5" not in payload_to_bytes(table.slice(3, 2))
 
 
-def test_damaged_and_foreign_bytes_are_refused():
-    good = payload_to_bytes(Payload().checked(titles(0, 5), 5))
-    assert payload_from_bytes(good).to_pydict() == titles(0, 5)
-    table = pa.table({"a": ["x" * 1000]})
+def stream_of(table, **options):
+    """A table as Arrow writes it."""
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, table.schema, options=options) as stream:
+    with pa.ipc.new_stream(sink, table.schema, **options) as stream:
         stream.write_table(table)
-    vectors = pa.BufferOutputStream()
-    with pa.ipc.new_stream(vectors, pa.schema([("v", pa.list_(pa.float32()))])) as stream:
-        stream.write_table(pa.table({"v": pa.array([[1.0]], pa.list_(pa.float32()))}))
-    compressed = sink.getvalue().to_pybytes()
-    listed = vectors.getvalue().to_pybytes()
+    return sink.getvalue().to_pybytes()
+
+
+def test_damaged_and_foreign_bytes_are_refused():
+    table = Payload().checked(titles(0, 5), 5)
+    good = payload_to_bytes(table)
+    assert payload_from_bytes(good).to_pydict() == titles(0, 5)
+    zipped = pa.ipc.IpcWriteOptions(compression="zstd")
+    compressed = stream_of(pa.table({"a": ["x" * 1000]}), options=zipped)
+    numbers = pa.array([[1.0]], pa.list_(pa.float32()))
+    listed = stream_of(pa.table({"v": numbers}))
     for data in (b"", b"x" * 100, good[:-50], good[:200], compressed, listed):
         with refuses("file is damaged"):
             payload_from_bytes(data)
@@ -188,7 +195,7 @@ FORGED = "year\n\x1b[2Jguarantee   epsilon = 0.1"
 def test_h2_names_that_forge_what_is_printed_cannot_be_added():
     for name in (FORGED, "a\tb", "a\u202eb", "a\x7f"):
         with refuses("characters that cannot be printed") as caught:
-            PrivateIndex(SPEC).add(VECTORS, payload={name: list(range(12))})
+            PrivateIndex(SPEC).add(VECTORS, payload={name: range(12)})
         assert str(caught.value).isprintable()
 
 
@@ -196,7 +203,7 @@ def test_h2_an_index_with_such_names_does_not_open(tmp_path, monkeypatch):
     index = PrivateIndex(SPEC)
     with monkeypatch.context() as patch:
         patch.setattr("dpindex.storage.payload.refuse_unprintable", lambda names, kind: None)
-        index.add(VECTORS, payload={FORGED: list(range(12))})
+        index.add(VECTORS, payload={FORGED: range(12)})
         reopened(index, tmp_path / "x")
     with refuses() as caught:
         PrivateIndex.open(tmp_path / "x")

@@ -52,7 +52,8 @@ def by_hand(source, place):
     shutil.copytree(source, place)
     for path in [*source.rglob("*"), source]:
         status = path.stat()
-        os.utime(place / path.relative_to(source), ns=(status.st_atime_ns, status.st_mtime_ns))
+        times = (status.st_atime_ns, status.st_mtime_ns)
+        os.utime(place / path.relative_to(source), ns=times)
 
 
 def give_the_same_inode(mark):

@@ -26,19 +26,23 @@ def divergence(epsilon0, count, epsilon):
     counts of the two.
     """
     clones = np.arange(count)
-    weights = binom.pmf(clones, count - 1, np.exp(-epsilon0))
+    seldom = np.exp(-epsilon0)
+    weights = binom.pmf(clones, count - 1, seldom)
     likely = np.flatnonzero(weights > 1e-18)
-    truth = np.exp(epsilon0) / (np.exp(epsilon0) + 1)
+    odds = np.exp(epsilon0)
+    truth = odds / (odds + 1)
     delta = 1e-12
     for c in clones[likely]:
         # Beyond ten deviations of a fair coin lie 1e-22 of it.
         reach = 2 + 5 * int(np.sqrt(c))
-        first = np.arange(max(0, c // 2 - reach), min(c + 2, c // 2 + reach))
+        middle = c // 2
+        first = np.arange(max(0, middle - reach), min(c + 2, middle + reach))
         with_truth = binom.pmf(first - 1, c, 0.5)
         without = binom.pmf(first, c, 0.5)
         one = truth * with_truth + (1 - truth) * without
         other = (1 - truth) * with_truth + truth * without
-        delta += weights[c] * np.maximum(one - np.exp(epsilon) * other, 0).sum()
+        excess = np.maximum(one - np.exp(epsilon) * other, 0)
+        delta += weights[c] * excess.sum()
     return float(delta)
 
 
@@ -47,23 +51,29 @@ def divergence(epsilon0, count, epsilon):
 )
 def test_a_shuffle_promises_no_more_than_two_clones_keep(epsilon, count):
     """An independent computation: the theorem's epsilon holds for the laws that it rests on."""
-    promised = shuffled(Guarantee(epsilon, 0.0, "DP", record()), count, DELTA)
+    promised = shuffled(pure(epsilon), count, DELTA)
     assert divergence(epsilon, count, promised.epsilon) <= DELTA
     assert promised.epsilon < epsilon
     assert divergence(epsilon, count, 0.95 * promised.epsilon) > DELTA
 
 
+def pure(epsilon):
+    return Guarantee(epsilon, 0.0, "DP", record())
+
+
 def closed_form(epsilon, count, delta):
     """Feldman, McMillan & Talwar 2021, Thm 3.1."""
     growth = np.exp(epsilon)
-    spread = 8 * np.sqrt(growth * np.log(4 / delta) / count) + 8 * growth / count
+    crowd = growth / count
+    spread = 8 * np.sqrt(crowd * np.log(4 / delta)) + 8 * crowd
     return float(np.log1p((growth - 1) / (growth + 1) * spread))
 
 
 def test_a_million_at_eight_are_about_a_half():
-    promised = shuffled(Guarantee(8.0, 0.0, "DP", record()), 10**6, 1e-8)
-    assert closed_form(8.0, 10**6, 1e-8) == pytest.approx(1.0875, abs=1e-3)
-    assert 0.5 < promised.epsilon < closed_form(8.0, 10**6, 1e-8)
+    promised = shuffled(pure(8.0), 10**6, 1e-8)
+    plain = closed_form(8.0, 10**6, 1e-8)
+    assert plain == pytest.approx(1.0875, abs=1e-3)
+    assert 0.5 < promised.epsilon < plain
     assert promised.delta == 1e-8
     text = promised.protects() + "".join(promised.does_not_protect(3))
     assert "shuffled order alone" in text
@@ -74,8 +84,10 @@ def test_a_million_at_eight_are_about_a_half():
 @settings(deadline=None, max_examples=20)
 @given(st.floats(0.1, 5.0), st.integers(10**3, 10**5))
 def test_a_larger_crowd_hides_better(epsilon, count):
-    own = Guarantee(epsilon, 0.0, "DP", record())
-    assert shuffled(own, 2 * count, DELTA).epsilon <= shuffled(own, count, DELTA).epsilon <= epsilon
+    own = pure(epsilon)
+    few = shuffled(own, count, DELTA).epsilon
+    many = shuffled(own, 2 * count, DELTA).epsilon
+    assert many <= few <= epsilon
 
 
 @pytest.mark.parametrize(
@@ -109,30 +121,20 @@ def test_one_vector_a_person_depends_on_that_person_alone():
     for how in ("mean", "first"):
         before, names = one_per_person(vectors, persons, how)
         assert names.tolist() == sorted(set(persons.tolist()))
-        changed = np.where(
-            (persons == 3)[:, None],
-            rng.normal(size=(60, 4)),
-            vectors,
-        )
+        others = rng.normal(size=(60, 4))
+        changed = np.where((persons == 3)[:, None], others, vectors)
         after, _ = one_per_person(changed, persons, how)
         moved = (before != after).any(axis=1)
         assert names[moved].tolist() == [3]
-    expected = vectors[persons == 5]
-    expected = unit(expected).sum(axis=0)
+    total = unit(vectors[persons == 5]).sum(axis=0)
     mean, _ = one_per_person(vectors, persons)
-    np.testing.assert_allclose(mean[5], expected / np.linalg.norm(expected))
+    np.testing.assert_allclose(mean[5], total / np.linalg.norm(total))
     with refuses("one person for each row"):
         one_per_person(vectors, persons[1:])
 
 
 def test_a_statement_says_what_registries_ask(prints, tmp_path):
-    spec = Spec(
-        "dp-oporp-staircase",
-        4,
-        k=4,
-        epsilon=2.0,
-        adjacency=attribute(0.5),
-    )
+    spec = Spec("dp-oporp-staircase", 4, k=4, epsilon=2.0, adjacency=attribute(0.5))
     index = filled_index(spec, np.zeros((3, 4)))
     index.save(tmp_path / "index")
     statement = statement_of(summarize(tmp_path / "index"))
