@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.common import attribute_spec, csv_lines, known_noise, low_rank, refuses, unit
+from helpers.common import attribute_spec, csv_lines, known_noise, low_rank, refuses, top, unit
 from numpy.random import default_rng
 
 from dpindex import Blocks, Codebook, Dense, Repeated, Spec, attribute, record
@@ -39,7 +39,7 @@ PLAIN = oporp(DIM)
 
 def nearest(count):
     """Exact neighbours by a plain sort."""
-    return np.argsort(-QUERIES @ unit(BASE).T, axis=1)[:, :count]
+    return top(QUERIES @ unit(BASE).T, count)
 
 
 class FakeIndex:
@@ -61,7 +61,8 @@ class FakeIndex:
         self.codes = codes
 
     def search(self, queries, k, query, allow_unprotected):
-        return SimpleNamespace(ids=self.answers[np.arange(len(queries)) % len(self.answers), :k])
+        rows = np.arange(len(queries)) % len(self.answers)
+        return SimpleNamespace(ids=self.answers[rows, :k])
 
 
 @pytest.fixture
@@ -71,47 +72,40 @@ def fake(monkeypatch):
     return FakeIndex
 
 
+def mean_of(*vectors, **terms):
+    """What is measured of the first spec and mode of query, on average."""
+    return curve_of(*vectors, runs=1, **terms).points[0].mean
+
+
 def test_measures_of_scripted_answers(fake):
     """Of the ten best answers 4 are among the true 50 and 1 in the true ten; of a hundred, 30."""
     true = nearest(150)
     far = true[:, 50:]
     near = true[:, :50]
-    first = np.concatenate([far[:, :6], near[:, :1], near[:, 10:13]], axis=1)
-    fake.answers = np.concatenate([first, near[:, 13:39], far[:, 6:70]], axis=1)
+    first = np.hstack([far[:, :6], near[:, :1], near[:, 10:13]])
+    fake.answers = np.hstack([first, near[:, 13:39], far[:, 6:70]])
     assert fake.answers.shape[1] == 100
     point = curve_of(BASE, QUERIES, [PLAIN], runs=1).points[0]
-    assert point.mean["precision@10"] == pytest.approx(0.4)
-    assert point.mean["recall@10"] == pytest.approx(0.1)
-    assert point.mean["recall@100"] == pytest.approx(0.6)
+    mean = point.mean
+    assert mean["precision@10"] == pytest.approx(0.4)
+    assert mean["recall@10"] == pytest.approx(0.1)
+    assert mean["recall@100"] == pytest.approx(0.6)
     # Among the first 10, 20, 50 and 100 answers are so many of the true ten; the owner orders them.
-    within = {level: (fake.answers[:, :level, None] == true[:, None, :10]).any(axis=2).sum(axis=1)
-              for level in (10, 20, 50, 100)}  # fmt: skip
-    for level, hits in within.items():
-        assert point.mean[f"recall@10 within {level}"] == pytest.approx(hits.mean() / 10)
+    is_near = np.array([np.isin(*rows) for rows in zip(fake.answers, true[:, :10], strict=True)])
+    for level in (10, 20, 50, 100):
+        hits = is_near[:, :level].sum(axis=1)
+        assert mean[f"recall@10 within {level}"] == pytest.approx(hits.mean() / 10)
     assert np.isnan(point.std["recall@10"])
 
 
 def test_seeds_budgets_and_settings_reach_the_index(fake):
     fake.answers = nearest(100)
-    private = attribute_spec(
-        "dp-oporp-staircase",
-        DIM,
-        k=4,
-        epsilon=2.0,
-        seed=40,
-    )
+    private = attribute_spec("dp-oporp-staircase", DIM, k=4, epsilon=2.0, seed=40)
     baseline = oporp(4, seed=40)
     told = []
-    curve = curve_of(
-        BASE,
-        QUERIES,
-        [private, baseline, private],
-        runs=2,
-        query_modes=["exact"],
-        index_type="f16",
-        query_epsilon=7.0,
-        progress=lambda done, total, name: told.append((done, total, name)),
-    )
+    how = {"runs": 2, "query_modes": ["exact"], "index_type": "f16", "query_epsilon": 7.0}
+    specs = [private, baseline, private]
+    curve = curve_of(BASE, QUERIES, specs, **how, progress=lambda *step: told.append(step))
     built = [spec for spec, _ in fake.made]
     assert [(s.method, s.seed) for s in built] == [
         ("dp-oporp-staircase", 40),
@@ -122,9 +116,10 @@ def test_seeds_budgets_and_settings_reach_the_index(fake):
     settings = {"metric": "cosine", "index_type": "f16"}
     assert fake.made[0][1] == settings | {"query_epsilon": 7.0}
     assert fake.made[-1][1] == settings | {"query_epsilon": None}
-    assert [(done, total) for done, total, _ in told] == [(i, 4) for i in range(5)]
+    assert [step[:2] for step in told] == [(done, 4) for done in range(5)]
     assert told[0][2] == "dp-oporp-staircase, k = 4, ε = 2"
-    assert [run.seed for run in curve.runs] == [40, 41, 40, 41]
+    seeds = [run.seed for run in curve.runs]
+    assert seeds == [40, 41] * 2
     assert curve.epsilons == (2.0,)
 
 
@@ -141,24 +136,20 @@ def test_mean_and_spread_are_those_of_the_runs():
             assert values == [curve.runs[0].values[name]]
         else:
             assert len(values) == 4
-            assert point.std[name] == pytest.approx(np.std(values, ddof=1))
+            spread = np.std(values, ddof=1)
+            assert point.std[name] == pytest.approx(spread)
     assert point.runs == curve.runs_per_point == 4
     # Every run has a seed and noise of its own.
-    assert len({run.values["recall@10"] for run in curve.runs}) > 1
+    found = {run.values["recall@10"] for run in curve.runs}
+    assert len(found) > 1
 
 
 def test_attacks_have_fresh_noise():
     spec = attribute_spec("dp-oporp-staircase", DIM, k=6, epsilon=8.0)
     errors = set()
     for _ in range(3):
-        curve = curve_of(
-            BASE,
-            QUERIES,
-            [spec],
-            runs=1,
-            query_modes=["private"],
-        )
-        errors.add(curve.runs[0].values["reconstruction_error"])
+        mean = mean_of(BASE, QUERIES, specs=[spec], query_modes=["private"])
+        errors.add(mean["reconstruction_error"])
     assert len(errors) == 3
 
 
@@ -171,25 +162,28 @@ def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypat
 
     def shares(base, queries):
         curve = curve_of(base, queries, [spec], runs=2, query_modes=["exact"])
-        return [tuple(run.values[name] for name in MEASURES[:3]) for run in curve.runs]
+        values = [run.values for run in curve.runs]
+        return [[one[name] for name in MEASURES[:3]] for one in values]
 
     expected = shares(BASE, QUERIES)
     assert expected[0] != expected[1]
     with open_vectors(tmp_path / "base.npy") as source:
         assert shares(source, QUERIES) == expected
-    assert shares(scipy.sparse.csr_matrix(BASE), scipy.sparse.csc_matrix(QUERIES)) == expected
+    sparse = scipy.sparse.csr_matrix(BASE)
+    assert shares(sparse, scipy.sparse.csc_matrix(QUERIES)) == expected
 
 
 @known_noise
 def test_more_epsilon_finds_more_and_bits_are_small():
     base = default_rng(3).random((400, 30))
-    grid = grid_of(30, ["dp-oporp-staircase", "dp-signoporp-rr"], [0.5, 30.0], [16])
+    methods = ["dp-oporp-staircase", "dp-signoporp-rr"]
+    grid = grid_of(30, methods, [0.5, 30.0], [16])
     curve = curve_of(base, base[:30], grid.specs, runs=3, neighbours=10)
     for lines in (curve.series("private"), curve.series("exact")):
-        for line in lines.values():
-            assert line[0].spec.epsilon == 0.5
-            assert line[1].mean["recall@100"] > line[0].mean["recall@100"] + 0.15
-    sizes = {p.spec.method: p.mean["bytes_per_vector"] for p in curve.points}
+        for little, much in lines.values():
+            assert little.spec.epsilon == 0.5
+            assert much.mean["recall@100"] > little.mean["recall@100"] + 0.15
+    sizes = {point.spec.method: point.mean["bytes_per_vector"] for point in curve.points}
     assert sizes["dp-signoporp-rr"] == 2
     assert sizes["dp-oporp-staircase"] in (32, 64)
 
@@ -243,14 +237,16 @@ class TestSpecGrid:
             seed=9,
         )
         assert grid.refused == ()
-        assert [
-            (s.method, s.code_length, s.epsilon, s.delta, s.variant.repetitions) for s in grid.specs
-        ] == [
-            *(("dp-oporp", k, e, 1e-5, 1) for k in (16, 32) for e in (1.0, 2.0)),
-            *(("dp-signoporp-rr", k, e, 0.0, 2) for k in (16, 32) for e in (1.0, 2.0)),
-            *(("raw-square-wave", 64, e, 0.0, 1) for e in (1.0, 2.0)),
+        both = [(k, epsilon) for k in (16, 32) for epsilon in (1.0, 2.0)]
+        expected = [
+            *(("dp-oporp", *pair, 1e-5, 1) for pair in both),
+            *(("dp-signoporp-rr", *pair, 0.0, 2) for pair in both),
+            *(("raw-square-wave", 64, epsilon, 0.0, 1) for epsilon in (1.0, 2.0)),
             *(("none-signrp", k, None, 0.0, 1) for k in (16, 32)),
         ]
+        for spec, fields in zip(grid.specs, expected, strict=True):
+            size = (spec.code_length, spec.epsilon, spec.delta)
+            assert (spec.method, *size, spec.variant.repetitions) == fields
         assert {s.seed for s in grid.specs} == {9}
 
     def test_methods_get_the_fields_that_they_take(self):
@@ -283,36 +279,39 @@ class TestSpecGrid:
 
 @pytest.mark.slow
 def test_csv_files_say_what_was_measured(tmp_path):
-    grid = grid_of(DIM, ["dp-oporp", "idp-signrp-rr", "none-oporp"], [2], [8])
+    methods = ["dp-oporp", "idp-signrp-rr", "none-oporp"]
+    grid = grid_of(DIM, methods, [2], [8])
     curve = curve_of(BASE, QUERIES, grid.specs, runs=2, query_epsilon=3.0)
     write_report(tmp_path, [curve])
     lines = csv_lines(tmp_path / "curve.csv")
     assert len(lines) == 3 * 2 * len(curve.measures)
-    by_key = {(x["method"], x["query"], x["measure"]): x for x in lines}
+    by_key = {(line["method"], line["query"], line["measure"]): line for line in lines}
     for point in curve.points:
         for name in curve.measures:
             line = by_key[point.spec.method, point.query, curve.full_name(name)]
+            spread = point.std[name]
             assert float(line["mean"]) == point.mean[name]
-            assert line["std"] == ("" if math.isnan(point.std[name]) else str(point.std[name]))
+            assert line["std"] == ("" if math.isnan(spread) else str(spread))
             assert line["runs"] == "2"
     true = "recall@10 of the true 10"
     private = by_key["dp-oporp", "private", true]
-    assert [private[c] for c in ("definition", "adjacency", "epsilon", "delta", "k")] == [
-        "DP",
-        "attribute(beta=1)",
-        "2.0",
-        "1e-06",
-        "8",
-    ]
+    expected = {
+        "definition": "DP",
+        "adjacency": "attribute(beta=1)",
+        "epsilon": "2.0",
+        "delta": "1e-06",
+        "k": "8",
+    }
+    assert expected.items() <= private.items()
     assert private["query_epsilon"] == "3.0"
     assert by_key["dp-oporp", "exact", true]["query_epsilon"] == ""
     assert by_key["none-oporp", "private", true]["epsilon"] == ""
     assert by_key["idp-signrp-rr", "exact", true]["definition"] == "iDP"
     assert ("dp-oporp", "private", "precision@10 of the true 50") in by_key
-    runs = csv_lines(tmp_path / "runs.csv")
-    assert [(r["seed"], float(r["recall@100 of the true 50"])) for r in runs] == [
-        (str(run.seed), run.values["recall@100"]) for run in curve.runs
-    ]
+    lines = csv_lines(tmp_path / "runs.csv")
+    for line, run in zip(lines, curve.runs, strict=True):
+        assert line["seed"] == str(run.seed)
+        assert float(line["recall@100 of the true 50"]) == run.values["recall@100"]
 
 
 @pytest.mark.slow
@@ -322,38 +321,32 @@ def test_denoised_curves_find_more_and_say_what_is_exposed():
     base = 2 * np.clip(low_rank(2000) - 0.25, 0, 0.5)
     spec = attribute_spec("raw-staircase", 24, epsilon=3.0, bounds=(0, 1))
     ceiling = attribute_spec("none-oporp", 24, k=24, bounds=(0, 1))
-    plain, denoised = (
-        curve_of(base, base[:300], [spec, ceiling], runs=1, denoise=kind)
+    curves = {
+        kind: curve_of(base, base[:300], [spec, ceiling], runs=1, denoise=kind)
         for kind in (None, "linear")
-    )
-    private, baseline = (
-        [
-            next(p for p in curve.points if p.spec == s and p.query == "private")
-            for curve in (plain, denoised)
-        ]
-        for s in (spec, ceiling)
-    )
-    assert private[1].mean["precision@10"] > private[0].mean["precision@10"]
-    assert baseline[1].mean["precision@10"] == baseline[0].mean["precision@10"]
-    for point in private:  # the attacker learns from the codes, whatever the searcher does
-        assert 0 < point.mean["reconstruction_error"] < 0.2
-        assert point.mean["reconstruction_cosine"] > 0.95
-    assert baseline[0].mean["reconstruction_error"] < 0.01
-    assert plain.denoise is None
-    assert denoised.denoise == "linear"
+    }
+
+    def means(kind, spec):
+        points = (point for point in curves[kind].points if point.query == "private")
+        return next(point.mean for point in points if point.spec == spec)
+
+    plain = means(None, spec)
+    denoised = means("linear", spec)
+    assert denoised["precision@10"] > plain["precision@10"]
+    for mean in (plain, denoised):  # the attacker learns from the codes, whatever the searcher does
+        assert 0 < mean["reconstruction_error"] < 0.2
+        assert mean["reconstruction_cosine"] > 0.95
+    baseline = means(None, ceiling)
+    assert means("linear", ceiling)["precision@10"] == baseline["precision@10"]
+    assert baseline["reconstruction_error"] < 0.01
+    assert curves[None].denoise is None
+    assert curves["linear"].denoise == "linear"
 
 
 def test_a_codebook_goes_to_the_methods_that_take_one():
     book = Codebook(np.eye(24))
     methods = ["record-cap", "record-codebook"]
-    grid = spec_grid(
-        24,
-        methods,
-        [4.0],
-        adjacency=record(),
-        codebook=book,
-        subset=3,
-    )
+    grid = spec_grid(24, methods, [4.0], adjacency=record(), codebook=book, subset=3)
     assert grid.refused == ()
     assert [spec.codebook for spec in grid.specs] == [None, book]
     assert [spec.subset for spec in grid.specs] == [None, 3]
@@ -369,21 +362,15 @@ def test_a_curve_prints_as_a_table_and_is_a_frame():
     pandas = pytest.importorskip("pandas")
     frame = curve.to_pandas()
     assert isinstance(frame, pandas.DataFrame)
-    assert len(frame) == len(curve.runs) == 8
+    assert len(frame) == 8
+    assert len(curve.runs) == 8
     assert set(frame["query"]) == {"private", "exact"}
 
 
 @pytest.mark.slow
 def test_a_report_shows_the_examples_that_were_measured(tmp_path):
-    specs = spec_grid(DIM, ["dp-oporp-staircase"], [2, 8], adjacency=attribute(1.0)).specs
+    specs = grid_of(DIM, ["dp-oporp-staircase"], [2, 8]).specs
     for count, shown in ((3, True), (0, False)):
-        curves = evaluate(
-            BASE,
-            QUERIES,
-            specs,
-            runs=1,
-            neighbours=20,
-            examples=count,
-        )
-        page = write_report(tmp_path / str(count), curves).read_text(encoding="utf-8")
-        assert ('"sheet":{' in page) == shown
+        curves = evaluate(BASE, QUERIES, specs, runs=1, neighbours=20, examples=count)
+        page = write_report(tmp_path / str(count), curves)
+        assert ('"sheet":{' in page.read_text("utf-8")) == shown

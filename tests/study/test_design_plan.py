@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from found_shares import assert_found, found_shares
-from helpers.common import few_queries, filled_index, known_noise, normal, some_queries, unit
+from found_shares import assert_found, found_precision, found_shares
+from helpers.common import few_queries, known_noise, normal, some_queries, unit
 from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
 import dpindex as dpi
 from dpindex import Spec, attribute, design, l2
-from dpindex.study import evaluate, ground_truth
+from dpindex.study import evaluate
 from dpindex.study.draws import draws_of
 from dpindex.study.prediction import Prediction, predicted_rows
 from dpindex.study.sample import Sample
@@ -37,8 +37,14 @@ def collection(rows, seed):
     """Vectors in [0, 1] of about eight dimensions, whose columns vary together."""
     maps = normal(8, DIM)
     rng = default_rng(seed)
-    values = 0.5 + 0.12 * rng.normal(size=(rows, 8)) @ maps + 0.02 * rng.normal(size=(rows, DIM))
-    return np.clip(values, 0, 1).astype(np.float32)
+    causes = 0.12 * rng.normal(size=(rows, 8)) @ maps
+    values = 0.5 + causes + 0.02 * rng.normal(size=(rows, DIM))
+    return values.clip(0, 1).astype(np.float32)
+
+
+def rows_of(*matrices):
+    """All rows, to be compared as a set."""
+    return {bytes(row) for matrix in matrices for row in matrix}
 
 
 def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_on():
@@ -51,7 +57,7 @@ def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_o
     tried = population.vectors
     assert others is not None
     assert len(others) == len(tried) == 400
-    assert not {*map(bytes, others)} & {*map(bytes, tried)}
+    assert not rows_of(others) & rows_of(tried)
     assert sample.population_of(RAW, 100, denoised=True).others is None
 
 
@@ -65,8 +71,8 @@ def test_designs_of_signs_are_tried_on_what_they_do_not_hold():
         population = sample.population_of(spec, 50, common=True)
         same = sample.population_of(RAW, 50, common=True)
         assert_array_equal(population.queries, same.queries)
-        unseen = {*map(bytes, sample.compared)}
-        assert not unseen & {*map(bytes, population.vectors), *map(bytes, population.queries)}
+        tried = rows_of(population.vectors, population.queries)
+        assert not rows_of(sample.compared) & tried
 
 
 def test_vectors_of_one_code_share_what_is_promised():
@@ -75,18 +81,19 @@ def test_vectors_of_one_code_share_what_is_promised():
     topics = rng.uniform(0.1, 0.9, (20, 8))
 
     def drawn(rows):
-        values = topics[rng.integers(20, size=rows)] + 0.01 * rng.normal(size=(rows, 8))
-        return np.clip(values, 0, 1).astype(np.float32)
+        chosen = topics[rng.integers(20, size=rows)]
+        values = chosen + 0.01 * rng.normal(size=(rows, 8))
+        return values.clip(0, 1).astype(np.float32)
 
-    public, base, queries = drawn(1000), drawn(4000), drawn(200)
-    truth = ground_truth(base, queries, 50)
+    public = drawn(1000)
+    base = drawn(4000)
+    queries = drawn(200)
     terms = {**PLAIN, "epsilon": 30.0}
     sample = Sample(public, 4000)
     made = design(sample.compared, epsilon=30.0, code_length=8, signs=True)
     spec = Spec("dp-signdesigned-geometric", 8, design=made, **terms)
     (row,) = predicted_rows(spec, sample.population_of(spec, 200), 4, [10], 1.0)
-    index = filled_index(spec, base)
-    found = truth.precision(index.search(queries, k=10, query="exact").ids, 10, 50).mean()
+    found = found_precision(spec, base, queries)
     assert abs(row.exact.precision - found) < 0.05
 
 
@@ -97,15 +104,18 @@ def test_a_sign_for_each_attribute_is_read_by_public_vectors():
     topics = rng.normal(size=(100, DIM))
 
     def drawn(rows):
-        return unit(topics[rng.integers(100, size=rows)] + 0.9 * rng.normal(size=(rows, DIM)))
+        chosen = topics[rng.integers(100, size=rows)]
+        return unit(chosen + 0.9 * rng.normal(size=(rows, DIM)))
 
-    public, base, queries = drawn(4000), drawn(6000), drawn(200)
+    public = drawn(4000)
+    base = drawn(6000)
+    queries = drawn(200)
     found = {}
     for method in ("dp-signdesigned-geometric", "dp-signoporp-rr"):
         terms = {"adjacency": attribute(0.5), "methods": [method], "norm": 1.0}
         plan = dpi.plan(public, n=6000, epsilon=1.0, **terms)
         assert plan.best.spec.code_length == DIM
-        found[method], _ = found_shares(plan.spec, base, queries)["exact"]
+        found[method] = found_precision(plan.spec, base, queries)
         assert abs(plan.best.exact.precision - found[method]) < 0.1
     by_public, alone = found.values()
     assert by_public > alone + 0.05
@@ -118,7 +128,7 @@ def test_the_denoiser_of_long_codes_is_learned_from_other_vectors_alone():
     population = sample.population_of(RAW, 100, denoised=True)
     learned = Prediction(RAW, population, 10).codes_to_learn_from
     assert len(learned) == 10 * len(population.others) == 1500
-    assert not {*map(bytes, population.others)} & {*map(bytes, population.vectors)}
+    assert not rows_of(population.others) & rows_of(population.vectors)
 
 
 @pytest.mark.parametrize("fitted, each", [(0, 10), (40, 1), (150, 1), (450, 3), (9000, 60)])
@@ -139,7 +149,8 @@ def test_no_vector_is_encoded_by_a_codeword_that_lies_at_its_own():
     population = sample.population_of(spec, 20)
     ends = population.codewords
     assert ends.shape == (2, 800)
-    assert_array_equal(ends[:, :200], [np.arange(200)] * 2)
+    of_themselves = np.tile(np.arange(200), (2, 1))
+    assert_array_equal(ends[:, :200], of_themselves)
     draws = draws_of(spec, population)
     symbols = draws.of_vectors(rounds=1).stored.ravel()
     assert (symbols >= 200).mean() > 0.5
@@ -156,13 +167,12 @@ def test_a_softmax_codebook_is_grown_where_more_codewords_find_more(monkeypatch)
     terms = {**TERMS, "methods": ["codebook-softmax"], "epsilon": 10.0}
     plan = dpi.plan(public, n=8000, candidates=40, **terms)
     assert plan.best.spec.codebook == dpi.fit_codebook(public, 4000)
-    base, queries = collection(8000, 2), collection(300, 3)
-    truth = ground_truth(base, queries, 50)
+    base = collection(8000, 2)
+    queries = collection(300, 3)
     found = {}
     for size in (1000, 4000):
         spec = replace(plan.best.spec, codebook=dpi.fit_codebook(public, size))
-        index = filled_index(spec, base)
-        found[size] = truth.precision(index.search(queries, k=10).ids, 10, 50).mean()
+        found[size] = found_precision(spec, base, queries)
     assert found[4000] > found[1000] + 0.02
     assert abs(plan.best.exact.precision - found[4000]) < 0.1
 
@@ -170,8 +180,11 @@ def test_a_softmax_codebook_is_grown_where_more_codewords_find_more(monkeypatch)
 @pytest.mark.slow
 @few_queries
 def test_designs_need_an_attribute_and_their_noise():
-    terms = {**TERMS, "methods": None, "adjacency": l2(1.0), "epsilon": 8.0, "delta": 1e-6}
-    refused = dpi.plan(collection(500, 1), n=2000, **terms, max_bytes=40).refused
+    terms = {**TERMS, "methods": None, "adjacency": l2(1.0)}
+    plan = dpi.plan(
+        collection(500, 1), n=2000, **{**terms, "epsilon": 8.0}, delta=1e-6, max_bytes=40
+    )
+    refused = plan.refused
     assert any(line.startswith(DESIGNED) for line in refused)
 
 
@@ -180,12 +193,10 @@ def test_what_a_design_gives_away_is_measured():
     """An attacker who ignored the centre would do worse than the best guess without a code."""
     base = collection(1500, 2)
     terms = {**PLAIN, "epsilon": 4.0}
+    public = collection(600, 1)
     for method in METHODS[:2]:
-        made = design(
-            collection(600, 1),
-            epsilon=4.0,
-            signs="signdesigned" in method,
-        )
+        signs = "signdesigned" in method
+        made = design(public, epsilon=4.0, signs=signs)
         spec = Spec(method, DIM, design=made, **terms)
         figures = Trial(spec, base).reconstruction()
         assert figures["reconstruction_error"] < 0.5, method
@@ -202,7 +213,8 @@ def test_what_is_promised_of_designs_is_found():
     queries = collection(300, 3)
     public = collection(2000, 1)
     terms = {"n": n, "candidates": n // 100, **TERMS}
-    assert dpi.plan(public, **terms).best.method in METHODS[:2]
+    plan = dpi.plan(public, **terms)
+    assert plan.best.method in METHODS[:2]
     for method in METHODS[:2]:
         row = dpi.plan(public, **{**terms, "methods": [method]}).best
         found = found_shares(row.spec, base, queries, n // 100, row.denoiser)
@@ -213,12 +225,16 @@ def test_what_is_promised_of_designs_is_found():
 def test_a_design_for_pictures_in_black_and_white_is_promised_what_it_finds():
     """Vectors that are made between two have grey, of which a window makes white."""
     rng = default_rng(0)
-    x, y = np.meshgrid(*2 * [np.arange(16) / 16])
+    places = np.arange(16) / 16
+    x, y = np.meshgrid(places, places)
     waves = rng.uniform(-1.2, 1.2, (8, 2, 1, 1))
-    maps = np.cos(2 * np.pi * (waves[:, 0] * x + waves[:, 1] * y) + rng.uniform(0, 6, (8, 1, 1)))
-    pictures = 0.5 * rng.normal(size=(12_300, 8)) @ maps.reshape(8, -1) - 0.3
-    pictures = np.clip(0.5 + 3 * pictures, 0, 1).astype(np.float32)
-    public, queries, base = np.split(pictures[pictures.any(axis=1)], (2000, 2300))
+    phases = rng.uniform(0, 6, (8, 1, 1))
+    maps = np.cos(2 * np.pi * (waves[:, 0] * x + waves[:, 1] * y) + phases)
+    causes = 0.5 * rng.normal(size=(12_300, 8))
+    grey = 0.5 + 3 * (causes @ maps.reshape(8, -1) - 0.3)
+    pictures = grey.clip(0, 1).astype(np.float32)
+    pictures = pictures[pictures.any(axis=1)]
+    public, queries, base = np.split(pictures, (2000, 2300))
     sample = Sample(public, len(base))
     made = design(sample.fitted, epsilon=0.7, code_length=16)
     spec = Spec(DESIGNED, 256, design=made, **{**PLAIN, "epsilon": 0.7})
@@ -236,17 +252,21 @@ def test_what_is_promised_of_a_softmax_codebook_is_found():
     terms = {**TERMS, "methods": ["codebook-softmax"], "record_epsilon": 6.0}
     plan = dpi.plan(collection(2000, 1), n=n, candidates=n // 50, **terms)
     assert len(plan.best.guarantee.promises) == 2
-    for query, (_, recall) in found_shares(plan.best.spec, base, queries, n // 50).items():
-        assert -0.05 < recall - plan.best.found(query).recall_within(n // 50) < 0.1, query
+    within = n // 50
+    found = found_shares(plan.best.spec, base, queries, within)
+    for query, (_, recall) in found.items():
+        promised = plan.best.found(query).recall_within(within)
+        assert -0.05 < recall - promised < 0.1, query
 
 
 @pytest.mark.filterwarnings("ignore:.*outside the public bounds:dpindex.QualityWarning")
 def test_a_design_of_few_directions_is_promised_no_more_than_it_finds():
     """Decoded codes crowd at a cosine of 1: .3 of ten was promised where .04 was found."""
     rng = default_rng(10)
-    vectors = np.clip(rng.random((4200, 4)) @ rng.random((4, 24)) / 4, 0, 1)
+    values = rng.random((4200, 4)) @ rng.random((4, 24))
+    vectors = np.clip(values / 4, 0, 1)
     asked, public, base = np.split(vectors, (200, 1200))
-    terms = {"adjacency": attribute(1.0), "epsilon": 2.0, "bounds": (0.0, 1.0)}
-    made = dpi.plan(public, n=3000, methods=["dp-designed-laplace"], **terms)
+    terms = {"adjacency": attribute(1.0), "bounds": (0.0, 1.0), "methods": [DESIGNED]}
+    made = dpi.plan(public, n=3000, epsilon=2.0, **terms)
     for mode, (precision, _) in found_shares(made.best.spec, base, asked).items():
         assert made.best.found(mode).precision < precision + 0.1

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.common import fails, refuses, unit
+from helpers.common import fails, refuses, top, unit
 
 from dpindex import attribute, record
 from dpindex.data import as_source
@@ -36,10 +36,10 @@ EVIL = "</script><img src=x onerror=alert(1)><!-- 'quoted' & \u2028 {{ 7 * 7 }}"
 def specs():
     hidden = {"adjacency": attribute(1.0), "bounds": (0.0, 1.0)}
     names = ["dp-oporp-staircase", "dp-oporp", "idp-signoporp-rr", "none-oporp"]
-    whole = spec_grid(
-        DIM, ["record-cap", "raw-gaussian", "none-oporp"], [4, 16], adjacency=record()
-    )
-    return [*spec_grid(DIM, names, [1, 30], [DIM], **hidden).specs, *whole.specs]
+    one = spec_grid(DIM, names, [1, 30], [DIM], **hidden)
+    names = ["record-cap", "raw-gaussian", "none-oporp"]
+    whole = spec_grid(DIM, names, [4, 16], adjacency=record())
+    return [*one.specs, *whole.specs]
 
 
 @pytest.fixture(scope="module")
@@ -60,17 +60,16 @@ def data_of(curves, **how):
 def tiles(data):
     """The pictures of a sheet, cut out again: shape (count, height, width) or (…, 3)."""
     sheet = data["sheet"]
-    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet["src"].partition(",")[2]))))
     height = sheet["height"]
     width = sheet["width"]
-    columns = sheet["columns"]
-    return np.stack(
-        [
-            pixels[top : top + height, left * width : (left + 1) * width]
-            for top in range(0, pixels.shape[0], height)
-            for left in range(columns)
-        ]
-    )
+    _, _, written = sheet["src"].partition(",")
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(written))))
+    cut = []
+    for first in range(0, pixels.shape[0], height):
+        for column in range(sheet["columns"]):
+            left = column * width
+            cut.append(pixels[first : first + height, left : left + width])
+    return np.stack(cut)
 
 
 class Page(HTMLParser):
@@ -97,6 +96,10 @@ class Page(HTMLParser):
         if self.inside in self.texts:
             self.texts[self.inside][-1] += data
 
+    def of_kind(self, *tags):
+        """The attributes of all elements of these kinds."""
+        return [attributes for tag, attributes in self.elements if tag in tags]
+
     @property
     def data(self):
         """What the page shows, as its first script holds it."""
@@ -114,7 +117,8 @@ def test_each_adjacency_is_a_view(curves):
     )
     assert one["epsilons"] == [1.0, 30.0]
     assert whole["epsilons"] == [4.0, 16.0]
-    assert [m["method"] for m in whole["methods"]] == ["record-cap", "raw-gaussian", "none-oporp"]
+    methods = [method["method"] for method in whole["methods"]]
+    assert methods == ["record-cap", "raw-gaussian", "none-oporp"]
     ((_, promise), *_) = weakest_guarantees(curves[0].points)
     limits = promise.does_not_protect(DIM)
     assert any("a change of m attributes costs m × 30" in line for line in limits)
@@ -131,28 +135,36 @@ def test_the_page_opens_on_whole_records_unless_of_pictures(curves):
 @pytest.mark.slow
 def test_figures_are_those_of_the_curve(curves):
     for curve, shown in zip(curves, data_of(curves)["views"], strict=True):
+        methods = {method["label"]: method for method in shown["methods"]}
         for mode in ("private", "exact"):
             for name, line in curve.series(mode).items():
-                (method,) = [m for m in shown["methods"] if m["label"] == name]
-                assert method["epsilons"] == [point.spec.epsilon for point in line]
-                for level, within in zip(curve.candidates, method["within"][mode], strict=True):
-                    recall = [point.mean[f"recall@10 within {level}"] for point in line]
-                    assert within == pytest.approx(recall, abs=1e-4)
-                spread = [point.std["recall@10"] for point in line]
-                assert method["spread"][mode] == pytest.approx(spread, abs=1e-4)
-                exposed = [1 - point.mean["reconstruction_error"] for point in line]
-                assert method["exposed"] == pytest.approx(exposed, abs=1e-4)
+                _check_figures(methods[name], line, mode, curve.candidates)
+
+
+def _check_figures(method, line, mode, candidates):
+    """What the page shows of a method is the mean and spread of what was measured of it."""
+    means = [point.mean for point in line]
+
+    def agrees(shown, measured):
+        assert shown == pytest.approx(measured, abs=1e-4)
+
+    assert method["epsilons"] == [point.spec.epsilon for point in line]
+    for level, within in zip(candidates, method["within"][mode], strict=True):
+        agrees(within, [mean[f"recall@10 within {level}"] for mean in means])
+    agrees(method["spread"][mode], [point.std["recall@10"] for point in line])
+    agrees(method["exposed"], [1 - mean["reconstruction_error"] for mean in means])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share, shown", [(math.nan, None), (0.25, 0.25)])
 def test_recognition_is_shown_where_it_was_measured(curves, share, shown):
     curve = replace(curves[0])
-    vars(curve)["points"] = tuple(
-        replace(point, mean={**point.mean, "linked": share}) for point in curve.points
-    )
+    points = curve.points
+    linked = [replace(point, mean={**point.mean, "linked": share}) for point in points]
+    vars(curve)["points"] = tuple(linked)
     (view,) = data_of([curve])["views"]
-    assert {value for method in view["methods"] for value in method["linked"]} == {shown}
+    values = {value for method in view["methods"] for value in method["linked"]}
+    assert values == {shown}
 
 
 @pytest.mark.slow
@@ -164,40 +176,42 @@ def test_without_noise_everything_is_found_and_rebuilt(curves):
     clear = one["methods"][-1]
     assert clear["method"] == "none-oporp"
     assert clear["epsilons"] == [None]
-    cosine = BASE @ QUERIES.T / np.linalg.norm(BASE, axis=1)[:, None]
-    best = np.argsort(-cosine[:, np.array([0, 2, 5, 8])], axis=0)[:10].T
+    asked = QUERIES[[0, 2, 5, 8]]
+    nearest = top(asked @ unit(BASE).T, 10)
+    expected = [[f"row {row}" for row in line] for line in nearest]
     names = data["items"]["names"]
-    expected = [[f"row {row}" for row in line] for line in best]
-    assert [[names[i] for i in line] for line in one["truth"]] == expected
-    assert [[names[i] for i in line] for line in clear["hits"]["exact"][0][0]] == expected
+    for listed in (one["truth"], clear["hits"]["exact"][0][0]):
+        assert [[names[item] for item in line] for line in listed] == expected
     (rebuilt,) = clear["rebuilt"]
     assert rebuilt["nearest"] == data["records"]
     assert min(rebuilt["cosine"]) > 0.99
     cut = tiles(data)
     for place, i in enumerate(data["records"]):
         original = cut[data["items"]["tiles"][i]].astype(int)
-        assert np.abs(cut[rebuilt["tile"] + place].astype(int) - original).max() <= 2
+        again = cut[rebuilt["tile"] + place].astype(int)
+        assert np.abs(again - original).max() <= 2
     shown = BASE[[0, 26, 52, 79]]
-    grey = np.rint(255 * (QUERIES[2] - shown.min()) / np.ptp(shown))
-    wanted = grey.clip(0, 255).reshape(3, 4)
+    share = (QUERIES[2] - shown.min()) / np.ptp(shown)
+    grey = np.rint(255 * share).clip(0, 255)
+    wanted = grey.reshape(3, 4)
     assert np.array_equal(cut[data["queries"]["tile"] + 1], wanted)
 
 
 def test_an_answer_that_is_no_neighbour_is_negative(curves):
     data = data_of(curves)
+    names = data["items"]["names"]
     for curve, shown in zip(curves, data["views"], strict=True):
+        listed = {}
+        for method in shown["methods"]:
+            for epsilon, hits in zip(method["epsilons"], method["hits"]["private"], strict=True):
+                listed[method["method"], epsilon] = np.array(hits).ravel()
+        true = np.ravel(shown["truth"])
         for sample in curve.examples.builds:
-            found = [f"row {row}" for row in sample.found["private"].ravel()]
-            for method in shown["methods"]:
-                for epsilon, hits in zip(
-                    method["epsilons"], method["hits"]["private"], strict=True
-                ):
-                    if (method["method"], epsilon) == (sample.spec.method, sample.spec.epsilon):
-                        coded = np.array(hits).ravel()
-                        items = np.where(coded < 0, -1 - coded, coded)
-                        assert [data["items"]["names"][i] for i in items] == found
-                        true = np.isin(items, [i for line in shown["truth"] for i in line])
-                        assert not ((coded >= 0) & ~true).any()
+            coded = listed[sample.spec.method, sample.spec.epsilon]
+            items = np.where(coded < 0, -1 - coded, coded)
+            found = sample.found["private"].ravel()
+            assert [names[item] for item in items] == [f"row {row}" for row in found]
+            assert np.isin(items[coded >= 0], true).all()
 
 
 def test_answers_follow_the_number_of_candidates(curves):
@@ -206,12 +220,14 @@ def test_answers_follow_the_number_of_candidates(curves):
         assert len(curve.candidates) > 1
         for sample in curve.examples.builds:
             for rows, true in zip(sample.found.values(), sample.true.values(), strict=True):
-                assert rows.shape == true.shape == (len(curve.candidates), 4, 10)
+                assert rows.shape == (len(curve.candidates), 4, 10)
+                assert true.shape == rows.shape
                 counts = true.sum(axis=2)
                 assert (np.diff(counts, axis=0) >= 0).all()
                 assert (true[1:, :, :-1] >= true[1:, :, 1:]).all()
                 assert counts[-1].sum() > counts[0].sum() or counts[0].min() == 10
-                assert all(len(set(line)) == 10 for line in rows.reshape(-1, 10).tolist())
+                for line in rows.reshape(-1, 10).tolist():
+                    assert len(set(line)) == 10
 
 
 def test_vectors_that_are_no_pictures_are_stripes(curves):
@@ -220,12 +236,13 @@ def test_vectors_that_are_no_pictures_are_stripes(curves):
     assert data["sheet"]["height"] == 1
     assert data["sheet"]["width"] == DIM
     assert data["items"]["names"][data["records"][1]] == "id-26"
-    assert sum(tile is not None for tile in data["items"]["tiles"]) == len(data["records"])
+    shown = [tile for tile in data["items"]["tiles"] if tile is not None]
+    assert len(shown) == len(data["records"])
     assert data_of(curves, texts=["text"] * 80)["kind"] == "text"
 
 
 def test_how_far_a_promise_reaches():
-    said = {(s.method, s.epsilon): promise(s.guarantee) for s in specs()}
+    said = {(spec.method, spec.epsilon): promise(spec.guarantee) for spec in specs()}
     assert said["dp-oporp-staircase", 1] == "The odds above hold without exception."
     assert "δ = 1e-06" in said["dp-oporp", 1]
     assert "weaker" in said["idp-signoporp-rr", 1]
@@ -240,15 +257,18 @@ def test_the_page_is_one_file_that_may_run_nothing_else(curves):
     for tag, attributes in page.elements:
         assert attributes.get("src") is None, tag
         assert attributes.get("href") in (None, "data:,"), tag
-        assert not [name for name in attributes if name.startswith("on") or name == "style"], tag
-    (policy,) = [a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a]
+        for name in attributes:
+            assert not name.startswith("on"), tag
+            assert name != "style", tag
+    (policy,) = (meta["content"] for meta in page.of_kind("meta") if "http-equiv" in meta)
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     _, *scripts = page.texts["script"]
     assert page.data["found"] == 10
 
     def allowed(texts):
         digests = (hashlib.sha256(text.encode()).digest() for text in texts)
-        return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+        quoted = (base64.b64encode(digest).decode() for digest in digests)
+        return " ".join(f"'sha256-{digest}'" for digest in quoted)
 
     assert rules["default-src"] == "'none'"
     assert rules["img-src"] == "data:"
@@ -256,26 +276,27 @@ def test_the_page_is_one_file_that_may_run_nothing_else(curves):
     assert rules["style-src"] == allowed(page.texts["style"])
     assert "Copyright (c)" in scripts[0]  # of the chart library, as its licence asks
     assert "innerHTML" not in scripts[1]
-    labelled = {a.get("for") for t, a in page.elements if t == "label"}
-    for tag, attributes in page.elements:
-        if tag in ("input", "select"):
-            assert attributes["id"] in labelled
-    identities = [a["id"] for _, a in page.elements if "id" in a]
-    assert len(identities) == len(set(identities))
-    assert set(re.findall(r'(?:at|say)\("([a-z-]+)"', scripts[1])) <= set(identities)
+    labelled = {label.get("for") for label in page.of_kind("label")}
+    for attributes in page.of_kind("input", "select"):
+        assert attributes["id"] in labelled
+    names = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(names) == len(set(names))
+    used = re.findall(r'(?:at|say)\("([a-z-]+)"', scripts[1])
+    assert set(used) <= set(names)
 
 
 def test_foreign_texts_stay_texts(curves):
     texts = [f"{EVIL} {i}" for i in range(80)]
     shown = shown_of(texts=texts, query_texts=[EVIL] * 9)
     page = Page(page_html(curves, shown, Additions(notes=[EVIL]), title=EVIL))
-    assert [tag for tag, _ in page.elements].count("script") == 3
-    assert "img" not in [tag for tag, _ in page.elements]
+    assert len(page.of_kind("script")) == 3
+    assert not page.of_kind("img")
     data = page.data
     assert data["queries"]["shown"] == [EVIL] * 4
     assert EVIL in page.texts["li"]
     assert set(data["items"]["names"]) <= set(texts)
-    assert shown_of(texts=["x" * 9999] * 80).names(np.array([3])) == ["x" * 200 + "…"]
+    long = shown_of(texts=["x" * 9999] * 80)
+    assert long.names(np.array([3])) == ["x" * 200 + "…"]
 
 
 def test_sheets(monkeypatch):
@@ -287,7 +308,8 @@ def test_sheets(monkeypatch):
     assert not cut[2:].any()
     colours = Sheet((1, 2, 3), (0.0, 255.0))
     colours.add(np.array([[1, 2, 3, 4, 5, 6]]))
-    assert tiles({"sheet": colours.to_dict()})[0].tolist() == [[[1, 2, 3], [4, 5, 6]]]
+    (first, *_) = tiles({"sheet": colours.to_dict()})
+    assert first.tolist() == [[[1, 2, 3], [4, 5, 6]]]
     large = Sheet((64, 128), (0.0, 1.0))
     large.add(np.ones((1, 64 * 128)))
     monkeypatch.setattr("dpindex.study.explorer.MAX_PNG_BYTES", 0)
@@ -327,15 +349,14 @@ def test_bad_input_is_refused_before_anything_is_measured(
 @pytest.mark.slow
 def test_a_page_shows_what_there_is(curves):
     """Sliders with two epsilons or more; charts with one; tables alone with baselines alone."""
+    methods = ["dp-oporp-staircase", "none-oporp"]
     for epsilons, sliders, scripts in (([1, 9], 3, 3), ([9], 0, 3), ([], 0, 0)):
-        grid = spec_grid(
-            DIM, ["dp-oporp-staircase", "none-oporp"], epsilons, [DIM], adjacency=attribute(1.0)
-        )
+        grid = spec_grid(DIM, methods, epsilons, [DIM], adjacency=attribute(1.0))
         some = evaluate(BASE, QUERIES, grid.specs, runs=1, neighbours=10)
         page = Page(page_html(some, shown_of()))
-        kinds = [attributes.get("type") for tag, attributes in page.elements if tag == "input"]
+        kinds = [attributes.get("type") for attributes in page.of_kind("input")]
         assert kinds == ["range"] * sliders
-        assert [tag for tag, _ in page.elements].count("script") == scripts
+        assert len(page.of_kind("script")) == scripts
         if scripts:
             assert page.data["kind"] is None
 
@@ -345,10 +366,11 @@ def test_vectors_at_norm_1_are_measured_as_they_are():
     directions = unit(BASE)
     source = as_source(directions)
     assert at_norm_1(source) is source
-    for base in (BASE, scipy.sparse.csr_matrix(BASE)):
-        ((_, rows),) = at_norm_1(as_source(base)).chunks()
-        rows = rows.toarray() if scipy.sparse.issparse(rows) else rows
-        np.testing.assert_allclose(rows, directions, rtol=1e-5)
+    ((_, rows),) = at_norm_1(as_source(BASE)).chunks()
+    np.testing.assert_allclose(rows, directions, rtol=1e-5)
+    sparse = as_source(scipy.sparse.csr_matrix(BASE))
+    ((_, rows),) = at_norm_1(sparse).chunks()
+    np.testing.assert_allclose(rows.toarray(), directions, rtol=1e-5)
 
 
 def test_sparse_vectors_and_a_projection_too_large_to_invert(
@@ -356,25 +378,29 @@ def test_sparse_vectors_and_a_projection_too_large_to_invert(
 ):
     monkeypatch.setattr("dpindex.study.reconstruction.MAX_MEASURED_ENTRIES", 1)
     sparse = scipy.sparse.csr_matrix(BASE)
-    curves = evaluate(
-        sparse,
-        sparse[:3],
-        specs()[-5:],
-        runs=1,
-        neighbours=10,
-        examples=6,
-    )
-    shown = Shown(as_source(sparse), as_source(sparse[:3]))
-    method = Page(page_html(curves, shown)).data["views"][0]["methods"][0]
-    assert method["rebuilt"] == method["exposed"] == [None, None]
+    few = sparse[:3]
+    how = {"runs": 1, "neighbours": 10, "examples": 6}
+    curves = evaluate(sparse, few, specs()[-5:], **how)
+    shown = Shown(as_source(sparse), as_source(few))
+    (view, *_) = Page(page_html(curves, shown)).data["views"]
+    method = view["methods"][0]
+    for name in ("rebuilt", "exposed"):
+        assert method[name] == [None, None]
+
+
+def kinds_of(data):
+    """The adjacencies of its views."""
+    return [view["adjacency"]["kind"] for view in data["views"]]
 
 
 @pytest.mark.slow
 def test_command_line(run, prints, tmp_path):
     np.save(tmp_path / "x.npy", BASE)
     np.save(tmp_path / "q.npy", QUERIES)
-    (tmp_path / "ids.txt").write_text("".join(f"id-{i}\n" for i in range(80)))
-    (tmp_path / "x.txt").write_text("\n".join(f"{EVIL!a} {i}" for i in range(80)))
+    ids = [f"id-{i}\n" for i in range(80)]
+    texts = [f"{EVIL!a} {i}\n" for i in range(80)]
+    (tmp_path / "ids.txt").write_text("".join(ids))
+    (tmp_path / "x.txt").write_text("".join(texts))
     few = "--runs 1 --neighbours 10 --methods dp-oporp-staircase,none-oporp"
     terms = f"evaluate x.npy q.npy {few} --beta 1 --epsilons 1,9"
     whole = "--record-methods record-cap,raw-gaussian --record-epsilons 4,16"
@@ -391,7 +417,7 @@ def test_command_line(run, prints, tmp_path):
     page = page_of("a", f"{whole} --ids ids.txt --title {title} --examples 2")
     assert page.texts["title"] == [EVIL]
     data = page.data
-    assert [view["adjacency"]["kind"] for view in data["views"]] == ["attribute", "record"]
+    assert kinds_of(data) == ["attribute", "record"]
     assert data["base"]["name"] == "x.npy"
     assert data["kind"] == "id"
     assert len(data["records"]) == 2
@@ -399,4 +425,4 @@ def test_command_line(run, prints, tmp_path):
     assert data["kind"] == "text"
     terms = "evaluate x.npy q.npy --runs 1 --record --epsilons 4,16"
     data = page_of("c", "--methods record-cap").data
-    assert [view["adjacency"]["kind"] for view in data["views"]] == ["record"]
+    assert kinds_of(data) == ["record"]

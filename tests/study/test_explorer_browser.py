@@ -100,7 +100,8 @@ class Explorer:
     def close(self):
         self.context.close()
         assert self.complaints == []
-        assert all(url.startswith(("file:", "data:")) for url in self.requests)
+        for url in self.requests:
+            assert url.startswith(("file:", "data:"))
 
 
 @pytest.fixture
@@ -131,7 +132,8 @@ def test_nothing_overflows_and_axe_finds_nothing(explore, files, size, scheme):
             session.send("Runtime.evaluate", {"expression": Path(AXE).read_text("utf-8")})
             judge = "axe.run().then(r => JSON.stringify(r.violations.map(v => [v.id, v.help])))"
             terms = {"expression": judge, "awaitPromise": True, "returnByValue": True}
-            found[kind] = json.loads(session.send("Runtime.evaluate", terms)["result"]["value"])
+            answer = session.send("Runtime.evaluate", terms)
+            found[kind] = json.loads(answer["result"]["value"])
     if AXE is None:
         pytest.skip("DPINDEX_AXE names no axe.min.js: the rest of this test passed")
     assert not any(found.values()), found
@@ -152,7 +154,8 @@ def test_the_epsilon_slider_moves_everything(explore):
             explorer.pixels("#rebuilt li div div:last-child canvas"),
         ]
     assert list(seen) == [1.0, 30.0]
-    assert all(low != high for low, high in zip(*seen.values(), strict=True))
+    for low, high in zip(*seen.values(), strict=True):
+        assert low != high
     explorer.press("#epsilon", "Home")
     explorer.press("#epsilon", "ArrowRight", 3)
     assert explorer.epsilon == pytest.approx(30 ** (3 / 200), abs=0.06)
@@ -202,7 +205,8 @@ def test_more_candidates_find_more(explore):
     explorer.press("#candidates", "End")
     assert explorer.text("#candidates-value") == "R = 50"
     assert "50 of 80: 63 % of the vectors" in explorer.text("#candidates-said")
-    assert all(one != other for one, other in zip(before, shown(), strict=True))
+    for one, other in zip(before, shown(), strict=True):
+        assert one != other
     assert "among 50 candidates" in explorer.text("#table")
 
 
@@ -252,7 +256,8 @@ def test_what_has_no_noise_is_named_and_is_no_protection(explore):
 
 def test_a_click_on_a_chart_moves_epsilon(explore):
     explorer = explore("picture")
-    box = explorer.page.locator("#exposed .u-over").bounding_box()
+    chart = explorer.page.locator("#exposed .u-over")
+    box = chart.bounding_box()
     assert box
-    explorer.page.locator("#exposed .u-over").click(position={"x": box["width"] / 2, "y": 40})
+    chart.click(position={"x": box["width"] / 2, "y": 40})
     assert explorer.epsilon == pytest.approx(np.sqrt(30), rel=0.05)

@@ -5,7 +5,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers.common import folded, refuses, unit
+from helpers.common import folded, picked, refuses, top, unit
 from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
@@ -23,7 +23,8 @@ def plain_scores(base, queries, metric):
     base = base.astype(np.float64)
     queries = queries.astype(np.float64)
     if metric == "l2":
-        return -((queries[:, None, :] - base[None, :, :]) ** 2).sum(axis=2)
+        apart = queries[:, None, :] - base[None, :, :]
+        return -(apart**2).sum(axis=2)
     if metric == "cosine":
         norms = np.linalg.norm(base, axis=1, keepdims=True)
         base = base / np.where(norms > 0, norms, 1)
@@ -50,10 +51,11 @@ def test_agrees_with_a_plain_sort(metric, base_form, query_form):
     base[3] = 0
     truth = ground_truth(base_form(base), query_form(queries), 5, metric)
     scores = plain_scores(base, queries, metric)
-    order = np.argsort(-scores, axis=1)[:, : truth.ids.shape[1]]
-    assert truth.ids.shape[1] > truth.depth == 5
+    order = top(scores, truth.ids.shape[1])
+    assert truth.depth == 5
+    assert truth.ids.shape[1] > 5
     assert_array_equal(truth.ids, order)
-    assert truth.scores == pytest.approx(np.take_along_axis(scores, order, axis=1), abs=1e-5)
+    assert truth.scores == pytest.approx(picked(scores, order), abs=1e-5)
 
 
 @folded("form", [np.asarray, scipy.sparse.csr_matrix])
@@ -76,43 +78,47 @@ def test_bytes_and_a_view_of_a_file_are_the_same_vectors(tmp_path):
     base = default_rng(3).integers(0, 256, (50, 9), dtype=np.uint8)
     np.save(tmp_path / "base.npy", base)
     mapped = np.load(tmp_path / "base.npy", mmap_mode="r")
-    expected = ground_truth(base.astype(np.float64) / 255, base[:4] / 255.0, 3)
-    assert_array_equal(ground_truth(mapped, base[:4], 3).ids, expected.ids)
+    expected = ground_truth(base / 255.0, base[:4] / 255.0, 3)
+    found = ground_truth(mapped, base[:4], 3)
+    assert_array_equal(found.ids, expected.ids)
     assert_array_equal(expected.ids[:, 0], np.arange(4))
 
 
 @folded("repeats", [3, 200])
 def test_equals_at_the_cut_all_count(repeats):
     """Also where there are more of them than the first look stores (200 > 1 + margin)."""
-    base = np.concatenate([np.repeat([[1.0, 1.0]], repeats, axis=0), [[1.0, 0.0]], -np.eye(2)])
+    alike = np.ones((repeats, 2))
+    others = [[1.0, 0.0], [-1.0, 0.0], [0.0, -1.0]]
+    base = np.concatenate([alike, others])
     truth = ground_truth(base, np.array([[1.0, 0.0]]), 2)
     equals = np.arange(repeats)[None, :]
     assert truth.relevant(equals, 2).all()
-    assert truth.relevant(np.array([[repeats, repeats + 1, -1]]), 2).tolist() == [
-        [True, False, False]
-    ]
-    assert truth.recall(equals, at=repeats, neighbours=2).tolist() == [1.0]
+    of_others = truth.relevant(np.array([[repeats, repeats + 1, -1]]), 2)
+    assert of_others.tolist() == [[True, False, False]]
+    assert truth.recall(equals, at=repeats, neighbours=2) == 1.0
     assert not truth.relevant(equals, 1).any()
 
 
 @folded("scale", [1.0, 1e-3])
 @folded(
     "scores",
-    [[2.0, 1.0, 1.0 - 1e-6, 1.0 - 1 / 1024], [-0.5, -1.0, -1.0 - 1e-6, -1.0 - 1 / 1024]],
+    [
+        [2.0, 1.0, 1.0 - 1e-6, 1.0 - 1 / 1024],
+        [-0.5, -1.0, -1.0 - 1e-6, -1.0 - 1 / 1024],
+    ],
 )
 def test_the_tolerance_is_relative_and_small(scale, scores):
     """One bit in 1024 is no tie, a part in a million is; the same at every scale of the score."""
     rows = np.arange(4)[None, :]
-    truth = GroundTruth(rows, np.array([scores], dtype=np.float32) * scale, 2)
+    scaled = np.array([scores], dtype=np.float32) * scale
+    truth = GroundTruth(rows, scaled, 2)
     assert truth.relevant(rows, 2).tolist() == [[True, True, True, False]]
 
 
 def test_measures_by_hand():
-    truth = GroundTruth(
-        np.array([[0, 1, 2, 3], [3, 2, 1, 0]]),
-        np.array([[4, 3, 2, 1], [4, 3, 2, 1]], dtype=np.float32),
-        3,
-    )
+    ids = np.array([[0, 1, 2, 3], [3, 2, 1, 0]])
+    scores = np.array([[4, 3, 2, 1]] * 2, dtype=np.float32)
+    truth = GroundTruth(ids, scores, 3)
     found = np.array([[1, 9, 0, 2], [-1, -1, -1, 0]])
     assert truth.precision(found, at=2, neighbours=3).tolist() == [0.5, 0.0]
     assert truth.recall(found, at=4, neighbours=3).tolist() == [1.0, 0.0]
@@ -136,8 +142,9 @@ def test_bad_input_is_named(base, queries, depth, message):
 
 
 def test_asking_deeper_than_the_truth_is_refused():
-    truth = ground_truth(np.eye(3), np.eye(3), 2)
+    axes = np.eye(3)
+    truth = ground_truth(axes, axes, 2)
     with refuses("holds 2 neighbours"):
         truth.relevant(truth.ids, 3)
     with refuses("metric must be one of"):
-        ground_truth(np.eye(3), np.eye(3), 2, "euclid")
+        ground_truth(axes, axes, 2, "euclid")

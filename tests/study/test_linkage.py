@@ -47,14 +47,16 @@ def test_equal_codes_share_the_match():
     """Four copies of each vector without noise: a fourth of the matches is the own code."""
     spec = attribute_spec("none-oporp", DIM, k=DIM)
     privatizer = Privatizer(spec, allow_unprotected=True)
-    codes = privatizer.privatize(np.tile(X[:50], (4, 1)))
-    assert linked(privatizer, X[:50], codes) == pytest.approx(0.25)
+    known = X[:50]
+    codes = privatizer.privatize(np.tile(known, (4, 1)))
+    assert linked(privatizer, known, codes) == pytest.approx(0.25)
 
 
 def test_noise_hides_and_its_absence_tells():
     """By chance one in 400; six deviations above that is 0.03 of 400 known vectors."""
     for epsilon, low, high in ((0.01, 0.0, 0.03), (60.0, 0.99, 1.0)):
-        privatizer = Privatizer(attribute_spec("raw-staircase", DIM, epsilon=epsilon))
+        spec = attribute_spec("raw-staircase", DIM, epsilon=epsilon)
+        privatizer = Privatizer(spec)
         codes = privatizer.privatize(X)
         assert low <= linked(privatizer, X, codes) <= high
 
@@ -82,26 +84,26 @@ def test_chances_are_frequencies(spec):
     is_first = np.arange(40_000) < 20_000
     odds = logs[0] - logs[1]
     chance = scipy.special.expit(odds)
-    places = np.searchsorted(np.quantile(odds, np.linspace(0.05, 0.95, 19)), odds)
+    levels = np.quantile(odds, np.linspace(0.05, 0.95, 19))
+    places = np.searchsorted(levels, odds)
     for place in np.unique(places):
         group = places == place
         expected = chance[group]
-        error = 5.5 * np.sqrt((expected * (1 - expected)).sum())
-        assert is_first[group].sum() == pytest.approx(expected.sum(), abs=error)
+        deviation = np.sqrt((expected * (1 - expected)).sum())
+        assert is_first[group].sum() == pytest.approx(expected.sum(), abs=5.5 * deviation)
 
 
 @pytest.mark.parametrize("method, k", [("raw-square-wave", 256), ("dp-signoporp-rr", 256)])
 def test_the_crowd_is_part_of_the_odds(method, k):
     """Vectors of a few directions: cosines find the codes that fit everyone, odds do not."""
     rng = default_rng(3)
-    x = np.clip(
-        rng.normal(size=(2000, 8)) @ rng.normal(size=(8, 256)) / 8 + 0.5,
-        0.0,
-        1.0,
-    )
-    privatizer = Privatizer(attribute_spec(method, 256, k=k, epsilon=2.0, bounds=(0.0, 1.0)))
+    plane = rng.normal(size=(2000, 8)) @ rng.normal(size=(8, 256))
+    x = (plane / 8 + 0.5).clip(0.0, 1.0)
+    spec = attribute_spec(method, 256, k=k, epsilon=2.0, bounds=(0.0, 1.0))
+    privatizer = Privatizer(spec)
     codes = privatizer.privatize(x)
-    decoded = codes.to_float()
-    cosines = unit(privatizer.project(x[:200]) * 1.0) @ unit(decoded).T
+    known = x[:200]
+    heads = unit(privatizer.project(known) * 1.0)
+    cosines = heads @ unit(codes.to_float()).T
     by_search = (cosines.argmax(axis=1) == np.arange(200)).mean()
-    assert linked(privatizer, x[:200], codes) > by_search + 0.1
+    assert linked(privatizer, known, codes) > by_search + 0.1

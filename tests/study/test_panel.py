@@ -15,6 +15,7 @@ from helpers.common import (
     projected,
     record_spec,
     refuses,
+    top,
 )
 from numpy.random import default_rng
 
@@ -78,7 +79,7 @@ def test_symbols_rank_candidates_by_their_exact_law():
     cosine = candidates @ words.T
     expected = []
     for symbol, row in zip(symbols, own, strict=True):
-        sets = np.argsort(-cosine, axis=1)[:, :3]
+        sets = top(cosine, 3)
         score = [(symbol in sets[i], cosine[i, symbol]) for i in range(40)]
         expected.append(sum(other > score[row] for other in score))
     ranking = rank_by_law(spec, codes, candidates, own)
@@ -89,10 +90,12 @@ def test_symbols_rank_candidates_by_their_exact_law():
 def test_candidates_far_beyond_the_law_are_ranked_without_a_warning():
     """Codes without noise have a law of one cell, and a vector lies 2^33 of its parts away."""
     x = default_rng(0).uniform(0, 1, (60, 784))
-    x[:2] = np.ones(784), np.eye(1, 784)[0] / 1000
+    x[0] = 1.0
+    x[1] = np.eye(1, 784) / 1000
     spec = attribute_spec("none-oporp", 784, k=196)
     codes = codes_of(spec, x)
-    assert rank_by_law(spec, codes, x, np.arange(60)).found(60) == 1
+    places = rank_by_law(spec, codes, x, np.arange(60))
+    assert places.found(60) == 1
 
 
 def test_signs_are_ranked_by_their_likelihood():
@@ -106,9 +109,10 @@ def test_signs_are_ranked_by_their_likelihood():
     score = np.where(same, math.log(kept), math.log(1 - kept)).sum(axis=2)
     true = score[own, own][:, None]
     above = (score > true + 1e-9).sum(axis=1)
-    ties = (np.abs(score - true) < 1e-9).sum(axis=1) - 1
+    ties = (np.abs(score - true) < 1e-9).sum(axis=1) - 1  # it ties with itself
     better = rank_by_law(spec, codes, x, own).better
-    assert ((above <= better) & (better <= above + ties)).all()
+    assert (above <= better).all()
+    assert (better <= above + ties).all()
 
 
 def test_the_learned_map_leaves_every_pair_out():
@@ -159,9 +163,8 @@ def test_the_bound_is_what_the_best_mechanism_reaches():
         assert max_inference_rate(spec, 1 / n) == pytest.approx(reached)
     assert max_tpr(whole("record-cap", 1.0), 0.01) == pytest.approx(0.01 * math.e)
     pixel = attribute_spec("raw-staircase", DIM, epsilon=1.0)
-    assert (
-        max_top_k_rate(pixel, 10) is max_inference_rate(pixel, 0.5) is max_tpr(pixel, 0.1) is None
-    )
+    for rate in (max_top_k_rate(pixel, 10), max_inference_rate(pixel, 0.5), max_tpr(pixel, 0.1)):
+        assert rate is None
 
 
 def test_no_attack_on_whole_records_beats_its_bound():
@@ -169,7 +172,10 @@ def test_no_attack_on_whole_records_beats_its_bound():
     public = unit_rows(600, 2)
     book = Codebook(unit_rows(64, 3))
     labels = Labels(np.sign(base[:, 0]), np.sign(public[:, 0]))
-    specs = [whole("record-cap", 4.0), whole("record-codebook", 4.0, codebook=book, subset=2)]
+    specs = [
+        whole("record-cap", 4.0),
+        whole("record-codebook", 4.0, codebook=book, subset=2),
+    ]
     specs += [spec.with_epsilon(1.0) for spec in specs]
     figures = attack_panel(base, specs, public, labels)
     names = {figure.name for figure in figures}
@@ -179,7 +185,8 @@ def test_no_attack_on_whole_records_beats_its_bound():
     for figure in figures:
         if figure.bound is not None:
             # Five deviations of a share of 500, of which every attacked code is one.
-            spread = 5 * math.sqrt(max(figure.bound * (1 - figure.bound), 1e-3) / 500)
+            variance = max(figure.bound * (1 - figure.bound), 1e-3) / 500
+            spread = 5 * math.sqrt(variance)
             assert figure.rate <= figure.bound + spread, figure
 
 
@@ -269,7 +276,8 @@ def test_the_page_says_what_was_measured(name, method, epsilons):
     lines = [line for line in measured if line["method"] == method]
     text = (ROOT / "docs" / "inversion.md").read_text(encoding="utf-8")
     tables = [part for part in text.split("\n\n") if part.startswith("| attack")]
-    table = tables[0 if name == "clinc150" else 1].splitlines()[2:]
+    place = 0 if name == "clinc150" else 1
+    _, _, *table = tables[place].splitlines()
     assert len(table) > 5
     for row in table:
         title, _, *cells = (cell.strip() for cell in row.strip("|").split("|"))
@@ -280,20 +288,16 @@ def test_the_page_says_what_was_measured(name, method, epsilons):
             if (line["attack"], line["setting"]) == (attack, setting)
         }
         for epsilon, cell in zip(epsilons, cells, strict=False):
-            rate, *bound = (float(number) for number in cell.split("≤"))
-            assert rate == pytest.approx(float(chosen[epsilon]["rate"]), abs=0.0051), row
-            if bound:
-                assert bound[0] == pytest.approx(float(chosen[epsilon]["bound"]), abs=0.0051), row
+            line = chosen[epsilon]
+            for said, column in zip(cell.split("≤"), ("rate", "bound"), strict=False):
+                assert float(said) == pytest.approx(float(line[column]), abs=0.0051), row
 
 
 @pytest.mark.slow
 def test_the_command_writes_a_table_and_a_section(prints, tmp_path, monkeypatch):
     monkeypatch.setattr(panel, "ATTACKED_ROWS", 50)
-    for name, x in (
-        ("x", unit_rows(300, 1)),
-        ("q", unit_rows(5, 3)),
-        ("p", unit_rows(150, 2)),
-    ):
+    files = {"x": unit_rows(300, 1), "q": unit_rows(5, 3), "p": unit_rows(150, 2)}
+    for name, x in files.items():
         np.save(tmp_path / f"{name}.npy", x)
     np.save(tmp_path / "lx.npy", np.arange(300) % 2)
     np.save(tmp_path / "lp.npy", np.arange(150) % 2)
@@ -304,27 +308,29 @@ def test_the_command_writes_a_table_and_a_section(prints, tmp_path, monkeypatch)
     assert "A panel of attacks" in (tmp_path / "r" / "report.html").read_text("utf-8")
 
 
-STRONG = attribute_spec("raw-square-wave", 24, epsilon=2.0, bounds=(0.0, 1.0))
-
-
 def uniform(rows, seed):
     return default_rng(seed).uniform(0, 1, (rows, 24))
 
 
+STRONG = attribute_spec("raw-square-wave", 24, epsilon=2.0, bounds=(0.0, 1.0))
+
+
 def test_candidates_are_ranked_by_the_likelihood():
     """The odds point at 86 in 100 among 800, cosines at 50; five deviations are 8."""
-    rates = {a.setting: a.rate for a in attack_panel(uniform(800, 1), [STRONG], uniform(300, 2))}
+    base = uniform(800, 1)
+    figures = attack_panel(base, [STRONG], uniform(300, 2))
+    (rate,) = (figure.rate for figure in figures if figure.setting == "top 1 of 800")
     privatizer = Privatizer(STRONG)
     own = np.arange(0, 800, 2)
-    base = uniform(800, 1)
     likelihoods = decoder_of(STRONG).likelihoods(privatizer, base)
     logs = likelihoods.logs(privatizer.privatize(base[own]))
     alone = float((logs[:800].argmax(axis=0) == own).mean())
-    assert rates["top 1 of 800"] >= alone - 0.09
+    assert rate >= alone - 0.09
 
 
 def test_members_are_told_by_the_odds():
     """By the odds at 1 % false positives half of them, by cosines a sixth."""
     figures = attack_panel(uniform(800, 1), [STRONG], uniform(3000, 2))
-    (rate,) = [a.rate for a in figures if a.setting == "exact query, 1.0% false positives"]
+    setting = "exact query, 1.0% false positives"
+    (rate,) = (figure.rate for figure in figures if figure.setting == setting)
     assert rate >= 0.3

@@ -58,13 +58,15 @@ def collection(rows, seed):
     """Vectors in [0, 1] of about six dimensions."""
     maps = normal(6, DIM)
     rng = default_rng(seed)
-    values = rng.normal(size=(rows, 6)) @ maps * 0.09 + rng.normal(size=(rows, DIM)) * 0.02 + 0.5
-    return np.clip(values, 0, 1).astype(np.float32)
+    values = 0.09 * rng.normal(size=(rows, 6)) @ maps
+    values += 0.02 * rng.normal(size=(rows, DIM)) + 0.5
+    return values.clip(0, 1).astype(np.float32)
 
 
 def planned(sample, *methods, **changes):
     """The plan under these terms, of a part of the methods."""
-    return plan(sample, **TERMS | {"methods": methods or ["raw-staircase"]} | changes)
+    terms = TERMS | {"methods": methods or ["raw-staircase"]}
+    return plan(sample, **terms | changes)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,8 @@ def test_candidates_stand_for_the_whole_collection(sample, n, monkeypatch):
     untied = Population(sample, n, 200)
     assert_allclose(population.weight.sum(axis=1), n)
     for neighbours in (1, 10, NEIGHBOURS):
-        assert (population.true(neighbours).sum(axis=1) > neighbours - 1e-9).all()
+        counted = population.true(neighbours).sum(axis=1)
+        assert (counted > neighbours - 1e-9).all()
         assert_allclose(untied.true(neighbours).sum(axis=1), neighbours)
 
 
@@ -99,7 +102,8 @@ def test_all_of_a_large_sample_tells_how_near_neighbours_are(metric):
     assert_allclose(population.weight.sum(axis=1), 15_000)
     truth = ground_truth(rows[5000:], population.queries, NEIGHBOURS, metric)
     distances = np.hstack([population.distances, population.near])
-    farthest = np.where(population.true(NEIGHBOURS) > 0, distances, 0.0).max(axis=1)
+    is_true = population.true(NEIGHBOURS) > 0
+    farthest = np.where(is_true, distances, 0.0).max(axis=1)
     actual = -truth.scores[:, NEIGHBOURS - 1]
     actual = actual / 2 if metric == "l2" else actual + 1
     assert farthest.mean() == pytest.approx(actual.mean(), rel=0.1)
@@ -111,7 +115,8 @@ def test_zero_vectors_ask_nothing():
     rows[::2] = 0
     sample = Sample(rows, 5000)
     spec = attribute_spec("raw-staircase", 8, epsilon=5.0)
-    for population in (sample.population_of(spec, 100), *sample.tests_of(spec, 100)[1:]):
+    _, *tests = sample.tests_of(spec, 100)
+    for population in (sample.population_of(spec, 100), *tests):
         assert len(population.queries) == 100
         assert population.queries.any(axis=1).all()
     zeros = np.zeros((500, 8))
@@ -121,9 +126,10 @@ def test_zero_vectors_ask_nothing():
 
 def test_vectors_of_one_norm_are_compared_by_directions_under_any_metric(sample):
     rows = 3.0 * unit(sample)
-    by_cosine, by_distance = (Population(rows, N, 50, metric=name) for name in ("cosine", "l2"))
-    assert (by_cosine.near == by_distance.near).all()
-    assert (by_cosine.true(NEIGHBOURS) == by_distance.true(NEIGHBOURS)).all()
+    by_cosine = Population(rows, N, 50)
+    by_distance = Population(rows, N, 50, metric="l2")
+    assert_array_equal(by_cosine.near, by_distance.near)
+    assert_array_equal(by_cosine.true(NEIGHBOURS), by_distance.true(NEIGHBOURS))
 
 
 def test_what_ties_with_the_last_true_neighbour_is_true_too():
@@ -139,7 +145,8 @@ def test_what_ties_with_the_last_true_neighbour_is_true_too():
 
 def test_scores_of_few_symbols_find_by_their_places_what_they_find():
     rng = default_rng(0)
-    population = Population(rng.normal(size=(600, 6)).astype(np.float32), 6000, 20)
+    rows = rng.normal(size=(600, 6)).astype(np.float32)
+    population = Population(rows, 6000, 20)
     scores = rng.integers(0, 30, (20, 3, 600))
     near = rng.integers(0, 30, population.near.shape)
 
@@ -157,7 +164,8 @@ def test_neighbours_are_predicted_as_near_as_they_are(sample, base):
     stranger = 1 - float((heads @ heads.T).mean())
     ranks = population.weight[0, len(sample) :].cumsum()  # of the last vector of each near rank
     for rank in (4, 9, 28):
-        predicted = population.near[:, np.searchsorted(ranks, rank)].mean()
+        place = np.searchsorted(ranks, rank)
+        predicted = population.near[:, place].mean()
         actual = 1 - truth.scores[:, rank].mean()
         assert abs(predicted - actual) < 0.15 * actual + 0.01 * stranger
 
@@ -181,41 +189,48 @@ def test_a_sample_is_clipped_as_the_vectors_will_be():
     terms |= {"bounds": (0.0, 1.0), "methods": ["raw-staircase"]}
     inside = plan(**terms, public=np.minimum(rows, 10))
     outcome = plan(**terms, public=rows)
-    assert abs(outcome.best.exact.precision - inside.best.exact.precision) < 0.04
+    promised = [made.best.exact.precision for made in (inside, outcome)]
+    assert abs(promised[0] - promised[1]) < 0.04
     assert any("that are clipped to the bounds" in line for line in outcome.remarks)
-    found = as_source(scipy.sparse.csr_matrix(rows)).clipped(0.0, 10.0).read()
-    assert_array_equal(found.toarray(), np.minimum(rows, 10))
+    sparse = scipy.sparse.csr_matrix(rows)
+    clipped = as_source(sparse).clipped(0.0, 10.0).read()
+    assert_array_equal(clipped.toarray(), np.minimum(rows, 10))
 
 
 @pytest.mark.slow
 @some
 def test_embeddings_are_clipped_to_the_middle_of_the_sample(base):
     """A change is no wider than the bounds, so that more is found, of the vectors as they are."""
-    public, private, asked = np.split(unit(base - 0.5), [1000, 5800])
+    directions = unit(base - 0.5)
+    public, private, asked = np.split(directions, [1000, 5800])
     terms = TERMS | {"bounds": (-1.0, 1.0), "n": 4800, "query": "exact"}
     terms |= {"adjacency": attribute(2.0), "methods": ["dp-oporp-staircase"]}
     outcome = plan(public, **terms)
     spec = outcome.best.spec
     assert spec.clip
     assert spec.adjacency == attribute(2.0)
-    inside = (public >= spec.bounds[0]) & (public <= spec.bounds[1])
+    low, high = spec.bounds
+    inside = (public >= low) & (public <= high)
     assert 0.73 < inside.mean() < 0.77
     assert any("three quarters of the sample" in line for line in outcome.remarks)
     index = PrivateIndex(spec)
     with pytest.warns(QualityWarning, match="unless a plan chose them"):
         index.add(private)
     truth = ground_truth(private, asked, NEIGHBOURS)  # of the vectors as they are
-    found = truth.precision(index.search(asked, k=10).ids, 10, NEIGHBOURS).mean()
+    ids = index.search(asked, k=10).ids
+    found = truth.precision(ids, 10, NEIGHBOURS).mean()
     assert abs(outcome.best.exact.precision - found) < 0.1
     wide = plan(public, **terms, clip=True).best
-    assert outcome.best.exact.within[100] > wide.exact.within[100] + 0.2
+    gained = outcome.best.exact.within[100] - wide.exact.within[100]
+    assert gained > 0.2
 
 
 def wide(rows, seed):
     """Twelve of 5000 words in each row, most of them from its topic."""
     rng = default_rng(seed)
     topic = rng.integers(0, 30, (rows, 1))
-    first = np.where(rng.random((rows, 12)) < 0.7, 40 * topic, 0)
+    of_topic = rng.random((rows, 12)) < 0.7
+    first = np.where(of_topic, 40 * topic, 0)
     words = first + rng.integers(0, 40, (rows, 12))
     x = np.zeros((rows, 5000))
     np.put_along_axis(x, words, 1.0, axis=1)
@@ -232,7 +247,8 @@ def test_predictions_for_sparse_vectors(tmp_path):
     made = plan(**terms, public=wide(1000, 1), methods=FEW)
     assert made.refused[0] == "raw-square-wave is not planned above 4096 attributes."
     assert {row.k for row in made.rows} == {256, 512, 1024}
-    for query, (_, recall) in found_shares(made.best.spec, base, queries).items():
+    found = found_shares(made.best.spec, base, queries)
+    for query, (_, recall) in found.items():
         assert abs(made.best.found(query).recall - recall) < 0.1
 
 
@@ -242,11 +258,11 @@ def test_queries_have_no_siblings_among_the_sampled():
     groups = np.arange(900) // 3
     population = Population(vectors, N, 100, groups=groups)
     row_of = {row.tobytes(): i for i, row in enumerate(vectors)}
-    asked = groups[[row_of[row.tobytes()] for row in population.queries]]
-    siblings = asked[:, None] == groups
-    assert siblings.sum() == 3 * len(asked)
-    assert not population.weight[:, :900][siblings].any()
-    assert not population.true(NEIGHBOURS)[:, :900][siblings].any()
+    rows = [row_of[row.tobytes()] for row in population.queries]
+    siblings = groups[rows][:, None] == groups
+    assert siblings.sum() == 3 * len(rows)
+    for weight in (population.weight, population.true(NEIGHBOURS)):
+        assert not weight[:, :900][siblings].any()
     given = collection(50, 9)
     population = Population(vectors, N, given)
     assert population.queries == pytest.approx(given)
@@ -267,12 +283,13 @@ def test_the_stated_exposure_is_what_attacks_on_the_codes_find(base):
     how = {"runs": 1, "denoise": "auto", "query_modes": ["exact"]}
     (curve,) = evaluate(as_many, base[:20], [planned.best.spec], **how)
     measured = curve.points[0].mean
-    for name, most in (
-        ("linked", 0.1),
-        ("reconstruction_error", 0.05),
-        ("reconstruction_cosine", 0.02),
-        ("guess_cosine", 0.02),
-    ):
+    within = {
+        "linked": 0.1,
+        "reconstruction_error": 0.05,
+        "reconstruction_cosine": 0.02,
+        "guess_cosine": 0.02,
+    }
+    for name, most in within.items():
         assert getattr(stated, name) == pytest.approx(measured[name], abs=most)
 
 
@@ -295,10 +312,13 @@ def test_predictions_are_near_what_is_measured_and_the_best_is_recommended(base,
     assert "recall@10 of the true 10 = " in why
     assert "epsilon = 4 (pure DP) under attribute(beta=1)" in why
     assert why.endswith(".")
-    assert all(row.guarantee.epsilon == row.spec.epsilon == 4.0 for row in outcome.rows)
+    for row in outcome.rows:
+        assert row.spec.epsilon == 4.0
+        assert row.guarantee.epsilon == 4.0
     assert any("24 attributes together cost up to 96" in line for line in outcome.remarks)
     recommended = outcome.to_dict()["recommended"]
-    assert Spec.from_json(json.dumps(recommended["spec"])) == outcome.best.spec
+    spec = json.dumps(recommended["spec"])
+    assert Spec.from_json(spec) == outcome.best.spec
     assert recommended["denoiser"] == outcome.best.denoiser
 
 
@@ -307,7 +327,8 @@ def test_predictions_are_near_what_is_measured_and_the_best_is_recommended(base,
 def test_no_next_method_is_said_to_find_more_than_what_is_recommended(sample):
     """What is promised of the best comes from other queries than what is predicted of others."""
     outcome = planned(sample, "raw-staircase", "raw-laplace")
-    better = [replace(row, exact=FoundShares(1.0, {10: 1.0})) for row in outcome.rows[1:]]
+    of_all = FoundShares(1.0, {10: 1.0})
+    better = [replace(row, exact=of_all) for row in outcome.rows[1:]]
     goal = replace(outcome.goal, query="exact")
     told = replace(outcome, goal=goal, rows=(outcome.best, *better)).why
     assert told.endswith(f"; raw-laplace with {DIM} numbers is about as good.")
@@ -336,7 +357,8 @@ def test_codes_with_next_to_no_signal_are_not_tried(sample, monkeypatch):
 
     monkeypatch.setattr(comparison, "predicted_rows", noted)
     rows = planned(sample[:500], "dp-rp-l", "raw-staircase").rows
-    assert {row.exact.recall for row in rows if row.method == "dp-rp-l"} == {0.0}
+    found = {row.exact.recall for row in rows if row.method == "dp-rp-l"}
+    assert found == {0.0}
     assert tried == {"raw-staircase"}
     planned(sample[:500], "dp-rp-l")
     assert "dp-rp-l" in tried  # there is no other
@@ -367,7 +389,12 @@ def test_the_epsilon_for_a_recall_reaches_it(sample):
         ({"recall": 0.999, "epsilon": 0.1}, "out of reach at epsilon = 0.1"),
         ({"epsilon": None, "recall": 1.5}, "between 0 and 1"),
         (
-            {"epsilon": None, "recall": 0.9, "methods": ["dp-signoporp-rr"], "max_bytes": 1},
+            {
+                "epsilon": None,
+                "recall": 0.9,
+                "methods": ["dp-signoporp-rr"],
+                "max_bytes": 1,
+            },
             "out of reach",
         ),
         ({"methods": ["raw-square-wave"], "max_bytes": 2}, "codes of at most 2 bytes"),
@@ -408,10 +435,11 @@ def test_a_share_of_candidates_is_planned_for_as_their_mean_number():
 def test_a_value_outside_the_bounds_is_named_by_its_row_whichever_rows_are_taken(row):
     public = np.zeros((20_000, 4))
     public[row, 3] = 7.0
+    sound = np.full((500, 4), 1e-3)
     for named in ("public", "public_queries"):
-        stated = {"methods": ["raw-staircase"], "public": public[:500] * 0 + 1e-3, **TERMS}
+        stated = {**TERMS, "methods": ["raw-staircase"], "public": sound, named: public}
         with refuses(f"row {row}, column 3 lies outside the public bounds"):
-            plan(**{**stated, named: public})
+            plan(**stated)
 
 
 # Private vectors
@@ -421,7 +449,8 @@ def test_a_value_outside_the_bounds_is_named_by_its_row_whichever_rows_are_taken
 def test_the_collection_itself_is_refused_as_a_sample(sample):
     with refuses("no epsilon covers"):
         planned(sample, n=len(sample))
-    assert planned(sample, n=len(sample), skip_leak_check=True).goal.n == len(sample)
+    made = planned(sample, n=len(sample), skip_leak_check=True)
+    assert made.goal.n == len(sample)
 
 
 def test_a_file_that_an_index_was_built_from_is_refused(tmp_path, sample):
@@ -473,14 +502,16 @@ def test_a_plan_has_a_picture(plan_line, tmp_path):
 @few
 def test_a_byte_budget_is_kept_and_curves_go_through_the_recommended_point(sample):
     made = planned(sample, *FEW[1:], max_bytes=3, curves=True)
-    assert {row.bytes_per_vector for row in made.rows} <= set(range(4))
+    sizes = {row.bytes_per_vector for row in made.rows}
+    assert sizes <= {0, 1, 2, 3}
     line = next(line for line in made.curves if made.best in line)
     first = line[0].private
     last = line[-1].private
     assert last.recall_within(100) > first.recall_within(100)
     for line in made.curves:
         assert len({row.method for row in line}) == 1
-        assert [row.spec.budget for row in line] == [1.0, 2.0, 4.0, 8.0, 16.0]
+        budgets = [row.spec.budget for row in line]
+        assert budgets == [1.0, 2.0, 4.0, 8.0, 16.0]
 
 
 @pytest.mark.parametrize(
@@ -502,8 +533,8 @@ def test_bad_input_is_one_sentence(plan_line, line, words):
 @pytest.mark.parametrize("adjacency", [attribute(1.0), l2(2.0)])
 @few
 def test_finding_7_no_default_has_a_delta_over_the_projection(sample, adjacency):
-    terms = {**TERMS, "public": sample[:500], "adjacency": adjacency, "delta": 1e-6, "epsilon": 5.0}
-    terms["variant"] = Dense(min_norm=0.5)
+    terms = {**TERMS, "public": sample[:500], "adjacency": adjacency}
+    terms |= {"delta": 1e-6, "epsilon": 5.0, "variant": Dense(min_norm=0.5)}
     rows = plan(**terms).rows
     assert {row.guarantee.delta_over for row in rows} == {"noise"}
     assert len({row.method for row in rows}) >= 3
@@ -523,8 +554,10 @@ def test_denoised_noise_is_promised_to_find_nothing():
     """Its scores end where a denoiser is sure, which normal noise around them does not."""
     rng = default_rng(0)
     maps = rng.normal(size=(8, 192)) / 20
-    vectors = rng.normal(size=(2000, 8)) @ maps + 0.02 * rng.normal(size=(2000, 192))
-    population = Population(vectors.clip(-1, 1).astype(np.float32), 20_000, 100)
+    vectors = rng.normal(size=(2000, 8)) @ maps
+    vectors += 0.02 * rng.normal(size=(2000, 192))
+    public = vectors.clip(-1, 1).astype(np.float32)
+    population = Population(public, 20_000, 100)
     spec = attribute_spec("dp-oporp-staircase", 192, 96, epsilon=0.7)
     levels = (10, 200, 1000)
     *_, denoised = predicted_rows(spec, population, 3, levels, 0.9, "linear")
@@ -536,7 +569,8 @@ def topics(rows, seed, shares=None):
     """Directions about thirty centres, in all dimensions around each."""
     centres = normal(30, DIM)
     rng = default_rng(seed)
-    x = centres[rng.choice(30, rows, p=shares)] + 0.5 * rng.normal(size=(rows, DIM))
+    chosen = centres[rng.choice(30, rows, p=shares)]
+    x = chosen + 0.5 * rng.normal(size=(rows, DIM))
     return unit(x).astype(np.float32)
 
 
@@ -547,8 +581,9 @@ def assert_as_near(population, sampled, truth):
     """Vectors of three near ranks lie as far away as those of a collection do."""
     ranks = population.weight[0, sampled:].cumsum()
     for rank in (4, 9, 29):
-        predicted = population.near[:, np.searchsorted(ranks, rank)].mean()
-        assert predicted == pytest.approx(1 - truth.scores[:, rank].mean(), rel=0.12)
+        place = np.searchsorted(ranks, rank)
+        actual = 1 - truth.scores[:, rank].mean()
+        assert population.near[:, place].mean() == pytest.approx(actual, rel=0.12)
 
 
 @pytest.mark.parametrize("shares", [None, RARE / RARE.sum()], ids=["equal", "rare"])
@@ -556,7 +591,9 @@ def assert_as_near(population, sampled, truth):
 def test_the_nearest_of_a_topic_are_no_nearer_than_they_are(n, shares):
     """Distances leap behind the last sampled vector of a rare topic, and in no other place."""
     population = Population(topics(1000, 1, shares), n, 250)
-    truth = ground_truth(topics(n, 2, shares), topics(300, 3, shares), NEIGHBOURS)
+    base = topics(n, 2, shares)
+    queries = topics(300, 3, shares)
+    truth = ground_truth(base, queries, NEIGHBOURS)
     assert_as_near(population, 1000, truth)
 
 
@@ -567,14 +604,17 @@ def test_near_copies_say_no_more_of_how_distances_grow_than_one_vector():
     def with_variants(rows, seed):
         sentences = topics(rows, seed)
         noise = 0.12 * rng.normal(size=(4, rows, DIM))
-        return np.concatenate([sentences, *(sentences + noise)]).astype(np.float32)
+        variants = [sentences, *(sentences + noise)]
+        return np.concatenate(variants).astype(np.float32)
 
     public = with_variants(400, 1)
     groups = np.tile(np.arange(400), 5)
     sample = Sample(public, 10_000, groups)
-    population = sample.population_of(Spec("raw-staircase", DIM, epsilon=4.0, **BETA), 400)
+    spec = Spec("raw-staircase", DIM, epsilon=4.0, **BETA)
+    population = sample.population_of(spec, 400)
     assert sorted(population.labels) == list(range(400))
-    assert set(map(bytes, population.queries)) <= set(map(bytes, public[:400]))
+    asked = {bytes(row) for row in population.queries}
+    assert asked <= {bytes(row) for row in public[:400]}
     truth = ground_truth(with_variants(2000, 2), topics(300, 3), NEIGHBOURS)
     assert_as_near(population, 400, truth)
 
@@ -584,8 +624,9 @@ def test_whole_groups_are_told_from_independent_rows_of_as_many_kinds():
     things = rng.normal(size=(400, DIM)).astype(np.float32)
 
     def rows_of(kinds):
-        noise = 0.2 * rng.normal(size=(len(kinds), DIM)).astype(np.float32)
-        return rng.permutation(things[kinds] + noise)
+        noise = 0.2 * rng.normal(size=(len(kinds), DIM))
+        near = things[kinds] + noise.astype(np.float32)
+        return rng.permutation(near)
 
     whole = np.repeat(np.arange(400), rng.integers(1, 9, 400))
     groups = found_groups(rows_of(whole), "l2")
@@ -594,8 +635,10 @@ def test_whole_groups_are_told_from_independent_rows_of_as_many_kinds():
     assert found_groups(rows_of(kinds), "l2") is None
     # Rows of a table are often repeated.
     assert found_groups(things[kinds], "l2") is None
-    assert found_groups(rng.integers(0, 3, size=(1500, 3)).astype(np.float32), "l2") is None
-    assert found_groups(scipy.sparse.csr_matrix(things[kinds] > 1, dtype=np.float32), "l2") is None
+    answers = rng.integers(0, 3, size=(1500, 3)).astype(np.float32)
+    assert found_groups(answers, "l2") is None
+    bits = scipy.sparse.csr_matrix(things[kinds] > 1, dtype=np.float32)
+    assert found_groups(bits, "l2") is None
 
 
 def test_near_copies_are_seen_whether_they_are_whole_groups_or_kinds():
@@ -627,12 +670,11 @@ def test_half_of_a_sample_may_be_one_group(sample):
 def test_vectors_of_near_ranks_lie_where_they_should(sample):
     for metric in ("cosine", "l2"):
         population = Population(sample, N, 40, metric=metric)
-        made, asked = (part.astype(np.float64) for part in near_vectors(population, 9, start=3))
-        distances = ((made - asked) ** 2).sum(axis=1) / 2
-        if metric == "cosine":
-            distances = 1 - (unit(made) * unit(asked)).sum(axis=1)
+        made, asked = near_vectors(population, 9, start=3)
+        distances = distances_of(made.astype(np.float64), asked.astype(np.float64), metric)
         # Values that leave the range of the sample are clipped, and a vector is then nearer.
-        clipped = ((made <= sample.min()) | (made >= sample.max())).any(axis=1)
+        at_ends = (made <= sample.min()) | (made >= sample.max())
+        clipped = at_ends.any(axis=1)
         wanted = population.near[3:9].ravel()
         assert clipped.mean() < 0.25
         assert_allclose(distances[~clipped], wanted[~clipped], rtol=0.01, atol=1e-6)
@@ -648,23 +690,32 @@ def test_near_ranks_are_as_near_as_each_querys_exponent_says(copied):
     Copies of a few vectors make no other's neighbours nearer.
     """
     rng = default_rng(0)
-    dims = np.array([2, 16])[np.arange(12_000) % 3 % 2]
+    is_of_many = np.arange(12_000) % 3 % 2 == 1
+    dims = np.where(is_of_many, 16, 2)
     vectors = rng.normal(size=(12_000, 18))
     vectors[dims == 2, 2:] = 0.0
     vectors[dims == 16, :2] = 0.0
     vectors[:copied] = vectors[copied : 2 * copied] + 1e-3
-    public, private = vectors[:1000], vectors[1000:]
+    public, private = np.split(vectors, [1000])
     population = Population(public, len(private), 500, metric="l2")
     for dim in (2, 16):
         own = dims[population.asked_labels] == dim
-        asked = population.queries[own]
-        nearest = np.sort(cdist(asked, private, "sqeuclidean") / 2, axis=1)
-        made, true = (
-            dim / 2 * np.log(np.median(distances[:, [4, 19]], axis=0))
-            for distances in (population.near[own], nearest)
-        )
-        # In logarithms of how many vectors lie that near; with one exponent for all 5 to 13.
-        assert_allclose(made, true, rtol=0, atol=2.2)
+        distances = cdist(population.queries[own], private, "sqeuclidean") / 2
+        nearest = np.sort(distances, axis=1)
+
+        def crowd(distances):
+            """The logarithm of how many vectors lie that near, up to a constant."""
+            return dim / 2 * np.log(np.median(distances[:, [4, 19]], axis=0))  # noqa: B023
+
+        # With one exponent for all 5 to 13.
+        assert_allclose(crowd(population.near[own]), crowd(nearest), rtol=0, atol=2.2)
+
+
+def distances_of(made, asked, metric):
+    """Between rows, as a population states them."""
+    if metric == "cosine":
+        return 1 - (unit(made) * unit(asked)).sum(axis=1)
+    return ((made - asked) ** 2).sum(axis=1) / 2
 
 
 def near_vectors(population, stop, start=0):
@@ -678,8 +729,9 @@ def near_vectors(population, stop, start=0):
 def test_near_vectors_of_sparse_ones_have_whole_attributes():
     """Half attributes flip no more signs than whole ones: mail was promised .98, and found .10."""
     rng = default_rng(0)
-    likely = np.where(rng.integers(0, 8, (8, 6000)) == 0, 0.2, 0.02)
-    words = rng.random((800, 6000)) < likely[rng.integers(0, 8, 800)]
+    is_likely = rng.integers(0, 8, (8, 6000)) == 0
+    chances = np.where(is_likely, 0.2, 0.02)
+    words = rng.random((800, 6000)) < chances[rng.integers(0, 8, 800)]
     rows = scipy.sparse.csr_matrix(words, dtype=np.float32)
     population = Population(rows, 8000, 40)
     made, queries = near_vectors(population, 6)
@@ -694,12 +746,15 @@ def test_near_vectors_of_sparse_ones_have_whole_attributes():
 
 def test_near_vectors_of_words_lie_and_tie_as_those_of_a_collection_do():
     """They were made towards nearer ones, so none had a distance, and half of spacings are zero."""
-    population = Population(wide(1000, 1).astype(np.float32), 3000, 300)
+    public = wide(1000, 1).astype(np.float32)
+    population = Population(public, 3000, 300)
     truth = ground_truth(wide(3000, 2), population.queries, NEIGHBOURS)
-    assert (np.diff(population.near[:, :10]) == 0).mean() > 0.1
+    spacings = np.diff(population.near[:, :10])
+    assert (spacings == 0).mean() > 0.1
     for rank in (0, 4, 9):
         actual = 1 - truth.scores[:, rank].mean()
-        assert population.near[:, rank].mean() == pytest.approx(actual, abs=0.04)
+        predicted = population.near[:, rank].mean()
+        assert predicted == pytest.approx(actual, abs=0.04)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
@@ -709,21 +764,22 @@ def test_near_vectors_of_few_values_have_no_others(metric):
     population = Population(rows, 8000, 40, metric=metric)
     made, queries = near_vectors(population, 20)
     assert {*np.unique(made)} == {0.0, 1.0, 2.0}
-    apart = ((made - queries) ** 2).sum(axis=1) / 2
-    if metric == "cosine":
-        apart = 1 - (unit(made) * unit(queries)).sum(axis=1)
+    apart = distances_of(made, queries, metric)
     wanted = population.near[:20].mean()
-    assert abs(apart.mean() / wanted - 1) < 0.1
+    assert apart.mean() == pytest.approx(wanted, rel=0.1)
 
 
 def test_near_vectors_of_bits_are_no_nearer_than_those_of_a_collection():
     """Of many with so many bits by chance the nearest were too near: .54 for .44 was promised."""
     rng = default_rng(0)
     likely = rng.normal(size=(8800, 6)) @ rng.normal(size=(6, 100))
-    bits = (likely + rng.normal(size=likely.shape) > 1).astype(np.float32)
-    population = Population(bits[:800], 8000, bits[:100], asked_labels=np.arange(100))
+    bits = likely + rng.normal(size=likely.shape) > 1
+    bits = bits.astype(np.float32)
+    asked = np.arange(100)
+    population = Population(bits[:800], 8000, bits[:100], asked_labels=asked)
     rows = unit(bits)
-    actual = np.sort(1 - rows[:100] @ rows[800:].T, axis=1)[:, 9].mean()
+    distances = 1 - rows[:100] @ rows[800:].T
+    actual = np.sort(distances, axis=1)[:, 9].mean()
     assert population.near[:, 9].mean() == pytest.approx(actual, rel=0.03)
 
 
@@ -742,12 +798,15 @@ def test_near_vectors_of_one_norm_stay_within_bounds(data):
     rng = default_rng(0)
     kind = rng.integers(0, 8, 800)
     if data == "answers":  # to twelve questions, of five each: norms are the root of twelve
-        likely = rng.dirichlet(np.full(5, 0.4), size=(8, 12))[kind].cumsum(axis=2)
-        answers = (rng.random((800, 12, 1)) > likely[:, :, :-1]).sum(axis=2)
-        rows = (answers[:, :, None] == np.arange(5)).reshape(800, 60).astype(np.float32)
+        likely = rng.dirichlet(np.full(5, 0.4), size=(8, 12))
+        ends = likely[kind].cumsum(axis=2)[:, :, :-1]
+        answers = (rng.random((800, 12, 1)) > ends).sum(axis=2)
+        chosen = answers[:, :, None] == np.arange(5)
+        rows = chosen.reshape(800, 60).astype(np.float32)
     else:
         weights = rng.gamma(0.3 + 3 * np.eye(20)[kind]) + 1e-6
-        rows = np.sqrt(weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+        shares = weights / weights.sum(axis=1, keepdims=True)
+        rows = np.sqrt(shares).astype(np.float32)
     population = Population(rows, 18_000, 40)
     made, _ = near_vectors(population, 40)
     assert rows.min() <= made.min()
@@ -779,7 +838,8 @@ def test_a_plan_says_where_its_sample_is_too_small_for_a_test():
     public = topics(600, 1)
 
     def remarks(n):
-        return " ".join(planned(public, n=n, bounds=(-1.0, 1.0)).remarks)
+        made = planned(public, n=n, bounds=(-1.0, 1.0))
+        return " ".join(made.remarks)
 
     assert "may lie outside the range" not in remarks(6000)
     of_many = remarks(60_000)

@@ -19,7 +19,8 @@ def table(rows, seed=0):
     """Six columns of which three follow the others."""
     rng = np.random.default_rng(seed)
     free = rng.uniform(0, 1, (rows, 3))
-    follow = np.clip(free[:, ::-1] + rng.normal(0, 0.1, free.shape), 0, 1)
+    noise = rng.normal(0, 0.1, free.shape)
+    follow = np.clip(free[:, ::-1] + noise, 0, 1)
     return np.hstack([free, follow]).astype(np.float32)
 
 
@@ -34,7 +35,8 @@ def test_promises_by_distance_are_found():
         n=6000, epsilon=3.0, public=sample, metric="l2",
         methods=["raw-staircase"], **TERMS,
     )  # fmt: skip
-    assert outcome.metric == outcome.to_dict()["metric"] == "l2"
+    assert outcome.metric == "l2"
+    assert outcome.to_dict()["metric"] == "l2"
     row = outcome.best
     found = found_shares(
         row.spec,
@@ -112,7 +114,8 @@ def test_rows_of_a_table_of_few_values_tie_as_those_of_a_collection_do():
     """Near vectors had fractions: .69 was promised among a hundred answers, and all are found."""
     rng = np.random.default_rng(0)
     score = rng.normal(size=(13_300, 2)) @ rng.normal(size=(2, 8))
-    rows = (rng.binomial(6, 1 / (1 + np.exp(-score))) / 6).astype(np.float32)
+    chance = 1 / (1 + np.exp(-score))
+    rows = (rng.binomial(6, chance) / 6).astype(np.float32)
     base, queries, public = np.split(rows, [12_000, 12_300])
     spec = Spec(
         "raw-square-wave",
@@ -123,6 +126,7 @@ def test_rows_of_a_table_of_few_values_tie_as_those_of_a_collection_do():
     )
     population = Population(public, len(base), 300, metric="l2")
     (row,) = predicted_rows(spec, population, 12, (10, 100), 0.1)
-    precision, recall = found_shares(spec, base, queries, 100, metric="l2")["exact"]
+    shares = found_shares(spec, base, queries, 100, metric="l2")
+    precision, recall = shares["exact"]
     assert abs(row.exact.recall_within(100) - recall) < 0.05
     assert row.exact.precision > precision - 0.08

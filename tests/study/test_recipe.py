@@ -67,7 +67,8 @@ class BytePairFormat(CodeFormat):
         return (self.coordinates(stored) * self.unit).astype(np.float32)
 
     def fault(self, stored):
-        fits = stored.dtype == np.uint8 and stored.shape[1:] == (self.width,)
+        is_whole = stored.shape[1:] == (self.width,)
+        fits = stored.dtype == np.uint8 and is_whole
         return None if fits else "are not pairs of bytes"
 
     def codes(self, stored):
@@ -82,7 +83,8 @@ class CoinTosses(NumberLaw):
     """
 
     def __init__(self, epsilon):
-        cells_bits = math.floor(math.log2(epsilon / math.log(2.0)))
+        cells = math.floor(epsilon / math.log(2.0))
+        cells_bits = cells.bit_length() - 1
         self.cell_bits = GRID_BITS - cells_bits
         self.scale = float(1 << self.cell_bits)
 
@@ -92,9 +94,11 @@ class CoinTosses(NumberLaw):
         return np.log2(lowest).astype(np.int32).reshape(shape)
 
     def perturb(self, x, stream):
-        dither = stream.words(x.size, np.uint16).reshape(x.shape) & ((1 << self.cell_bits) - 1)
+        dither = stream.words(x.size, np.uint16).reshape(x.shape)
+        dither &= (1 << self.cell_bits) - 1
         cells = (x.astype(np.int64) + dither) >> self.cell_bits
-        noise = self._tosses(x.shape, stream) - self._tosses(x.shape, stream)
+        noise = self._tosses(x.shape, stream)
+        noise -= self._tosses(x.shape, stream)
         return (cells + noise).astype(np.int32)
 
     @property
@@ -107,7 +111,8 @@ class CoinTosses(NumberLaw):
     def likelihood(self):
         differences = np.arange(-16, 17)
         chances = 2.0 ** -np.abs(differences) / 3
-        jumps = np.diff(chances, prepend=0.0, append=0.0) / self.scale
+        steps = np.diff(chances, prepend=0.0, append=0.0)
+        jumps = steps / self.scale
         edges = (np.arange(-16, 18) - 0.5) * self.scale
         return Likelihood(edges, jumps, self.scale)
 
@@ -136,11 +141,8 @@ def listed(monkeypatch):
 def vectors():
     """Points near a plane: a denoiser finds it."""
     rng = np.random.default_rng(4)
-    return np.clip(
-        rng.normal(size=(ROWS, 2)) @ rng.normal(size=(2, DIM)) / 4,
-        -1,
-        1,
-    )
+    plane = rng.normal(size=(ROWS, 2)) @ rng.normal(size=(2, DIM))
+    return np.clip(plane / 4, -1, 1)
 
 
 @pytest.fixture
@@ -163,7 +165,8 @@ def test_codes_are_written_read_and_checked(spec, vectors):
     assert_array_equal(again.stored, codes.stored)
     assert again.format == codes.format
     with refuses("are not pairs of bytes"):
-        codes_from_bytes(Codes(codes.format, codes.stored[:, :-1]).to_bytes())
+        cut = Codes(codes.format, codes.stored[:, :-1])
+        codes_from_bytes(cut.to_bytes())
     assert_allclose(
         codes.to_float(),
         vectors,
@@ -176,14 +179,16 @@ def test_codes_are_written_read_and_checked(spec, vectors):
 @pytest.mark.parametrize("mode", ["exact", "private"])
 def test_an_index_is_built_searched_saved_and_opened(spec, vectors, tmp_path, metric, mode):
     index = filled_index(spec, vectors, metric=metric)
-    index.add_codes(codes_of(spec, vectors[:5]), ids=range(ROWS, ROWS + 5))
+    more = range(ROWS, ROWS + 5)
+    index.add_codes(codes_of(spec, vectors[:5]), ids=more)
     opened = reopened(index, tmp_path / "index")
     assert len(opened) == ROWS + 5
     hits = opened.search(vectors[:20], k=10, query=mode)
     assert hits.ids.shape == (20, 10)
     assert np.isfinite(hits.similarity).all() == (metric == "cosine")
     assert (hits.unbiased_stderr > 0).all()
-    assert_array_equal(hits.scores, np.sort(hits.scores, axis=1)[:, ::-1])
+    descending = np.sort(hits.scores, axis=1)[:, ::-1]
+    assert_array_equal(hits.scores, descending)
     if mode == "exact":
         same = index.search(vectors[:20], k=10)
         assert_array_equal(same.ids, hits.ids)
@@ -195,8 +200,9 @@ def test_similarities_are_unbiased(spec, vectors):
     hits = index.search(vectors[:1], k=ROWS)
     truth = vectors[hits.ids[0]] @ vectors[0]
     error = hits.unbiased[0] - truth
-    assert abs(error.mean()) < 7 * math.sqrt(np.square(hits.unbiased_stderr[0]).mean() / ROWS)
-    assert 0.7 < np.square(error).mean() / np.square(hits.unbiased_stderr[0]).mean() < 1.4
+    stated = np.square(hits.unbiased_stderr[0]).mean()
+    assert abs(error.mean()) < 7 * math.sqrt(stated / ROWS)
+    assert 0.7 < np.square(error).mean() / stated < 1.4
 
 
 def test_rooms_without_an_entry_take_the_codes_as_numbers(spec, vectors):

@@ -6,7 +6,7 @@ found by everything that is given codes: search, plan, publish, evaluate, attack
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index
+from helpers.common import attribute_spec, filled_index, picked, top
 from helpers.toy_database import MADE
 from test_recipe import ROW as LAW
 from test_recipe import BytePairFormat, listed, spec, vectors
@@ -66,8 +66,8 @@ class Counts(SearchBackend):
     def search(self, queries, count):
         Counts.searches += 1
         scores = unit(queries.astype(np.float64)) @ unit(self._items).T
-        rows = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-        return np.take_along_axis(scores, rows, axis=1), rows
+        rows = top(scores, count)
+        return picked(scores, rows), rows
 
     def subset(self, rows):
         part = Counts(self.width, "cosine", "f32")
@@ -90,7 +90,7 @@ def index(spec, vectors):
 def nearest(index, vectors):
     """What NumPy finds by all coins but the first, for queries that are not rounded."""
     counts = unit(index.codes.to_float()[:, 1:].astype(np.float64))
-    return np.argsort(-(unit(vectors[:, 1:]) @ counts.T), axis=1)[:, :5]
+    return top(unit(vectors[:, 1:]) @ counts.T, 5)
 
 
 @pytest.mark.parametrize("keep", ["memory", "saved"])
@@ -100,7 +100,8 @@ def test_search_ranks_by_its_ranking(index, vectors, keep, tmp_path):
     if keep == "saved":
         index.save(tmp_path / "index")
         index = PrivateIndex.open(tmp_path / "index")
-    assert (index.search(vectors[:9], k=5).ids == wanted).mean() > 0.9
+    found = index.search(vectors[:9], k=5).ids
+    assert (found == wanted).mean() > 0.9
     assert Counts.searches > before
     filtered = index.search(vectors[:9], k=5, filter=range(300))
     assert (filtered.ids < 300).all()
@@ -113,7 +114,8 @@ def test_a_published_index_ranks_by_its_vectors(index, vectors, monkeypatch):
     publish(index, "toy://here", "coins")
     published = dpi.open("toy://here", "coins")
     hits = published.search(vectors[:9], k=5, query="exact")
-    assert (hits.ids == nearest(index, vectors[:9])).mean() > 0.9
+    wanted = nearest(index, vectors[:9])
+    assert (hits.ids == wanted).mean() > 0.9
 
 
 @pytest.mark.slow
@@ -122,10 +124,16 @@ def test_evaluations_and_plans_run_it(vectors, monkeypatch):
     toy = attribute_spec(LAW.name, 16, epsilon=24.0)
     (curve,) = evaluate(vectors, vectors[:20], [toy], runs=1, neighbours=20)
     assert Counts.searches > before
-    assert all(0 < point.mean["recall@10"] <= 1 for point in curve.points)
+    for point in curve.points:
+        assert 0 < point.mean["recall@10"] <= 1
     planned = []
     plain = CoinDecoder.vectors
-    monkeypatch.setattr(CoinDecoder, "vectors", lambda *a: planned.append(plain) or plain(*a))
+
+    def counted(*arguments):
+        planned.append(plain)
+        return plain(*arguments)
+
+    monkeypatch.setattr(CoinDecoder, "vectors", counted)
     terms = {"epsilon": 24.0, "adjacency": attribute(1.0)}
     made = plan(vectors, n=10_000, **terms, methods=[LAW.name])
     assert made.best.spec.method == LAW.name
@@ -135,9 +143,11 @@ def test_evaluations_and_plans_run_it(vectors, monkeypatch):
 @pytest.mark.slow
 def test_attacks_and_the_audit_know_its_law(spec, vectors):
     privatizer = Privatizer(spec)
-    likelihoods = decoder_of(spec).likelihoods(privatizer, vectors[:50])
-    logs = likelihoods.logs(privatizer.privatize(vectors[:50]))
-    assert (logs[:-1].argmax(axis=0) == np.arange(50)).mean() > 0.5
+    known = vectors[:50]
+    likelihoods = decoder_of(spec).likelihoods(privatizer, known)
+    logs = likelihoods.logs(privatizer.privatize(known))
+    likeliest = logs[:-1].argmax(axis=0)
+    assert (likeliest == np.arange(50)).mean() > 0.5
     report = attack(spec, trials=20_000)
     assert not report.violated
     assert report.lower_bound > 0

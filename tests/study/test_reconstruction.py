@@ -10,6 +10,7 @@ from helpers.common import (
     normal,
     record_spec,
     refuses,
+    top,
 )
 from numpy.random import default_rng
 
@@ -66,7 +67,8 @@ def test_no_other_scaling_of_the_estimate_is_nearer(spec):
     x = (estimate - MEAN * SCALE).ravel()
     y = (truth - MEAN * SCALE).ravel()
     slope = (x @ y) / (x @ x)
-    deviation = np.sqrt(np.var(y - slope * x) / (x @ x))
+    errors = y - slope * x
+    deviation = np.sqrt(np.var(errors) / (x @ x))
     assert abs(slope - 1) < 6 * deviation + 0.01
     # It beats the public guess and does not claim more than there is.
     assert np.mean((y - x) ** 2) < VARIANCE * SCALE**2
@@ -74,7 +76,8 @@ def test_no_other_scaling_of_the_estimate_is_nearer(spec):
 
 def test_cosines_of_nothing_are_zero():
     vectors = np.array([[0.0, 0.0], [3.0, 4.0]])
-    assert cosines(vectors, np.array([[1.0, 0.0], [4.0, 3.0]])) == pytest.approx([0.0, 0.96])
+    others = np.array([[1.0, 0.0], [4.0, 3.0]])
+    assert cosines(vectors, others) == pytest.approx([0.0, 0.96])
 
 
 def test_what_cannot_be_inverted_is_refused():
@@ -89,7 +92,8 @@ def test_what_cannot_be_inverted_is_refused():
         epsilon=1.0,
     )
     with refuses("too many to invert"):
-        invert(codes_of(wide, np.zeros((1, 1 << 20))), wide)
+        codes = codes_of(wide, np.zeros((1, 1 << 20)))
+        invert(codes, wide)
 
 
 def slope_of(truth, spec):
@@ -122,14 +126,21 @@ def test_a_declared_norm_is_the_prior():
         adjacency=l2(2.0),
         norm=1.0,
     )
-    assert slope_of(directions(20_000, DIM, 2), spec) == pytest.approx(1.0, abs=0.05)
+    slope = slope_of(directions(20_000, DIM, 2), spec)
+    assert slope == pytest.approx(1.0, abs=0.05)
 
 
 def correlated(rows, seed):
     """Vectors of covariance C about the middle of the bounds, of three directions."""
     rng = default_rng(seed)
     axes = normal(3, DIM) / 20
-    return (MEAN + rng.normal(size=(rows, 3)) @ axes).clip(LOW, HIGH) * SCALE
+    causes = rng.normal(size=(rows, 3)) @ axes
+    return (MEAN + causes).clip(LOW, HIGH) * SCALE
+
+
+def learned_of(rows):
+    """Those that an attacker learns from, and not the fourth that is kept to compare estimates."""
+    return np.delete(rows, np.s_[::4], axis=0)
 
 
 def test_public_vectors_make_the_attack_as_strong_as_bayes():
@@ -144,12 +155,13 @@ def test_public_vectors_make_the_attack_as_strong_as_bayes():
     codes = codes_of(spec, truth)
     covariance = np.cov(truth.T / SCALE)
     noise = 2 / spec.budget**2 * np.eye(DIM)
-    left = covariance - covariance @ np.linalg.solve(covariance + noise, covariance)
-    best = np.trace(left) / np.trace(covariance)
+    explained = covariance @ np.linalg.solve(covariance + noise, covariance)
+    best = np.trace(covariance - explained) / np.trace(covariance)
     exposed = Reconstructor(spec, learned).exposure(truth, codes)
     assert exposed["reconstruction_error"] == pytest.approx(best, rel=0.05)
     # Without them it does worse than a guess, and guesses.
-    assert Reconstructor(spec).exposure(truth, codes)["reconstruction_error"] == 1.0
+    exposed = Reconstructor(spec).exposure(truth, codes)
+    assert exposed["reconstruction_error"] == 1.0
 
 
 @pytest.mark.parametrize("spec", SPECS[2:], ids=lambda spec: spec.method)
@@ -159,8 +171,9 @@ def test_the_guess_is_the_public_mean_and_codes_add_to_it(spec):
     codes = codes_of(spec, truth)
     learned = correlated(2000, 2)
     exposed = Reconstructor(spec, learned).exposure(truth, codes)
-    mean = np.delete(learned, np.s_[::4], axis=0).mean(axis=0)
-    guess = cosines(np.tile(mean, (len(truth), 1)), truth).mean()
+    mean = learned_of(learned).mean(axis=0)
+    everywhere = np.tile(mean, (len(truth), 1))
+    guess = cosines(everywhere, truth).mean()
     assert exposed["guess_cosine"] == pytest.approx(guess)
     assert exposed["reconstruction_cosine"] > guess - 0.01
     assert exposed["reconstruction_error"] < 1.01
@@ -179,22 +192,20 @@ def test_a_symbol_stands_for_the_public_vectors_that_may_give_it(
         subset=4,
     )
     learned = np.concatenate([book.vectors, directions(170, DIM, 2)])
-    kept = np.delete(learned, np.s_[::4], axis=0)
-    kept = kept[(kept @ book.vectors.T).max(axis=1) < 1 - 1e-5]  # codewords recognise themselves
+    kept = learned_of(learned)
+    nearest = (kept @ book.vectors.T).max(axis=1)
+    kept = kept[nearest < 1 - 1e-5]  # codewords recognise themselves
     codes = codes_of(spec, directions(50, DIM, 3))
     inside = spec.law.chance_inside
     # The other estimate, from codewords, is at times as near.
     monkeypatch.setattr(Reconstructor, "symbol_estimate", lambda _: lambda codes: 9.0)
-    near = np.argsort(-on_sphere_grid(kept) @ book.grid, axis=1)[:, :4]
-    for code, estimate in zip(
-        codes.stored.ravel(), invert(codes, spec, None, learned), strict=True
-    ):
-        chances = np.where(
-            (near == code).any(axis=1),
-            inside / 4,
-            (1 - inside) / 26,
-        )
-        assert estimate == pytest.approx(np.average(kept, axis=0, weights=chances), abs=1e-5)
+    near = top(on_sphere_grid(kept) @ book.grid, 4)
+    estimates = invert(codes, spec, None, learned)
+    for code, estimate in zip(codes.stored.ravel(), estimates, strict=True):
+        reports = (near == code).any(axis=1)
+        chances = np.where(reports, inside / 4, (1 - inside) / 26)
+        expected = np.average(kept, axis=0, weights=chances)
+        assert estimate == pytest.approx(expected, abs=1e-5)
 
 
 def test_no_cosine_is_above_one():
@@ -234,5 +245,6 @@ def topics(rows, seed):
     """Vectors near one of 200 centres."""
     rng = default_rng(seed)
     centres = default_rng(0).normal(MEAN, 0.3, size=(200, DIM))
-    vectors = centres[rng.integers(200, size=rows)] + 0.02 * rng.normal(size=(rows, DIM))
+    chosen = centres[rng.integers(200, size=rows)]
+    vectors = chosen + 0.02 * rng.normal(size=(rows, DIM))
     return vectors.clip(LOW, HIGH) * SCALE

@@ -48,7 +48,8 @@ def test_methods_are_compared_and_the_best_is_recommended(monkeypatch):
     monkeypatch.setattr("dpindex.study.comparison.ALL_QUERIES", 600)
     outcome = plan(delta=1e-6)
     assert {row.method for row in outcome.rows} == {"record-cap", "record-codebook"}
-    assert len({row.size for row in outcome.rows if row.method == "record-codebook"}) > 4
+    sizes = {row.size for row in outcome.rows if row.method == "record-codebook"}
+    assert len(sizes) > 4
     largest = max(row.private.recall_within(300) for row in outcome.rows)
     assert outcome.best.private.recall_within(300) > largest - 0.03
     assert all(row.guarantee.adjacency == record() for row in outcome.rows)
@@ -89,7 +90,8 @@ def test_neighbours_that_were_encoded_by_the_query_are_not_missed():
     scores = -population.distances[:, None]
     absent = np.zeros(scores.shape, dtype=np.bool_)
     absent[rows, 0, population.distances.argmin(axis=1)] = True
-    found = population.found(rows, scores, np.empty((20, 0)), 10, [10], absent)
+    of_near_ranks = np.empty((20, 0))
+    found = population.found(rows, scores, of_near_ranks, 10, [10], absent)
     assert found.min() > 0.99
 
 
@@ -129,8 +131,9 @@ def test_codebook_files(run, prints, tmp_path):
     public = collection(100, 1)
     np.save(tmp_path / "public.npy", public)
     prints("codebook public.npy book.npy --size 34")
-    np.testing.assert_array_equal(np.load(tmp_path / "book.npy"), public[::3])
-    assert Codebook.spaced(tmp_path / "public.npy", 34) == Codebook(public[::3])
+    third = public[::3]
+    np.testing.assert_array_equal(np.load(tmp_path / "book.npy"), third)
+    assert Codebook.spaced(tmp_path / "public.npy", 34) == Codebook(third)
     assert Codebook.spaced(public, 100) == Codebook(public)
     fails(run("codebook public.npy book.npy --size 34"), "already exists")
     prints("codebook public.npy grown.npy --size 101")
@@ -150,7 +153,8 @@ def test_predictions_for_sentence_embeddings(data_dir):
     terms = {"n": len(base), "methods": ["record-codebook"], "epsilon": 10.0, "query": "exact"}
     outcome = plan(**terms, candidates=10, public=public)
     assert len(outcome.best.spec.codebook) == len(public)
-    assert_found(outcome.best, found_shares(outcome.best.spec, base, queries), 0.07)
+    found = found_shares(outcome.best.spec, base, queries)
+    assert_found(outcome.best, found, 0.07)
 
 
 @pytest.mark.slow
@@ -161,7 +165,8 @@ def test_a_codebook_of_vectors_without_clusters_is_promised_no_more_than_it_find
     public, base, queries = np.split(made, [2000, 14_000])
     terms = {"n": len(base), "methods": ["record-codebook"], "candidates": 120}
     outcome = plan(**terms, epsilon=10.0, public=public, query="exact")
-    precision, recall = found_shares(outcome.best.spec, base, queries, 120)["exact"]
+    found = found_shares(outcome.best.spec, base, queries, 120)
+    precision, recall = found["exact"]
     assert outcome.best.exact.precision < precision + 0.03
     assert outcome.best.exact.recall_within(120) < recall + 0.03
 
@@ -191,7 +196,8 @@ def test_promises_hold_for_groups_that_are_told_or_found():
     ]
     assert any("in groups of near-copies" in line for line in untold.remarks)
     for outcome in outcomes:
-        _, recall = found_shares(outcome.best.spec, base, queries, 60)["exact"]
+        found = found_shares(outcome.best.spec, base, queries, 60)
+        _, recall = found["exact"]
         assert abs(outcome.best.exact.recall_within(60) - recall) < 0.1
 
 

@@ -14,9 +14,8 @@ from dpindex.study.runs_file import csv_bytes, kept_in, read_runs
 
 DIM = 8
 BASE = np.random.default_rng(1).random((80, DIM))
-SPECS = spec_grid(
-    DIM, ["dp-oporp-staircase", "none-oporp"], [1.0, 4.0], [4], adjacency=attribute(1.0)
-).specs
+METHODS = ["dp-oporp-staircase", "none-oporp"]
+SPECS = spec_grid(DIM, METHODS, [1.0, 4.0], [4], adjacency=attribute(1.0)).specs
 
 
 def measure(folder, specs=SPECS, base=BASE, **terms):
@@ -45,7 +44,12 @@ def test_an_interrupted_evaluation_goes_on(tmp_path, monkeypatch):
     module = import_module("dpindex.study.evaluation")
     built = []
     trial = module.Trial
-    monkeypatch.setattr(module, "Trial", lambda *a, **t: (built.append(1), trial(*a, **t))[1])
+
+    def counted(*arguments, **terms):
+        built.append(1)
+        return trial(*arguments, **terms)
+
+    monkeypatch.setattr(module, "Trial", counted)
     curve = measure(tmp_path)
     assert len(built) == 3
     assert (tmp_path / NAME).read_bytes().startswith(before)
