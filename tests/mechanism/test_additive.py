@@ -33,7 +33,8 @@ CELL_BITS = 3
 CELL = 1 << CELL_BITS
 WEIGHTS = (1, 3, 9, 2, 1)  # sixteenths, so that every cell is a whole number of buckets
 FIRST = -2
-TABLE = CellTable([weight << 60 for weight in WEIGHTS], FIRST, cell_bits=CELL_BITS)
+MASSES = [weight << 60 for weight in WEIGHTS]
+TABLE = CellTable(MASSES, FIRST, cell_bits=CELL_BITS)
 
 
 class _EveryWord:
@@ -43,7 +44,8 @@ class _EveryWord:
         assert dtype is np.uint32
         assert count == 16 * CELL
         pairs = np.arange(count, dtype=np.uint32)
-        return (pairs >> np.uint32(CELL_BITS)) << np.uint32(28) | pairs % np.uint32(CELL)
+        cells = (pairs >> np.uint32(CELL_BITS)) << np.uint32(28)
+        return cells | pairs % np.uint32(CELL)
 
 
 def _law(x):
@@ -52,7 +54,8 @@ def _law(x):
     for offset in range(CELL):
         for cell, weight in enumerate(WEIGHTS, FIRST):
             code = (x + offset) // CELL + cell
-            law[code] = law.get(code, Fraction(0)) + Fraction(weight, 16 * CELL)
+            chance = Fraction(weight, 16 * CELL)
+            law[code] = law.get(code, Fraction(0)) + chance
     return law
 
 
@@ -60,27 +63,30 @@ def _law(x):
 @folded("x", [0, 1, 7, 8, 4096, -1, -8, -13])
 def test_codes_are_the_convolution_of_cells_and_dither(dtype, x):
     noise = AdditiveNoise(TABLE, 12)
-    codes = noise.perturb(np.full((CELL, 16), x, dtype), _EveryWord())
+    x = np.full((CELL, 16), x, dtype)
+    codes = noise.perturb(x, _EveryWord())
     assert codes.dtype == np.int32
     assert codes.shape == (CELL, 16)
     values, counts = np.unique(codes, return_counts=True)
-    counted = {int(v): Fraction(int(c), 16 * CELL) for v, c in zip(values, counts, strict=True)}
-    assert counted == _law(x)
+    chances = [Fraction(count, 16 * CELL) for count in counts.tolist()]
+    assert dict(zip(values.tolist(), chances, strict=True)) == _law(int(x[0, 0]))
 
 
 @folded("largest", [0, 2**24, 2**30 - 1, 2**30, 2**31, 2**33 - 1])
 @folded("sign", [-1, 1])
 def test_wide_sums_are_exact_whatever_integers_hold_them(largest, sign):
     x = np.array([[sign * largest, 7, -8, 0]], dtype=np.float64)
-    noise = TABLE.sample(4, Seeded(1)).astype(object)
+    noise = TABLE.sample(4, Seeded(1)).tolist()
     codes = AdditiveNoise(TABLE, grid_bits=12).perturb(x, Seeded(1))
-    assert codes.tolist() == [[(int(v) + n) >> CELL_BITS for v, n in zip(x[0], noise, strict=True)]]
+    sums = [int(value) + cell for value, cell in zip(x[0], noise, strict=True)]
+    assert codes.tolist() == [[total >> CELL_BITS for total in sums]]
 
 
 @folded("shape", [(0, 4), (3, 0), (1, 1), (5, 7)])
 def test_shapes_are_kept(shape):
     for law in (AdditiveNoise(TABLE, 12), NoNoise()):
-        assert law.perturb(np.zeros(shape, np.float32), Seeded(1)).shape == shape
+        codes = law.perturb(np.zeros(shape, np.float32), Seeded(1))
+        assert codes.shape == shape
 
 
 # The table sampler against a second reading of its words, which counts boundaries of cells
@@ -89,7 +95,8 @@ def test_shapes_are_kept(shape):
 def _masses(weights, bits=64):
     """Integers in proportion to ``weights`` that add up to 2^bits."""
     total = sum(map(Fraction, weights))
-    masses = [int(Fraction(w) / total * (1 << bits)) for w in weights]
+    shares = [Fraction(weight) / total for weight in weights]
+    masses = [int(share * (1 << bits)) for share in shares]
     masses[0] += (1 << bits) - sum(masses)
     return masses
 
@@ -110,7 +117,8 @@ TABLES = {
 @folded("below", [0, 128, 256])
 def test_words_on_either_side_of_every_boundary_draw_the_cell_that_it_ends(name, below):
     masses = TABLES[name]
-    table = CellTable(masses, -2, bits=sum(masses).bit_length() - 1)
+    bits = sum(masses).bit_length() - 1
+    table = CellTable(masses, -2, bits=bits)
     aimed = Aimed(below)
     expected = table_draws(table, 1 << 12, aimed)
     words = Replay(aimed.reads)
@@ -146,11 +154,18 @@ def test_wrong_tables_are_refused(arguments):
         CellTable(first=0, **arguments)
 
 
-@folded("side", [[5], [7, 0, 3], [7, 3, 0, 0]])
-def test_a_symmetric_table_ends_with_its_last_mass(side):
+@folded(
+    "side, kept",
+    [
+        ([5], [5]),
+        ([7, 0, 3], [7, 0, 3]),
+        ([7, 3, 0, 0], [7, 3]),
+    ],
+)
+def test_a_symmetric_table_ends_with_its_last_mass(side, kept):
     table = CellTable.symmetric(side, 64, 3)
-    kept = side[:1] if len(side) == 1 else side[:3] if side[1] == 0 else side[:2]
-    assert list(table.masses) == [*kept[::-1], (1 << 64) - 2 * sum(kept), *kept]
+    middle = (1 << 64) - 2 * sum(kept)
+    assert list(table.masses) == [*kept[::-1], middle, *kept]
     assert table.first == -len(kept)
     assert table.bits == 64
     assert table.cell_bits == 3
@@ -179,8 +194,9 @@ def test_neighbours_differ_by_at_most_e_to_the_epsilon(name, epsilon):
 @folded("epsilon", [0.96, 1.04])
 def test_low_a_law_knows_every_digit_of_epsilon(method, epsilon):
     """Masses of two budgets differ that are the same to one digit."""
-    rounded, stated = (attribute_spec(method, 2, epsilon=budget).law for budget in (1.0, epsilon))
-    assert rounded.drawn_from.masses != stated.drawn_from.masses
+    rounded = attribute_spec(method, 2, epsilon=1.0).law
+    law = attribute_spec(method, 2, epsilon=epsilon).law
+    assert law.drawn_from.masses != rounded.drawn_from.masses
 
 
 # Laws of two digits: the exact law of the sum, against the law that one table would have
@@ -190,10 +206,11 @@ def _sum_of_digits(source):
     """Masses of ``L·C + F`` from the two tables, over 2^(bits + bits), and the first value."""
     step = 1 << source.digit
     first = source.coarse.first * step + source.fine.first
-    length = (len(source.coarse.masses) - 1) * step + len(source.fine.masses)
-    law = [0] * length
-    for c, high in enumerate(source.coarse.masses):
-        for f, low in enumerate(source.fine.masses):
+    coarse = source.coarse.masses
+    fine = source.fine.masses
+    law = [0] * ((len(coarse) - 1) * step + len(fine))
+    for c, high in enumerate(coarse):
+        for f, low in enumerate(fine):
             law[c * step + f] += high * low
     return law, first
 
@@ -214,10 +231,12 @@ def test_two_digits_have_the_law_of_one_rounded_gaussian():
     total = 1 << (bits + source.fine.bits)
     assert sum(law) == total
     with mpmath.workprec(500):
-        sigma = mpmath.sqrt(16 * mpmath.mpf(coarse_sigma) ** 2 + fine_sigma**2)
+        variance = 16 * mpmath.mpf(coarse_sigma) ** 2 + fine_sigma**2
+        width = mpmath.sqrt(2 * variance)
         for z in (0, 1, 2, 3, 17, 40, 100, 200):
-            edges = [(z + half) / (sigma * mpmath.sqrt(2)) for half in (-0.5, 0.5)]
-            wanted = (mpmath.erfc(edges[0]) - mpmath.erfc(edges[1])) / 2
+            lower = (z - 0.5) / width
+            upper = (z + 0.5) / width
+            wanted = (mpmath.erfc(lower) - mpmath.erfc(upper)) / 2
             for signed in (z, -z):
                 found = mpmath.mpf(law[signed - first]) / total
                 assert abs(found / wanted - 1) < mpmath.mpf(10) ** -30
@@ -228,4 +247,5 @@ def test_every_step_of_the_wide_laplace_loses_at_most_the_drop(drop):
     """And no less than 99.9 % of it is used; by the audit, which is compared with all pairs."""
     worst = worst_two_digit_step(TwoDigitLaplace(mpmath.mpf(drop), 0))
     assert loss_within(worst, Fraction(drop))
-    assert math.log(Fraction(*worst)) == pytest.approx(drop, rel=1e-3)
+    lost = math.log(Fraction(*worst))
+    assert lost == pytest.approx(drop, rel=1e-3)

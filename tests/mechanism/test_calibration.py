@@ -37,9 +37,8 @@ SHAPES = [
 
 def _spec(row, **changes):
     k = DIM if row.family.keeps_all else 8
-    return Spec(
-        **{**needed(row, DIM), "dim": DIM, "k": k, "epsilon": EPSILON, "seed": 5, **changes}
-    )
+    stated = {"dim": DIM, "k": k, "epsilon": EPSILON, "seed": 5}
+    return Spec(**{**needed(row, DIM), **stated, **changes})
 
 
 def _moves(spec, changes):
@@ -50,11 +49,8 @@ def _moves(spec, changes):
     after = spec.projection.apply(x + changes).astype(np.int64)
     most = np.zeros(after.shape, dtype=np.int64)
     for dither in range(scale):
-        np.maximum(
-            most,
-            np.abs((after + dither) // scale - (before + dither) // scale),
-            out=most,
-        )
+        cells = (after + dither) // scale - (before + dither) // scale
+        np.maximum(most, np.abs(cells), out=most)
     return most
 
 
@@ -68,7 +64,8 @@ def _sigma_in_cells(spec):
     """The deviation of the noise without the dither's share."""
     law = spec.law
     dither = 1 / 6 if law.scale > 1 else 0.0
-    return math.sqrt(law.moments.variance[0] / law.scale**2 - dither)
+    in_cells = law.moments.variance[0] / law.scale**2
+    return math.sqrt(in_cells - dither)
 
 
 def _delta(mu, epsilon):
@@ -90,7 +87,8 @@ def test_attribute_noise_covers_the_worst_change(row, variant):
         # Laplace of scale b loses worst/b; the variance of the rounded law is 2b² + 1/6 or so.
         assert worst / scale == pytest.approx(EPSILON, rel=2e-3)
         return
-    worst = math.sqrt((cells.astype(np.float64) ** 2).sum(axis=1).max())
+    squares = cells.astype(np.float64) ** 2
+    worst = math.sqrt(squares.sum(axis=1).max())
     mu = worst / _sigma_in_cells(spec)
     assert _delta(mu, EPSILON) <= DELTA * (1 + 1e-9)
     levels = {"dp-rp-g": kenthapadi_sigma(EPSILON, DELTA)}
@@ -114,7 +112,8 @@ def test_ball_noise_covers_the_worst_direction(row):
     rng = default_rng(1)
     directions = rng.normal(size=(40, DIM))
     if row.calibration.delta_over == "noise":
-        directions = np.concatenate([directions, np.linalg.svd(matrix.T)[2][:1]])
+        _, _, right = np.linalg.svd(matrix.T)
+        directions = np.concatenate([directions, right[:1]])
     directions = radius * unit(directions)
     base = rng.uniform(-0.4, 0.4, (1, DIM))
     grid = spec.grid
@@ -126,7 +125,8 @@ def test_ball_noise_covers_the_worst_direction(row):
     most = 0.0
     for dithers in rng.integers(0, scale, (300, 1, spec.code_length)):
         cells = (after + dithers) // scale - (before + dithers) // scale
-        most = max(most, math.sqrt(float((cells.astype(float) ** 2).sum(axis=1).max())))
+        squares = cells.astype(float) ** 2
+        most = max(most, math.sqrt(squares.sum(axis=1).max()))
     mu = most / _sigma_in_cells(spec)
     assert _delta(mu, 0.9) <= DELTA
     if row.calibration.delta_over == "noise":
@@ -151,8 +151,9 @@ def test_the_ball_reaches_every_pair_on_the_grid():
         step = rng.normal(size=(4000, dim))
         step = 0.7 * unit(step)
         base = rng.uniform(-0.3, 0.3, (4000, dim))
-        apart = spec.grid.round(base + step).astype(float) - spec.grid.round(base).astype(float)
-        worst = np.linalg.norm(apart, axis=1).max()
+        start = spec.grid.round(base).astype(float)
+        moved = spec.grid.round(base + step).astype(float)
+        worst = np.linalg.norm(moved - start, axis=1).max()
         assert 0.98 * promised <= worst <= promised
 
 
@@ -172,9 +173,10 @@ def test_finding_7_the_top_direction_of_a_published_map():
             adjacency=l2(2.0),
         )
         matrix = spec.projection.apply(np.eye(784)) * spec.projection.scale
-        top = float(np.linalg.svd(matrix, compute_uv=False)[0])
-        deviation = math.sqrt(float(spec.law.moments.variance[0])) * spec.step
-        found[method] = _delta(2.0 * top / deviation, 1.0)
+        norm = float(np.linalg.norm(matrix, 2))
+        variance = float(spec.law.moments.variance[0])
+        deviation = math.sqrt(variance) * spec.step
+        found[method] = _delta(2.0 * norm / deviation, 1.0)
     assert found["row-rp-g-direct"] == pytest.approx(0.0039, abs=5e-5)
     assert 0.8e-6 < found["row-rp-g-opt"] <= 1e-6  # the grid's own roundings take the rest
     text = (ROOT / "docs" / "guarantees.md").read_text()

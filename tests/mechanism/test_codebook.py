@@ -1,12 +1,11 @@
 """Codebooks: kept as given, named by a digest, compared exactly on an integer grid."""
 
-import pickle
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.common import folded, normal, record_spec, refuses
+from helpers.common import folded, normal, record_spec, refuses, travelled
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -24,7 +23,8 @@ def test_vectors_are_kept_as_given_and_compared_by_direction():
     assert len(book) == 40
     assert book.dim == 12
     assert_array_equal(book.stated, VECTORS * 7)
-    assert_allclose(np.linalg.norm(book.vectors, axis=1), 1, rtol=1e-6)
+    norms = np.linalg.norm(book.vectors, axis=1)
+    assert_allclose(norms, 1, rtol=1e-6)
     assert_allclose(book.vectors, Codebook(VECTORS).vectors, rtol=1e-6)
     assert book != Codebook(VECTORS)
     assert book == Codebook((VECTORS * 7).astype(np.float64))
@@ -47,7 +47,7 @@ def test_bytes_and_names_round_trip(tmp_path):
     assert len(named) == 40
     with refuses("is not here: give its file"):
         named.vectors  # noqa: B018
-    assert pickle.loads(pickle.dumps(book)) == book
+    assert travelled(book) == book
     np.save(tmp_path / "book.npy", VECTORS)
     assert Codebook.read(tmp_path / "book.npy") == book
 
@@ -94,7 +94,8 @@ def test_foreign_bytes_are_refused():
 
 @folded("scale", [1e-38, 1e-30, 1.0, 1e30, 1e37])
 def test_lengths_do_not_matter(scale):
-    whole = default_rng(1).integers(-8, 9, (30, 12)) + np.eye(30, 12)
+    numbers = default_rng(1).integers(-8, 9, (30, 12))
+    whole = numbers + np.eye(30, 12)
     one = Codebook(whole)
     other = Codebook(whole * scale)
     assert_allclose(one.vectors, other.vectors, atol=1e-6)
@@ -106,14 +107,17 @@ def test_lengths_do_not_matter(scale):
 def test_inner_products_on_the_grid_are_exact(dim):
     """In float32, in any order, and for vectors that add up as far as they can."""
     rng = default_rng(dim)
-    rows = np.concatenate([rng.normal(size=(20, dim)), np.ones((1, dim)), -np.ones((1, dim))])
+    far = np.ones((1, dim))
+    rows = np.concatenate([rng.normal(size=(20, dim)), far, -far])
     grid = on_sphere_grid(rows)
     exact = grid.astype(np.int64)
     assert_array_equal(grid, exact)
-    assert (np.einsum("ij,ij->i", exact, exact) <= RADIUS**2 * (1 + 1e-9)).all()
+    squares = np.einsum("ij,ij->i", exact, exact)
+    assert (squares <= RADIUS**2 * (1 + 1e-9)).all()
     book = Codebook(rows)
-    found = CodewordMap(book).apply(rows.astype(np.float32))
-    again = on_sphere_grid(rows.astype(np.float32)).astype(np.int64) @ book.grid.astype(np.int64)
+    single = rows.astype(np.float32)
+    found = CodewordMap(book).apply(single)
+    again = on_sphere_grid(single).astype(np.int64) @ book.grid.astype(np.int64)
     assert found.dtype == np.float32
     assert_array_equal(found, again)
     assert np.abs(again).max() <= 1 << 24
@@ -134,14 +138,15 @@ def test_specs_name_their_codebook():
     assert read.subset == spec.subset == 3  # 3·40/e^4 = 2.2, rounded up
     with refuses("is not here"):
         read.projection.apply(VECTORS)
-    assert read.with_public(book).projection.apply(VECTORS).shape == (40, 40)
+    projection = read.with_public(book).projection
+    assert projection.apply(VECTORS).shape == (40, 40)
     other = Codebook(VECTORS + 1)
     with refuses("another codebook"):
         read.with_public(other)
     changed = replace(spec, codebook=other)
     wider = replace(spec, subset=5)
     assert len({spec.fingerprint, changed.fingerprint, wider.fingerprint}) == 3
-    back = pickle.loads(pickle.dumps(spec))
+    back = travelled(spec)
     assert back == spec
     assert_array_equal(back.codebook.vectors, book.vectors)
 
@@ -170,11 +175,11 @@ def test_a_query_at_another_epsilon_has_a_set_of_its_own():
         subset=4,
     )
     assert spec.with_epsilon(8.0) == spec
-    assert [spec.with_epsilon(e).subset for e in (6.0, 7.0, 9.0, 12.0)] == [30, 11, 1, 1]
-    assert spec.with_epsilon(0.5).subset == 2000
-    assert spec.with_epsilon(6.0).law.chance_inside / spec.law.chance_inside == pytest.approx(
-        1, abs=0.01
-    )
+    subsets = {6.0: 30, 7.0: 11, 9.0: 1, 12.0: 1, 0.5: 2000}
+    for epsilon, subset in subsets.items():
+        assert spec.with_epsilon(epsilon).subset == subset
+    asked = spec.with_epsilon(6.0).law.chance_inside
+    assert asked == pytest.approx(spec.law.chance_inside, rel=0.01)
     with refuses("epsilon"):
         spec.with_epsilon(1000.0)
 
@@ -208,6 +213,8 @@ def test_permutations_of_four_are_uniform():
     """Chi-square over 24 orders with 23 degrees of freedom: 85 has probability 5e-9. A fixed
     seed, so the test cannot flicker."""
     stream = PublicStream(0, "uniform")
-    seen = Counter(tuple(stream.permutation(4).tolist()) for _ in range(4800))
+    orders = (tuple(stream.permutation(4).tolist()) for _ in range(4800))
+    seen = Counter(orders)
     assert len(seen) == 24
-    assert sum((count - 200) ** 2 / 200 for count in seen.values()) < 85
+    squares = [(count - 200) ** 2 for count in seen.values()]
+    assert sum(squares) / 200 < 85

@@ -33,8 +33,10 @@ def test_the_ratio_is_within_epsilon_and_as_large_as_can_be(size, subset, epsilo
         ends = [-(-(j << 64) // limit) for j in range(limit + 1)]
         return [b - a for a, b in pairwise(ends)]
 
-    least = Fraction(uniform * min(words(size)))
-    ratio = ((ONE - uniform) * max(words(subset)) + uniform * max(words(size))) / least
+    fair = words(size)
+    least = Fraction(uniform * min(fair))
+    most = (ONE - uniform) * max(words(subset)) + uniform * max(fair)
+    ratio = most / least
     assert loss_within(ratio.as_integer_ratio(), Fraction(epsilon))
     if epsilon < 40:
         assert float(ratio) == pytest.approx(math.exp(epsilon), rel=1e-12)
@@ -43,19 +45,26 @@ def test_the_ratio_is_within_epsilon_and_as_large_as_can_be(size, subset, epsilo
 @folded("subset", [1, 2, 5, 31, 32, 33, 39])
 @folded("levels", [1, 3, 1 << 24])
 def test_nearest_are_the_largest_and_ties_go_to_the_smaller_symbol(subset, levels):
-    x = default_rng(subset).integers(0, levels, (60, 40)).astype(np.float32) - levels // 2
+    x = default_rng(subset).integers(0, levels, (60, 40)).astype(np.float32)
+    x -= levels // 2
     before = x.copy()
-    wanted = [sorted(range(40), key=lambda j: (-row[j], j))[:subset] for row in x.tolist()]
-    assert nearest(x, subset).tolist() == wanted
+    found = nearest(x, subset)
+    for row, symbols in zip(x.tolist(), found.tolist(), strict=True):
+        order = sorted(range(40), key=lambda symbol: (-row[symbol], symbol))
+        assert symbols == order[:subset]
     assert_array_equal(x, before)
 
 
 def test_zero_vectors_and_any_others_are_encoded():
     book = _book(9)
     spec = record_spec("record-codebook", 4, epsilon=60.0, codebook=book, subset=1)
-    x = np.array([[0, 0, 0, 0], [5e-324, 0, 0, 0], [1e308] * 4, [-1e-300, 0, 0, 0]])
+    x = np.zeros((4, 4))
+    x[1, 0] = 5e-324
+    x[2] = 1e308
+    x[3, 0] = -1e-300
     found = codes_of(spec, x).stored[:, 0]
-    assert_array_equal(found, (np.sign(x) @ book.vectors.T).argmax(axis=1))
+    scores = np.sign(x) @ book.vectors.T
+    assert_array_equal(found, scores.argmax(axis=1))
     for value in (np.nan, np.inf):
         x[2, 1] = value
         with pytest.raises(ValueError, match="row 2, column 1 is"):
@@ -82,25 +91,30 @@ def _codes(symbols, format_=FORMAT):
     return format_.codes(format_.pack(np.array(symbols)))
 
 
+def symbols_of(codes):
+    return codes.stored.ravel().tolist()
+
+
 def test_bytes_round_trip_without_the_codewords():
-    codes = _codes([3, 69, 0, 3])
+    stated = [3, 69, 0, 3]
+    codes = _codes(stated)
     data = codes.to_bytes()
     assert WORDS[3].tobytes() not in data
     back = codes_from_bytes(data)
     assert isinstance(back.format, SymbolFormat)
-    assert back.stored.ravel().tolist() == [3, 69, 0, 3]
+    assert symbols_of(back) == stated
     assert back.format == FORMAT
     assert back.fingerprint == MARK
     with refuses("codebook, which was not given"):
         back.to_float()
-    assert_array_equal(codes.to_float(), WORDS[[3, 69, 0, 3]])
+    assert_array_equal(codes.to_float(), WORDS[stated])
 
 
 def test_all_symbols_fit():
     full = SymbolFormat(1, MARK, 1 << 16)
     codes = _codes([0, 65535], full)
     assert codes.stored.dtype == np.uint16
-    assert codes_from_bytes(codes.to_bytes()).stored.ravel().tolist() == [0, 65535]
+    assert symbols_of(codes_from_bytes(codes.to_bytes())) == [0, 65535]
     assert full.width == 1
     assert full.max_row_bytes == 2
     assert codes.k == 1

@@ -27,12 +27,17 @@ MARK = bytes(range(16))
 SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=20)
 
 # What a law may draw, in any number of rows and columns, and the format of such codes.
-OUTCOMES = {"signs": hnp.arrays(np.bool_, SHAPES), "numbers": hnp.arrays(np.int32, SHAPES)}
+OUTCOMES = {
+    "signs": hnp.arrays(np.bool_, SHAPES),
+    "numbers": hnp.arrays(np.int32, SHAPES),
+}
 NAMES = sorted(OUTCOMES)
 
 
 def form_of(name, k=11):
-    return SignFormat(k, MARK) if name == "signs" else NumberFormat(k, MARK, 0.125, 0.5)
+    if name == "signs":
+        return SignFormat(k, MARK)
+    return NumberFormat(k, MARK, 0.125, 0.5)
 
 
 def test_every_format_is_under_contract():
@@ -43,9 +48,9 @@ def test_every_format_is_under_contract():
 def made(name, n=3, k=11):
     """Some codes of that format, always the same."""
     rng = default_rng(n)
-    drawn = {"signs": rng.random((n, k)) < 0.5, "numbers": rng.integers(-300, 300, (n, k))}
+    drawn = rng.integers(-300, 300, (n, k))
     form = form_of(name, k)
-    return form.codes(form.pack(drawn[name]))
+    return form.codes(form.pack(drawn < 0 if name == "signs" else drawn))
 
 
 # The contract
@@ -72,7 +77,8 @@ def test_what_is_packed_comes_out(name, data):
     assert codes.k == k
     assert codes.fingerprint == MARK
     assert_array_equal(codes.to_float(), decoded)
-    assert_array_equal(codes.to_signs(), np.where(decoded >= 0, 1, -1))
+    signs = np.where(decoded >= 0, 1, -1)
+    assert_array_equal(codes.to_signs(), signs)
     assert codes.to_signs().dtype == np.int8
 
 
@@ -94,7 +100,8 @@ def test_noise_is_measured_in_the_terms_of_the_format(name, share, ratio):
     noise = np.tile([[1.0], [1.0], [-1.0], [-1.0]], 11)
     noisy = exact + noise
     if name == "signs":
-        noisy = exact * [[1.0], [1.0], [-1.0], [1.0]]
+        noisy = exact.copy()
+        noisy[2] *= -1
     assert form.noise_share(noisy, exact) == share
     assert form.signal_to_noise(share) == ratio
     assert form.signal_to_noise(0.0) > form.signal_to_noise(share)
@@ -126,16 +133,17 @@ def test_parts_put_together_are_the_whole(name, data):
     cut = data.draw(st.integers(0, len(outcomes)))
     form = form_of(name, outcomes.shape[1])
     whole = form.pack(outcomes)
-    joined = form.concatenate([form.pack(outcomes[:cut]), form.pack(outcomes[cut:])])
+    parts = [form.pack(outcomes[:cut]), form.pack(outcomes[cut:])]
+    joined = form.concatenate(parts)
     assert joined.dtype == whole.dtype
     assert_array_equal(joined, whole)
     order = default_rng(0).permutation(len(outcomes))
-    taken = form.codes(whole).take(order)
-    assert_array_equal(taken.stored, whole[order])
-    one = form.codes(form.pack(outcomes[:1]))
+    codes = form.codes(whole)
+    assert_array_equal(codes.take(order).stored, whole[order])
     # A row alone has the bytes it has when it is taken from many.
-    assert form.codes(whole).take(slice(0, 1)).to_bytes() == one.to_bytes()
-    assert len(form.codes(whole).take(slice(0, 0))) == 0
+    one = form.codes(form.pack(outcomes[:1]))
+    assert codes.take(slice(0, 1)).to_bytes() == one.to_bytes()
+    assert len(codes.take(slice(0, 0))) == 0
 
 
 @folded("name", NAMES)
@@ -154,7 +162,8 @@ def test_foreign_tables_are_refused(name, dtype, shape):
 def test_codes_of_other_formats_are_told_apart(name):
     codes = made(name)
     check_format(codes, codes.format)
-    for other in [made(n) for n in NAMES if n != name] + [made(name, k=12)]:
+    of_others = [made(other) for other in NAMES if other != name]
+    for other in [*of_others, made(name, k=12)]:
         with refuses(r"these are codes of 11 .* are expected"):
             check_format(codes, other.format)
 
@@ -191,7 +200,8 @@ def test_a_spec_knows_the_format_of_its_codes(row):
 )
 @folded("wide", [np.int32, np.int64])
 def test_numbers_are_kept_in_the_narrowest_integers(values, dtype, wide):
-    narrow = NumberFormat(len(values), MARK, 1.0, 0.0).pack(np.array([values], dtype=wide))
+    form = NumberFormat(len(values), MARK, 1.0, 0.0)
+    narrow = form.pack(np.array([values], dtype=wide))
     assert narrow.dtype == dtype
     assert narrow.tolist() == [values]
 
@@ -221,9 +231,11 @@ def framed(header, body):
 
     What is no container is refused in ``base/test_container.py``.
     """
-    text = header if isinstance(header, bytes) else json.dumps(header, sort_keys=True).encode()
-    digest = hashlib.sha256(text + body).digest()
-    return _FRAME.pack(b"DPIX", 2, 0, len(text), len(body), digest) + text + body
+    if not isinstance(header, bytes):
+        header = json.dumps(header, sort_keys=True).encode()
+    digest = hashlib.sha256(header + body).digest()
+    frame = _FRAME.pack(b"DPIX", 2, 0, len(header), len(body), digest)
+    return frame + header + body
 
 
 def header_of(codes):

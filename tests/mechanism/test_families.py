@@ -61,8 +61,9 @@ def stated_for(family, **changes):
 def made(family, **changes):
     """A projection, with what is left out resolved as a spec does."""
     parameters = stated_for(family, **changes)
-    values = {f: getattr(parameters, f) for f in Parameters.__dataclass_fields__}
-    return family.make(Parameters(**{**values, **family.resolved(parameters)}))
+    values = {name: getattr(parameters, name) for name in Parameters.__dataclass_fields__}
+    values |= family.resolved(parameters)
+    return family.make(Parameters(**values))
 
 
 LINEAR = {
@@ -123,7 +124,8 @@ def test_rows_are_projected_exactly_in_any_layout(family, changes):
             projection.apply(np.asfortranarray(x)),
         ):
             assert_array_equal(found, wanted)
-        assert_array_equal(projection.apply(x[3:4]), wanted[3:4])
+        alone = projection.apply(x[3:4])
+        assert_array_equal(alone, wanted[3:4])
         assert_array_equal(x, before)
 
 
@@ -134,12 +136,12 @@ def test_sensitivities_by_brute_force(family, changes):
     dim = changes["dim"]
     x = default_rng(1).integers(-99, 100, (1, dim)).astype(np.float64)
     start = projection.apply(x)
-    moved, down = (
-        np.abs(projection.apply(x + step) - start) for step in (np.eye(dim), -np.eye(dim))
-    )
+    moved = np.abs(projection.apply(x + np.eye(dim)) - start)
+    down = np.abs(projection.apply(x - np.eye(dim)) - start)
     assert_array_equal(moved, down)
     sizes = projection.sensitivity
-    assert sizes.count == max(1, np.count_nonzero(moved, axis=1).max())
+    counts = np.count_nonzero(moved, axis=1)
+    assert sizes.count == max(1, counts.max())
     assert sizes.l1 == max(1, moved.sum(axis=1).max())
     assert sizes.l2_squared == max(1, (moved**2).sum(axis=1).max())
     assert_array_equal(projection.largest, moved.max(axis=0).clip(1))
@@ -153,8 +155,10 @@ def test_scale_and_rms_keep_the_size_of_vectors(family, changes):
     projection = made(family, **changes)
     dim = changes["dim"]
     k = changes["k"]
-    assert k * (projection.scale * projection.rms) ** 2 == pytest.approx(1.0)
-    assert 0 <= projection.inner_product_factor <= (4.0 if changes["dim"] < 24 else 1.5) / k
+    size = projection.scale * projection.rms
+    assert k * size**2 == pytest.approx(1.0)
+    most = 4.0 if dim < 24 else 1.5
+    assert 0 <= projection.inner_product_factor <= most / k
     if dim == 300:
         squares = projection.apply(np.eye(dim)) ** 2
         assert squares.mean() == pytest.approx(projection.rms**2, rel=0.1)
@@ -167,7 +171,8 @@ BALL = {row.family for row in methods() if "l2" in row.adjacencies}
 def test_operator_norms_bound_every_direction(family, changes):
     """Families with an l2 guarantee know ‖W‖: no direction is stretched more, hardly less."""
     projection = made(family, **changes)
-    true = np.linalg.norm(projection.apply(np.eye(changes["dim"])), 2)
+    matrix = projection.apply(np.eye(changes["dim"]))
+    true = np.linalg.norm(matrix, 2)
     assert true * (1 - 1e-12) <= projection.operator_norm
     assert projection.operator_norm <= max(1.0, true) * (1 + 1e-7)
 
@@ -197,18 +202,20 @@ def test_inner_products_over_seeds(name, changes, kurtosis):
     dim = changes.get("dim", 12)
     u, v = normal(2, dim)
     products = np.empty(1500)
+    pair = np.stack([u, v])
     for seed in range(len(products)):
         projection = made(FAMILIES[name], **{"dim": dim, **changes, "seed": seed})
-        x, y = projection.apply(np.stack([u, v])) * projection.scale
+        x, y = projection.apply(pair) * projection.scale
         products[seed] = x @ y
     norms = (u @ u) * (v @ v) + (u @ v) ** 2
-    correction = (kurtosis - 3) * float((u**2 * v**2).sum())
+    correction = (kurtosis - 3) * float((u * v) @ (u * v))
     variance = projection.inner_product_factor * (norms + correction)
     deviations = products - u @ v
     error = 6 / math.sqrt(len(products))
     rounding = 0.002  # of normal entries to whole numbers
+    squares = deviations**2
     assert abs(deviations.mean()) <= error * math.sqrt(variance) + 1e-12
-    assert abs((deviations**2).mean() - variance) <= error * (deviations**2).std() + rounding
+    assert abs(squares.mean() - variance) <= error * squares.std() + rounding
 
 
 # Options
@@ -258,7 +265,8 @@ def test_default_lengths_without_noise(name, facts, length):
 def test_default_lengths_grow_as_noise_falls(dim, epsilon, more, length):
     """A table keeps all its columns, whatever the noise; under l2 more bins add none."""
     assert attribute_spec("dp-oporp-staircase", dim, epsilon=epsilon, **more).k == length
-    assert Spec("row-oporp-g", 384, epsilon=0.5, delta=1e-6, adjacency=l2(1.0)).k == 384
+    bins = Spec("row-oporp-g", 384, epsilon=0.5, delta=1e-6, adjacency=l2(1.0))
+    assert bins.k == 384
 
 
 def refused(family, words, **changes):
@@ -323,7 +331,8 @@ def test_entries_are_chosen_from_those_of_the_family(family):
 @folded("family", DENSE)
 def test_sparsity_of_very_sparse_entries(family):
     """The root of dim, as is customary, or what is stated: one entry in so many is not zero."""
-    assert family.resolved(stated(dim=400, entries="very-sparse"))["variant"].sparsity == 20
+    usual = family.resolved(stated(dim=400, entries="very-sparse"))
+    assert usual["variant"].sparsity == 20
     projection = made(family, dim=400, k=50, entries="very-sparse", sparsity=2)
     assert isinstance(projection, VerySparse)
     assert projection.sparsity == 2
@@ -343,9 +352,13 @@ def test_codebooks_belong_to_the_vectors():
 
 def test_sparsity_of_blocks_divides_the_length():
     family = FAMILIES["SPARSE_JL"]
+
+    def sparsity_of(**facts):
+        return family.resolved(stated(**facts))["variant"].sparsity
+
     for k, sparsity in ((128, 4), (9, 3), (10, 2), (7, 1)):
-        assert family.resolved(stated(k=k))["variant"].sparsity == sparsity
-    assert family.resolved(stated(k=10, sparsity=5))["variant"].sparsity == 5
+        assert sparsity_of(k=k) == sparsity
+    assert sparsity_of(k=10, sparsity=5) == 5
     refused(family, "k = 10 is not a multiple of sparsity = 4", k=10, sparsity=4)
     for sparsity in (0, 1025, 1.5):
         refused(family, "sparsity must be a whole number", k=1 << 12, sparsity=sparsity)
@@ -353,15 +366,14 @@ def test_sparsity_of_blocks_divides_the_length():
 
 def test_fine_entries_are_normal_ones_in_smaller_steps():
     """Prop. 4.5 of Li & Li is about real normals: those entries are rounded to 2^-12, not 2^-4."""
-    fine, coarse = (
-        made(FAMILIES[name], entries="gaussian", k=8)
-        for name in ("FINE_DENSE_SIGNS", "DENSE_SIGNS")
-    )
+    fine = made(FAMILIES["FINE_DENSE_SIGNS"], entries="gaussian", k=8)
+    coarse = made(FAMILIES["DENSE_SIGNS"], entries="gaussian", k=8)
     assert isinstance(fine, Gaussian)
     assert isinstance(coarse, Gaussian)
     assert fine.rms == pytest.approx(2.0**12, rel=1e-4)
     assert coarse.rms == pytest.approx(2.0**4, rel=1e-3)
-    assert isinstance(made(FAMILIES["FINE_DENSE_SIGNS"], entries="uniform", k=8), Uniform)
+    even = made(FAMILIES["FINE_DENSE_SIGNS"], entries="uniform", k=8)
+    assert isinstance(even, Uniform)
 
 
 # Dense projections: portable integers of the stated law, exact sums, exact norms

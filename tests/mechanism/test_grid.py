@@ -14,9 +14,18 @@ DTYPES = (np.float32, np.float64)
 BETAS = (0.1, 1 / 3, 1.0, 255.0, 7e-9)
 
 
+PLAIN = {
+    "beta": 1.0,
+    "bits": 12,
+    "scale": 1.0,
+    "bounds": (-1.0, 1.0),
+    "clip": False,
+    "max_column_l1": 1,
+}
+
+
 def _grid(**changes):
-    stated = {"beta": 1.0, "bits": 12, "scale": 1.0, "bounds": (-1.0, 1.0)}
-    return Grid(**{**stated, "clip": False, "max_column_l1": 1, **changes})
+    return Grid(**{**PLAIN, **changes})
 
 
 def _within_one_beta(x, grid, dtype):
@@ -33,15 +42,17 @@ def _worst_move(grid, x):
     """Largest exact change of a rounded attribute between each x and its furthest neighbour."""
     kind = x.dtype.type
     furthest = [_within_one_beta(value, grid, kind) for value in x.tolist()]
-    before, after = (grid.round(each).astype(np.float64) for each in (x, np.array(furthest, kind)))
+    before = grid.round(x).astype(np.float64)
+    after = grid.round(np.array(furthest, kind)).astype(np.float64)
     return int((after - before).max())
 
 
 def _near_ties(grid, dtype, reach, count):
     """Inputs around half-steps, where the roundings of floats can tip the result."""
     half = Fraction(grid.step) * Fraction(grid.scale) / 2
-    places = default_rng(0).integers(0, int(reach / grid.step), count).tolist()
-    ties = np.array([float((2 * place + 1) * half) for place in places], dtype)
+    places = default_rng(0).integers(0, int(reach / grid.step), count)
+    exact = [(2 * place + 1) * half for place in places.tolist()]
+    ties = np.array(list(map(float, exact)), dtype)
     around = [ties]
     for target in (-np.inf, np.inf):
         moved = ties
@@ -57,7 +68,8 @@ def _near_ties(grid, dtype, reach, count):
 @folded("scale", [1.0, 255.0, 1e-5])
 @folded("bits, reach", [(12, 1), (12, 31), (14, 31), (12, 3e4), (12, 1e10)])
 def test_one_beta_moves_at_most_two_to_the_bits_near_ties(dtype, beta, scale, bits, reach):
-    bounds = ((-reach - 1) * beta, (reach + 1) * beta)
+    end = (reach + 1) * beta
+    bounds = (-end, end)
     grid = _grid(beta=beta, bits=bits, scale=scale, bounds=bounds)
     grid.check_capacity(2**46)
     x = _near_ties(grid, dtype, reach * beta, 60)
@@ -82,19 +94,24 @@ def test_one_beta_moves_at_most_two_to_the_bits_near_ties(dtype, beta, scale, bi
 def test_float_type_follows_from_public_parameters_only(changes, dtype):
     grid = _grid(**changes)
     assert grid.dtype == dtype
-    assert grid.round(np.zeros(2, np.float32)).dtype == dtype
-    assert grid.round(np.zeros(2, np.float64)).dtype == dtype
+    for kind in DTYPES:
+        assert grid.round(np.zeros(2, kind)).dtype == dtype
 
 
 @folded("most", [2**30, 2**46])
 def test_capacity(most):
     edge = most / 4096
-    _grid(bounds=(0.0, edge * 0.999)).check_capacity(most)
-    _grid(bounds=(0.0, edge * 0.99 / 100), max_column_l1=100).check_capacity(most)
+
+    def check(low, high, columns=1):
+        _grid(bounds=(low, high), max_column_l1=columns).check_capacity(most)
+
+    check(0.0, edge * 0.999)
+    check(0.0, edge * 0.99 / 100, 100)
     edge *= 1.001
-    for changes in ({"bounds": (-edge, 0.0)}, {"bounds": (0.0, edge / 100), "max_column_l1": 100}):
-        with refuses("are too wide for beta = 1"):
-            _grid(**changes).check_capacity(most)
+    with refuses("are too wide for beta = 1"):
+        check(-edge, 0.0)
+    with refuses("are too wide for beta = 1"):
+        check(0.0, edge / 100, 100)
 
 
 @folded("changes", [{"scale": 1e-31}, {"scale": 1e31}, {"beta": 1e-200}])
@@ -110,7 +127,8 @@ def test_units_where_floats_lose_bits_are_refused(changes):
 def test_units_at_the_edge_are_exact(scale, dtype):
     grid = _grid(scale=scale, bounds=(-3.0, 3.0))
     grid.check_capacity(2**46)
-    assert _worst_move(grid, _near_ties(grid, dtype, 2.0, 60)) <= 1 << 12
+    x = _near_ties(grid, dtype, 2.0, 60)
+    assert _worst_move(grid, x) <= 1 << 12
 
 
 @folded("dtype", [np.float16, np.float32, np.float64])
@@ -162,7 +180,8 @@ def test_grid_point_agrees_with_round():
     values = [-1.0, -0.25, 0.0, 0.1, 1 / 3, 1.0]
     points = [grid_point(value, 0.5, 12) for value in values]
     assert points == _grid(beta=0.5).round(np.array(values)).tolist()
-    np.testing.assert_allclose(np.array(points) * step, values, rtol=0, atol=step / 2)
+    stated = np.array(points) * step
+    np.testing.assert_allclose(stated, values, rtol=0, atol=step / 2)
 
 
 @folded("dtype", [np.float16, np.float32, np.float64])
@@ -179,10 +198,11 @@ def test_a_bound_in_the_data_own_precision_is_no_fault(dtype, bounds, clip):
     own = grid.round(x).astype(np.float64)
     assert (own >= ends[0]).all()
     assert (own <= ends[1]).all()
-    beyond = np.array([x[0], np.nextafter(x[1], dtype(np.inf))])
+    above = np.nextafter(x[1], dtype(np.inf))
+    beyond = np.array([x[0], above])
     if not clip:
         fault = grid.first_fault(beyond)
-        if beyond[1] > bounds[1]:
+        if above > bounds[1]:
             assert fault[0] == (1,)
 
 
@@ -201,9 +221,10 @@ def test_neighbours_at_a_bound_stay_neighbours(high, share, dtype, data):
     beta = high * share
     grid = _grid(beta=beta, bounds=(-high, high))
     one = dtype(high)
-    other = dtype(data.draw(st.floats(float(high) - beta, float(high))))
+    other = dtype(data.draw(st.floats(high - beta, high)))
     pair = np.array([one, other])
-    if abs(float(one) - float(other)) <= beta and grid.first_fault(pair) is None:
+    apart = abs(float(one) - float(other))
+    if apart <= beta and grid.first_fault(pair) is None:
         first, second = grid.round(pair).astype(np.float64)
         assert abs(first - second) <= 1 << 12
 
@@ -211,7 +232,9 @@ def test_neighbours_at_a_bound_stay_neighbours(high, share, dtype, data):
 @folded("scale", [0.01, 1.0, 255.0])
 def test_low_the_grid_of_a_spec_is_that_of_scaled_attributes(scale):
     """One beta, in units of the data, is 2^bits steps but for the slack, whatever the scale."""
-    spec = attribute_spec("dp-oporp-staircase", 4, k=4, epsilon=1.0, scale=scale)
+    terms = {"k": 4, "epsilon": 1.0, "scale": scale}
+    spec = attribute_spec("dp-oporp-staircase", 4, **terms)
     beta = spec.guarantee.adjacency.size
     low, high = spec.grid.round(np.array([0.0, beta]))
-    assert 0 <= (1 << spec.grid.bits) - (high - low) <= 1
+    slack = (1 << spec.grid.bits) - (high - low)
+    assert 0 <= slack <= 1

@@ -30,19 +30,23 @@ def test_idp_product_of_ratios_over_a_fixed_set(epsilon, size):
     assert Fraction(ONE - flip, flip) ** size <= exp_between(epsilon)[0]
     weaker = response_threshold(1.05 * epsilon, size)
     sharp = epsilon / size < 43
-    assert (Fraction(ONE - weaker, weaker) ** size > exp_between(epsilon)[0]) == sharp
+    odds = Fraction(ONE - weaker, weaker)
+    assert (odds**size > exp_between(epsilon)[0]) == sharp
 
 
 def test_idp_flips_only_inside_a_and_tosses_for_zero():
     law = IndividualFlips(2.0, 6)
-    x = np.array([[0, 4096, -4096, 4097, -9999, 1], [5000, -5000, 4097, -4097, 9000, 4098]])
-    x = x.astype(np.float32)
-    always = [np.zeros(12, np.uint16)]  # 0 flips whatever may be flipped at all
+    near_and_far = [0, 4096, -4096, 4097, -9999, 1]
+    far = [5000, -5000, 4097, -4097, 9000, 4098]
+    x = np.array([near_and_far, far], np.float32)
+    always = np.zeros(12, np.uint16)  # 0 flips whatever may be flipped at all
     tied = np.zeros(8, np.uint64)  # the eight of chance 0 tie with the word 0, and do not flip
-    signs = law.perturb(x, Scripted([*always, tied]))
-    assert signs.tolist() == [[True, False, True, True, False, False], (x[1] > 0).tolist()]
-    never = [np.full(12, 0xFFFF, np.uint16)]
-    assert law.perturb(x, Scripted(never)).tolist() == (x > 0).tolist()
+    signs = law.perturb(x, Scripted([always, tied]))
+    assert signs[0].tolist() == [True, False, True, True, False, False]
+    assert signs[1].tolist() == (x[1] > 0).tolist()
+    never = np.full(12, 0xFFFF, np.uint16)
+    signs = law.perturb(x, Scripted([never]))
+    assert signs.tolist() == (x > 0).tolist()
 
 
 @lru_cache(maxsize=1)
@@ -67,13 +71,15 @@ def test_idp_gaussian_moves_no_further_than_its_noise_is_made_for(
     sign turns, S from the table's own variance."""
     law = _individual_gaussian()
     rows = 500
-    deviation = math.sqrt(law.table.moments()[0] - 1 / 12)
+    variance = law.table.moments()[0] - 1 / 12
+    deviation = math.sqrt(variance)
     monkeypatch.setattr(law, "table", _Falling(rows))
     for size in range(1, 9):
         x = np.full((rows, 8), 9999.0)
         x[:, :size] = BETA
-        zeros = [np.zeros(rows * size, np.uint16), np.zeros(rows * size, np.uint8)]
+        zeros = [np.zeros(rows * size, kind) for kind in (np.uint16, np.uint8)]
         turns = law.perturb(x, Scripted(zeros)).sum(axis=0)
         m = int(turns[0])
-        assert turns.tolist() == [m] * size + [rows] * (8 - size)
+        expected = np.where(np.arange(8) < size, m, rows)
+        assert turns.tolist() == expected.tolist()
         assert 0.95 < m * math.sqrt(size) * SIGMA / deviation <= 1.0000001

@@ -58,17 +58,22 @@ def law_of(name):
     return COUNTS[name] if name in COUNTS else SPECS[name].law
 
 
-NUMBERS = [name for name, spec in SPECS.items() if spec.method_row.codes == "numbers"]
+CODES = {name: spec.method_row.codes for name, spec in SPECS.items()}
+NUMBERS = [name for name, codes in CODES.items() if codes == "numbers"]
 NOISY = [*COUNTS, *(name for name in NUMBERS if SPECS[name].method_row.private)]
-SIGNS = [name for name, spec in SPECS.items() if spec.method_row.codes == "signs"]
-SYMBOLS = [name for name, spec in SPECS.items() if spec.method_row.codes == "symbols"]
+SIGNS = [name for name, codes in CODES.items() if codes == "signs"]
+SYMBOLS = [name for name, codes in CODES.items() if codes == "symbols"]
 
 
 def cases(names):
     """Every law once in the fast tier, and at all budgets in the full one."""
-    methods = {name: SPECS[name].method if name in SPECS else name for name in names}
-    quick = set({method: name for name, method in reversed(methods.items())}.values())
-    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
+    first = {}
+    for name in names:
+        method = SPECS[name].method if name in SPECS else name
+        first.setdefault(method, name)
+    quick = set(first.values())
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=() if name in quick else slow) for name in names]
 
 
 PLACES = (0.0, 0.31, 1.0)
@@ -76,7 +81,8 @@ PLACES = (0.0, 0.31, 1.0)
 
 
 def test_every_row_is_a_law_of_numbers_signs_or_symbols():
-    assert {SPECS[n].method for n in NUMBERS + SIGNS + SYMBOLS} == {r.name for r in dpi.methods()}
+    methods = {SPECS[name].method for name in NUMBERS + SIGNS + SYMBOLS}
+    assert methods == {row.name for row in dpi.methods()}
 
 
 @folded("row", dpi.methods())
@@ -86,7 +92,8 @@ def test_a_calibration_says_what_it_needs_and_promises(row):
     assert calibration.delta in ("zero", "optional", "required")
     assert calibration.delta_over in ("noise", "projection")
     assert 0 < calibration.max_delta <= 1
-    assert set(calibration.adjacencies) <= {kind.kind for kind in (Attribute, L2, Record)}
+    kinds = {kind.kind for kind in (Attribute, L2, Record)}
+    assert set(calibration.adjacencies) <= kinds
     # Tight composition needs a Gaussian whose delta is about the noise alone.
     if calibration.deviation is not None:
         assert calibration.delta == "required"
@@ -130,15 +137,16 @@ def test_draws_are_a_function_of_the_words(name):
     single = x.astype(np.float32)
     double = x.astype(np.float64)
     drawn = spec.law.perturb(single, Seeded(1))
-    assert drawn.shape == (x.shape[:1] if name in SYMBOLS else x.shape)
     kinds = {"signs": np.bool_, "numbers": np.int32, "symbols": np.int64}
-    assert drawn.dtype == kinds[spec.method_row.codes]
+    assert drawn.shape == (x.shape[:1] if name in SYMBOLS else x.shape)
+    assert drawn.dtype == kinds[CODES[name]]
     assert_array_equal(drawn, spec.law.perturb(double, Seeded(1)))
     assert_array_equal(single, x)
     assert_array_equal(double, x)
     for count in (0, 1):
-        none = spec.law.perturb(np.zeros((count, x.shape[1]), np.float32), Seeded(1))
-        assert none.shape == (count, *drawn.shape[1:])
+        few = np.zeros((count, x.shape[1]), np.float32)
+        drawn_of_few = spec.law.perturb(few, Seeded(1))
+        assert drawn_of_few.shape == (count, *drawn.shape[1:])
     stored = spec.format.pack(drawn)
     assert spec.format.fault(stored) is None
 
@@ -152,7 +160,8 @@ def _at(polynomial, z):
 
 def _place(law, share):
     """A grid integer in the interval of a bounded law, or of one beta."""
-    return round(getattr(law, "low", 0) + share * (1 << law.grid_bits))
+    low = getattr(law, "low", 0)
+    return round(low + share * (1 << law.grid_bits))
 
 
 def _chances(law, x):
@@ -162,16 +171,19 @@ def _chances(law, x):
         codes = np.arange(law.cells + 2 * law.half_width + 1)
     else:
         middle = round(x / law.scale)
-        reach = math.ceil(float(np.abs(likelihood.edges).max()) / law.scale) + 2
+        farthest = float(np.abs(likelihood.edges).max())
+        reach = math.ceil(farthest / law.scale) + 2
         codes = np.arange(middle - reach, middle + reach + 1)
-    u = likelihood.slope * (codes + law.offset) * law.scale + likelihood.shift - x
+    decoded = (codes + law.offset) * law.scale
+    u = likelihood.slope * decoded + likelihood.shift - x
     # Uniform rounding spreads a code over one cell: the mean of the likelihood over it.
     edges = likelihood.edges
     half = likelihood.slope * law.scale / 2
-    steps = np.cumsum(likelihood.jumps)[:-1] * np.diff(edges)
-    beyond = np.concatenate([[0.0], np.cumsum(steps)])
-    over = np.interp(u + half, edges, beyond) - np.interp(u - half, edges, beyond)
-    return codes, over + likelihood.base * 2 * half
+    levels = np.cumsum(likelihood.jumps)[:-1]
+    beyond = np.concatenate([[0.0], np.cumsum(levels * np.diff(edges))])
+    over = np.interp(u + half, edges, beyond)
+    under = np.interp(u - half, edges, beyond)
+    return codes, over - under + likelihood.base * 2 * half
 
 
 @folded("name", cases([name for name in NOISY if name not in ON_TWO_CELLS]))
@@ -194,16 +206,18 @@ def test_moments_are_those_of_the_likelihood(name, share):
     error = (codes + law.offset) * law.scale * unit - true
     z = error + true_z
     square = moments.weight * (z**2 - moments.variance[0])
-    off = square + 2 * moments.centre * z + moments.centre**2 - true**2
+    off = square + 2 * moments.centre * z
+    off += moments.centre**2 - true**2
     size = _at(moments.squared, true_z)
-    cell2 = (law.scale * unit) ** 2 * (1 + 2 * abs(true))
+    cell2 = (law.scale * unit) ** 2 * (1 + 2 * abs(true)) / 4
     assert abs(chances @ error) < 1e-3
-    assert chances @ error**2 == pytest.approx(1.0, rel=2e-3, abs=cell2 / 4)
+    assert chances @ error**2 == pytest.approx(1.0, rel=2e-3, abs=cell2)
     assert _at(moments.variance, true_z) == pytest.approx(1.0)
-    assert abs(chances @ off) < 2e-3 * math.sqrt(size) + cell2 / 4
+    root = math.sqrt(size)
+    assert abs(chances @ off) < 2e-3 * root + cell2
     mixed = _at(moments.mixed, true_z)
-    assert abs(chances @ (error * off) - mixed) < 0.02 * math.sqrt(size) + cell2 / 4
-    assert chances @ off**2 == pytest.approx(size, rel=0.04, abs=cell2 / 4)
+    assert abs(chances @ (error * off) - mixed) < 0.02 * root + cell2
+    assert chances @ off**2 == pytest.approx(size, rel=0.04, abs=cell2)
 
 
 @pytest.mark.parametrize("name", cases(NOISY))
@@ -220,22 +234,26 @@ def test_the_likelihood_is_that_of_the_draws(name, share):
 
     def statistic(drawn):
         # Groups of about equal chance, none of which expects fewer than 20.
-        group = np.minimum((np.cumsum(chances) * 200).astype(int), 199)
+        share = (np.cumsum(chances) * 200).astype(int)
+        group = np.minimum(share, 199)
         place = np.clip(drawn - codes[0], 0, len(codes) - 1)
         seen = np.bincount(group[place], minlength=200)
         expected = np.bincount(group, weights=chances, minlength=200) * count
         common = expected >= 20
-        assert seen[~common].sum() <= 40 + 3 * expected[~common].sum()
+        rare = ~common
+        assert seen[rare].sum() <= 40 + 3 * expected[rare].sum()
         terms = (seen - expected)[common] ** 2 / expected[common]
         return float(terms.sum()), int(common.sum())
 
-    drawn = law.perturb(np.full((count, 1), x, np.float64), Seeded(4))[:, 0]
+    x = np.full((count, 1), x, np.float64)
+    drawn = law.perturb(x, Seeded(4))[:, 0]
     found, df = statistic(drawn)
     bound = df + 8 * math.sqrt(2 * df) + 30
     assert found < bound
-    centre = x / law.scale - law.offset
-    if law.moments.weight == 1.0 and np.median(np.abs(drawn - centre)) > 20:
-        weaker = np.rint(centre + 0.95 * (drawn - centre)).astype(np.int64)
+    centre = x[0, 0] / law.scale - law.offset
+    noise = drawn - centre
+    if law.moments.weight == 1.0 and np.median(np.abs(noise)) > 20:
+        weaker = np.rint(centre + 0.95 * noise).astype(np.int64)
         assert statistic(weaker)[0] > bound
 
 
@@ -261,10 +279,12 @@ def test_units_of_moments_and_likelihood_agree(name):
     for order, polynomial in ((2, "variance_of_x"), (3, "mixed"), (4, "squared")):
         at = x if order == 2 else x - here.centre
         scaled = _at(getattr(there, polynomial), at * unit)
-        assert scaled == pytest.approx(_at(getattr(here, polynomial), at) * unit**order, rel=1e-9)
+        expected = _at(getattr(here, polynomial), at) * unit**order
+        assert scaled == pytest.approx(expected, rel=1e-9)
     assert there.centre == here.centre * unit
     likelihood = law.likelihood.in_units(unit)
-    u = np.linspace(law.likelihood.edges[0], law.likelihood.edges[-1], 1001)[1:-1] * 1.0001
+    first, *_, last = law.likelihood.edges
+    u = np.linspace(first, last, 1001)[1:-1] * 1.0001
 
     def density(of, at):
         return np.array([of.base + of.jumps[of.edges < place].sum() for place in at])
@@ -292,23 +312,27 @@ def test_flips_have_the_stated_chance_at_every_size(name, rms):
     k = spec.code_length
     rng = default_rng(5)
     beta = float(1 << (law.grid_bits or 12))  # laws without a grid take any floats
-    x = np.rint(rng.standard_normal(((1 << 18) // k, k)) * rms * beta)
+    rows = (1 << 18) // k
+    x = np.rint(rng.standard_normal((rows, k)) * rms * beta)
     flipped = law.perturb(x, Seeded(6)) != (x > 0)
     size = np.abs(x) / beta
     stated = law.flip_probability(size, rms)
     assert stated.shape == x.shape
     assert ((stated >= 0) & (stated <= 0.5)).all()
     individual = spec.method_row.definition == "iDP"
-    groups = np.digitize(size, [*np.linspace(0.2, 1.0, 5), *np.linspace(1.5, 6, 10)])
+    ends = [*np.linspace(0.2, 1.0, 5), *np.linspace(1.5, 6, 10)]
+    groups = np.digitize(size, ends)
     groups[x == 0] = -1  # a coin
     for group in np.unique(groups[groups >= 0]):
         inside = groups == group
         expected = stated[inside].mean()
         count = int(inside.sum())
-        slack = 0.02 * expected if individual else 0.0
         # An iDP row's flips hang together through the number of its near signs: k a row.
-        error = 6 * math.sqrt(expected * (1 - expected) / count * (k if individual else 1))
-        assert abs(flipped[inside].mean() - expected) <= error + slack + 1e-12
+        slack = 0.02 * expected if individual else 0.0
+        alone = count / k if individual else count
+        error = 6 * math.sqrt(expected * (1 - expected) / alone)
+        found = flipped[inside].mean()
+        assert abs(found - expected) <= error + slack + 1e-12
     assert law.depends_on_size or np.ptp(stated) == 0.0
 
 
@@ -339,11 +363,13 @@ def test_signs_without_flips_are_as_linear_as_bussgang_says():
     """E[sign(x)·x]/Var(x) = √(2/π)/σ for x ~ N(0, σ²), and (2/π)·arcsin ρ for two signs."""
     law = SPECS["none-signrp at 1"].law
     channel = law.linear_channel(np.zeros(2), np.full(2, 4.0), 1.0)
-    assert_allclose(channel.slope, math.sqrt(2 / math.pi) / 2, rtol=1e-3)
+    slope = math.sqrt(2 / math.pi) / 2
+    assert_allclose(channel.slope, slope, rtol=1e-3)
     assert_allclose(channel.mean, 0.0, atol=1e-12)
     for cosine in (-0.7, 0.0, 0.3, 0.6):
-        covariance = channel.covariance(4 * np.array([[1, cosine], [cosine, 1]]))
-        assert abs(covariance[0, 1] - 2 / math.pi * math.asin(cosine)) < 0.01
+        covariance = 4 * np.array([[1, cosine], [cosine, 1]])
+        found = channel.covariance(covariance)[0, 1]
+        assert abs(found - 2 / math.pi * math.asin(cosine)) < 0.01
 
 
 @folded("name", ["none-oporp at 1", "none-signrp at 1", SYMBOLS[0]])

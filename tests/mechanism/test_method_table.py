@@ -25,7 +25,8 @@ def test_a_row_says_what_it_is(row):
     assert (row.definition == "iDP") == row.name.startswith("idp-")
     assert (row.definition == "none") == row.name.startswith("none-")
     assert not (row.definition == "none" and row.needs_delta)
-    assert row.kind.startswith("pure") == (row.definition != "none" and not row.needs_delta)
+    pure = row.private and not row.needs_delta
+    assert row.kind.startswith("pure") == pure
     assert ("delta" in row.needs) == row.needs_delta
     assert row.private == (row.definition != "none")
     assert row.adjacencies
@@ -46,8 +47,9 @@ def test_what_a_row_needs_is_all_it_needs(row):
         required = row.private if name == "epsilon" else word in row.needs
         if required:
             rest = {key: value for key, value in arguments.items() if key != name}
+            rest.setdefault("adjacency", attribute(1.0))
             with refuses(re.escape(row.name)):
-                Spec(**{"adjacency": attribute(1.0), **rest})
+                Spec(**rest)
 
 
 @folded("row", methods())
@@ -55,7 +57,8 @@ def test_what_a_row_needs_is_all_it_needs(row):
 def test_the_default_k_is_allowed(row, dim):
     spec = example(row, dim, k=None)
     assert spec.code_length == spec.k
-    assert spec.projection.k == (50 if row.family.public is Codebook else spec.k)
+    length = 50 if row.family.public is Codebook else spec.k
+    assert spec.projection.k == length
     assert spec.projection.dim == dim
     if row.family.keeps_all:
         assert spec.k == dim
@@ -68,8 +71,8 @@ def test_no_row_calibrates_noise_to_a_record_encoder(name, monkeypatch):
     for true in ("raw-laplace", "dp-signoporp-rr", "dp-oporp"):
         wrong = replace(find_method(true), name="wrong", family=row.family)
         monkeypatch.setitem(TABLE, "wrong", wrong)
-        changes = {"adjacency": attribute(1.0), "k": None if name == "record-codebook" else 64}
-        spec = example(wrong, **changes)
+        k = None if name == "record-codebook" else 64
+        spec = example(wrong, adjacency=attribute(1.0), k=k)
         assert not hasattr(row.family.make(spec), "sensitivity")
         with pytest.raises(TypeError, match="is no Projection"):
             _ = spec.law

@@ -80,10 +80,10 @@ def test_the_interval_holds_the_ball_of_arb(epsilon, delta):
     interval = delta_interval(sigma, epsilon, delta)
     ball = in_balls(sigma, epsilon)
     with mpmath.workdps(100):
-        low, high = (mpmath.mpf(end) for end in (interval.a, interval.b))
-        lower, upper = (
-            mpmath.mpf(end.str(90, radius=False)) for end in (ball.lower(), ball.upper())
-        )
+        low = mpmath.mpf(interval.a)
+        high = mpmath.mpf(interval.b)
+        lower = mpmath.mpf(ball.lower().str(90, radius=False))
+        upper = mpmath.mpf(ball.upper().str(90, radius=False))
         assert low <= upper
         assert lower <= high
         assert high - low <= 1e-15 * delta
@@ -95,7 +95,8 @@ def test_dp_accounting_finds_the_same(epsilon, delta):
     with np.errstate(divide="ignore"):
         sigma = get_sigma_gaussian(epsilon=epsilon, delta=delta)
     assert least_sigma(epsilon, delta) == pytest.approx(sigma, rel=1e-7)
-    assert least_epsilon(sigma, delta) == pytest.approx(epsilon, rel=1e-5, abs=1e-9)
+    found = least_epsilon(sigma, delta)
+    assert found == pytest.approx(epsilon, rel=1e-5, abs=1e-9)
 
 
 def test_noise_that_needs_no_epsilon_has_none():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, known_noise, refuses, uniform
+from helpers.common import attribute_spec, codes_of, known_noise, refuses, uniform
 from scipy import sparse
 from test_projector import plain
 
@@ -19,7 +19,8 @@ def test_threads_start_at_one(threads):
 
 def test_the_first_of_several_faults_is_reported_with_any_number_of_threads():
     x = np.zeros((40_000, 64))
-    x[[39_999, 20_000, 17_000], [1, 2, 3]] = np.nan
+    for row, column in ((39_999, 1), (20_000, 2), (17_000, 3)):
+        x[row, column] = np.nan
     privatizer = plain(dim=64, k=64)
     for threads in (1, 2, 3):
         with refuses(r"^row 17000, column 3 is NaN"):
@@ -29,7 +30,8 @@ def test_the_first_of_several_faults_is_reported_with_any_number_of_threads():
 def distinct(rows):
     """How many different rows."""
     rows = np.ascontiguousarray(rows)
-    return len(np.unique(rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1])))))
+    whole = np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))
+    return len(np.unique(rows.view(whole)))
 
 
 def test_no_stretch_of_noise_comes_twice():
@@ -37,18 +39,20 @@ def test_no_stretch_of_noise_comes_twice():
     spec = attribute_spec("raw-laplace", 16, epsilon=0.05, bounds=(0.0, 1.0))
     privatizer = Privatizer(spec, allow_unprotected=True)
     zeros = np.zeros((8000, 16))
-    noise = [privatizer.privatize(zeros, threads=1).stored.ravel() for _ in range(2)]
-    noise += [privatizer.privatize(row).stored.ravel() for row in zeros[:500]]
-    noise += [Privatizer(spec, allow_unprotected=True).privatize(zeros).stored.ravel()]
-    noise += [privatizer.privatize(sparse.csr_matrix(zeros)).stored.ravel()]
-    flat = np.concatenate([part.astype(np.int16) for part in noise])
+    codes = [privatizer.privatize(zeros, threads=1) for _ in range(2)]
+    codes += [privatizer.privatize(row) for row in zeros[:500]]
+    codes += [codes_of(spec, zeros)]
+    codes += [privatizer.privatize(sparse.csr_matrix(zeros))]
+    flat = np.concatenate([part.stored.ravel().astype(np.int16) for part in codes])
     windows = np.lib.stride_tricks.sliding_window_view(flat, 12)
     assert distinct(windows) == len(windows)
 
 
 def test_common_codes_are_small():
-    assert plain().privatize(uniform(50, 24)).stored.dtype in (np.int8, np.int16)
-    assert plain(method="dp-signoporp-rr").privatize(uniform(50, 24)).stored.shape == (50, 1)
+    numbers = plain().privatize(uniform(50, 24))
+    assert numbers.stored.dtype in (np.int8, np.int16)
+    signs = plain(method="dp-signoporp-rr").privatize(uniform(50, 24))
+    assert signs.stored.shape == (50, 1)
 
 
 class TestFinding8:
@@ -59,7 +63,7 @@ class TestFinding8:
         spec = attribute_spec(method, 8)
         with refuses(r"protects nothing; .*allow_unprotected"):
             Privatizer(spec)
-        assert len(Privatizer(spec, allow_unprotected=True).privatize(np.zeros(8))) == 1
+        assert len(codes_of(spec, np.zeros(8))) == 1
 
     @pytest.mark.parametrize(
         "changes, most",
@@ -71,15 +75,15 @@ class TestFinding8:
         ],
     )
     def test_more_than_the_device_accepts_is_refused(self, changes, most):
-        spec = Spec(
-            **{"method": "dp-oporp-staircase", "dim": 8, "adjacency": attribute(1.0), **changes}
-        )
+        stated = {"method": "dp-oporp-staircase", "dim": 8, "adjacency": attribute(1.0)}
+        spec = Spec(**{**stated, **changes})
         with refuses(f"at most epsilon = {most:g} of DP is accepted"):
             Privatizer(spec, allow_unprotected=True, max_epsilon=most)
 
     def test_as_much_as_the_device_accepts_passes(self):
         spec = attribute_spec("dp-oporp-staircase", 8, epsilon=2.0)
-        assert len(Privatizer(spec, max_epsilon=2.0).privatize(np.zeros(8))) == 1
+        accepted = Privatizer(spec, max_epsilon=2.0)
+        assert len(accepted.privatize(np.zeros(8))) == 1
         for wrong in (float("nan"), "2"):
             with refuses("max_epsilon"):
                 Privatizer(spec, max_epsilon=wrong)

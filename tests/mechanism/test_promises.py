@@ -27,29 +27,35 @@ def test_no_linkage_of_whole_records_beats_the_bound(method, epsilon):
     spec = record_spec(method, DIM, epsilon=epsilon, codebook=book)
     rows = 400
     bound = max_linkage_rate(spec, rows)
-    found = Trial(spec, directions(rows, DIM, 4)).linkage().share
+    trial = Trial(spec, directions(rows, DIM, 4))
+    found = trial.linkage().share
     assert found <= bound + 6 * math.sqrt(bound / 250)
     privatizer = dpi.Privatizer(spec)
     one = directions(1, DIM, 5)
     for n in (2, 10):
         bound = max_linkage_rate(spec, n)
         assert bound is not None
-        world = np.concatenate([one, np.repeat(-one, n - 1, axis=0)])
+        others = np.repeat(-one, n - 1, axis=0)
+        world = np.concatenate([one, others])
         codes = privatizer.privatize(np.tile(world, (rows, 1)))
         shares = []
         for first in range(0, rows * n, n):
             own = codes.take(slice(first, first + 1))
             everyone = codes.take(slice(first, first + n))
-            shares.append(measure_linkage(privatizer, one, own, everyone, -one).share)
-        assert np.mean(shares) <= bound + 6 * math.sqrt(bound * (1 - bound) / rows)
+            linkage = measure_linkage(privatizer, one, own, everyone, -one)
+            shares.append(linkage.share)
+        spread = 6 * math.sqrt(bound * (1 - bound) / rows)
+        assert np.mean(shares) <= bound + spread
 
 
 def test_the_bound_of_linkage_is_that_of_changed_places():
     """Of two codes any answer that is right with chance p is wrong with e^−2ε·p at least."""
     spec = record_spec("record-cap", DIM, epsilon=1.0)
     assert max_linkage_rate(spec, 1) == 1.0
-    assert max_linkage_rate(spec, 2) == pytest.approx(math.exp(2) / (math.exp(2) + 1))
-    rates = [max_linkage_rate(spec.with_epsilon(epsilon), 1000) for epsilon in (1.0, 2.0, 4.0)]
+    odds = math.exp(2)
+    assert max_linkage_rate(spec, 2) == pytest.approx(odds / (odds + 1))
+    budgets = [spec.with_epsilon(epsilon) for epsilon in (1.0, 2.0, 4.0)]
+    rates = [max_linkage_rate(one, 1000) for one in budgets]
     assert rates == sorted(rates)
     assert "6 %" in exposure_line(spec.with_epsilon(2.0), 1000)
     assert "limits neither" in exposure_line(spec.with_epsilon(16.0), 1000)
@@ -60,6 +66,7 @@ def test_no_code_says_more_than_the_best_share_allows():
     for epsilon in (1.0, 6.0, 12.0):
         shares = np.exp(-np.linspace(1e-3, 3 * epsilon + 5, 200_001))
         inside = math.exp(epsilon) * shares / (math.expm1(epsilon) * shares + 1)
+        outside = 1 - inside
         bits = inside * np.log2(inside / shares)
-        bits += (1 - inside) * np.log2((1 - inside) / (1 - shares))
+        bits += outside * np.log2(outside / (1 - shares))
         assert max_bits(epsilon) == pytest.approx(float(bits.max()), rel=1e-5)

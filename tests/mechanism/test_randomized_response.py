@@ -36,26 +36,29 @@ def _plus(law, x, beta=BETA):
     if x == 0:
         return ONE // 2
     level = max(1, -(-abs(x) // beta))
-    flip = law.thresholds[min(level, len(law.thresholds)) - 1]
+    levels = law.thresholds
+    flip = levels[min(level, len(levels)) - 1]
     return ONE - flip if x > 0 else flip
 
 
 def _alike(p, q, bound):
     """Whether neither outcome is more than ``bound`` times as likely under one as the other."""
     pairs = ((p, q), (q, p), (ONE - p, ONE - q), (ONE - q, ONE - p))
-    return all(a * bound.denominator <= b * bound.numerator for a, b in pairs)
+    most, of = bound.as_integer_ratio()
+    return all(a * of <= b * most for a, b in pairs)
 
 
 def _keeps(law, epsilon):
     """All pairs of integers up to one beta apart. The law is constant on (Lβ, (L+1)β], so the edges
     stand for all, and −x mirrors x."""
     bound = exp_between(epsilon)[0]
-    return all(
-        _alike(_plus(law, x), _plus(law, y), bound)
-        for level in range(len(law.thresholds) + 2)
-        for x in (level * BETA, level * BETA + 1)
-        for y in (x - BETA, x - 1, x + BETA)
-    )
+    for level in range(len(law.thresholds) + 2):
+        for x in (level * BETA, level * BETA + 1):
+            one = _plus(law, x)
+            for y in (x - BETA, x - 1, x + BETA):
+                if not _alike(one, _plus(law, y), bound):
+                    return False
+    return True
 
 
 @folded("epsilon", EPSILONS)
@@ -91,12 +94,13 @@ def test_change_probability(dim, ratio):
 def test_counts(k, chance, delta):
     """By exact sums: N is enough and N − 1 is not."""
     with mpmath.workdps(60):
+        p = mpmath.mpf(chance)
+
+        def chance_of(j):
+            return mpmath.binomial(k, j) * p**j * (1 - p) ** (k - j)
 
         def exceeds(n):
-            p = mpmath.mpf(chance)
-            return mpmath.fsum(
-                mpmath.binomial(k, j) * p**j * (1 - p) ** (k - j) for j in range(n + 1, k + 1)
-            )
+            return mpmath.fsum(map(chance_of, range(n + 1, k + 1)))
 
         n = quantile_count(k, chance, delta)
         assert 1 <= n <= k
@@ -114,7 +118,7 @@ def test_realised_projections_change_no_more_signs(shape):
     """
     dim = 60
     min_norm = 4.0
-    u = {"flat": np.ones(dim), "one": np.eye(dim)[0], "half": (np.arange(dim) < 8) * 1.0}[shape]
+    u = {"flat": np.ones(dim), "one": np.eye(dim)[0], "half": np.arange(dim) < 8}[shape]
     u = u / np.linalg.norm(u) * min_norm
     total = 0
     for seed in range(40):
@@ -124,11 +128,12 @@ def test_realised_projections_change_no_more_signs(shape):
             bounds=(0, 4),
         )  # fmt: skip
         x = projected(spec, u)[0]
-        near = int(np.count_nonzero(np.abs(x) <= spec.projection.largest * (1 << spec.grid.bits)))
+        most = spec.projection.largest * (1 << spec.grid.bits)
+        near = int(np.count_nonzero(np.abs(x) <= most))
         total += near
-        chance = rounded_change_probability(
-            dim, 1.0 / min_norm_on_grid(spec) * (1 + 2**-16), 2.0**-12
-        )
+        ratio = 1.0 / min_norm_on_grid(spec) * (1 + 2**-16)
+        chance = rounded_change_probability(dim, ratio, 2.0**-12)
         assert near <= quantile_count(512, chance, 1e-6)
     trials = 40 * 512
-    assert total <= trials * chance + 6 * math.sqrt(trials * chance * (1 - chance))
+    deviation = math.sqrt(trials * chance * (1 - chance))
+    assert total <= trials * chance + 6 * deviation

@@ -2,14 +2,13 @@
 
 import copy
 import os
-import pickle
 import sys
 import threading
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from helpers.common import python
+from helpers.common import python, travelled
 
 from dpindex.mechanism.secret_random import SecretStream, secret_stream
 
@@ -49,6 +48,11 @@ def _copied(stream):
     return other
 
 
+def _drawn(stream):
+    """256 bits of it."""
+    return stream.words(32, np.uint8).tobytes()
+
+
 @pytest.mark.parametrize("dtype", WORDS)
 def test_known_answer_of_nist(monkeypatch, dtype):
     stream = _keyed(monkeypatch, KEY, COUNTER)
@@ -61,10 +65,12 @@ def test_a_request_of_any_size_is_one_key_stream(monkeypatch):
     """Against one independent encryption, over block edges and partial blocks of the cipher."""
     sizes = [1, 3, 15, 16, 17, 0, (1 << 20) - 1, 1 << 20, (1 << 21) + 5, 7]
     keys = [bytes([number]) * 32 for number in range(len(sizes))]
-    stream = _keyed(monkeypatch, *(part for key in keys for part in (key, COUNTER)))
+    entropy = [part for key in keys for part in (key, COUNTER)]
+    stream = _keyed(monkeypatch, *entropy)
     for key, size in zip(keys, sizes, strict=True):
         cipher = Cipher(algorithms.AES(key), modes.CTR(COUNTER)).encryptor()
-        assert stream.words(size, np.uint8).tobytes() == cipher.update(bytes(size))
+        wanted = cipher.update(bytes(size))
+        assert stream.words(size, np.uint8).tobytes() == wanted
 
 
 def test_finding_11_a_resumed_snapshot_draws_other_words(monkeypatch):
@@ -72,9 +78,9 @@ def test_finding_11_a_resumed_snapshot_draws_other_words(monkeypatch):
     with monkeypatch.context() as snapshot:
         snapshot.setattr(os, "urandom", bytes)
         streams = [SecretStream(), SecretStream()]
-        assert len({stream.words(32, np.uint8).tobytes() for stream in streams}) == 1
+        assert len({_drawn(stream) for stream in streams}) == 1
     streams += [_copied(stream) for stream in streams]
-    drawn = {stream.words(32, np.uint8).tobytes() for stream in streams for _ in range(3)}
+    drawn = {_drawn(stream) for stream in streams for _ in range(3)}
     assert len(drawn) == 12
 
 
@@ -82,23 +88,23 @@ def test_no_two_threads_draw_the_same_words():
     drawn = []
 
     def work():
-        drawn.extend(secret_stream().words(32, np.uint8).tobytes() for _ in range(100))
+        drawn.extend(_drawn(secret_stream()) for _ in range(100))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(drawn)) == len(drawn) == 800
+    assert len(drawn) == 800
+    assert len(set(drawn)) == 800
 
 
-@pytest.mark.parametrize(
-    "clone", [lambda stream: pickle.loads(pickle.dumps(stream)), copy.copy, copy.deepcopy]
-)
+@pytest.mark.parametrize("clone", [travelled, copy.copy, copy.deepcopy])
 def test_a_copy_draws_other_words(clone):
     stream = SecretStream()
     copied = clone(stream)
-    assert len({s.words(32, np.uint8).tobytes() for s in (stream, copied) for _ in range(2)}) == 4
+    drawn = {_drawn(one) for one in (stream, copied) for _ in range(2)}
+    assert len(drawn) == 4
 
 
 FORK = """
