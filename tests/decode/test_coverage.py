@@ -17,7 +17,8 @@ CENTRES = normal(40, DIM)
 def topics(rows, seed, first=0, last=40):
     """Vectors about some of forty centres."""
     rng = default_rng(seed)
-    x = CENTRES[rng.integers(first, last, rows)] + 0.4 * rng.normal(size=(rows, DIM))
+    centres = CENTRES[rng.integers(first, last, rows)]
+    x = centres + 0.4 * rng.normal(size=(rows, DIM))
     return unit(x).astype(np.float32)
 
 
@@ -33,7 +34,8 @@ def spec(epsilon, subset, words):
 def test_what_resembles_the_codebook_does_not_crowd(epsilon, subset):
     made = spec(epsilon, subset, topics(800, 1))
     privatizer = Privatizer(made)
-    assert crowding(privatizer.privatize(topics(4000, 2)), made.law) < 1.0
+    own = privatizer.privatize(topics(4000, 2))
+    assert crowding(own, made.law) < 1.0
     others = privatizer.privatize(topics(4000, 3, last=12))
     assert crowding(others, made.law) > 1.3
 
@@ -56,8 +58,8 @@ def test_the_noise_is_taken_out():
     vectors = topics(200_000, 2, last=10)
     loud = spec(5.0, 3, words)
     silent = spec(40.0, 3, words)
-    estimates = [crowding(codes_of(each, vectors), each.law) for each in (loud, silent)]
-    assert estimates[0] == pytest.approx(estimates[1], rel=0.1)
+    of_loud, of_silent = (crowding(codes_of(one, vectors), one.law) for one in (loud, silent))
+    assert of_loud == pytest.approx(of_silent, rel=0.1)
     assert loud.law.chance_inside < 0.5
 
 
@@ -66,7 +68,8 @@ def test_errors_hold_for_what_is_unlike_the_codebook(kind):
     """Few similarities lie outside of two of their errors."""
     own = {"last": 20}
     foreign = {"first": 10}
-    index = PrivateIndex(spec(10.0, 2, topics(500, 1, **own)))
+    words = topics(500, 1, **own)
+    index = PrivateIndex(spec(10.0, 2, words))
     base = topics(4000, 2, **(foreign if kind == "foreign collection" else own))
     queries = topics(300, 3, **(foreign if kind == "foreign queries" else own))
     index.add(base)
@@ -78,24 +81,26 @@ def test_errors_hold_for_what_is_unlike_the_codebook(kind):
             assert not stated.any()
             continue
         assert stated.mean() > (0.8 if kind == "own" else 0.3)
-        error = np.abs(hits.similarity - true_cosines(hits, base, queries))[stated]
-        assert (error <= 2 * hits.stderr[stated]).mean() > 0.85
+        off = hits.similarity - true_cosines(hits, base, queries)
+        within = np.abs(off) <= 2 * hits.stderr
+        assert within[stated].mean() > 0.85
         if kind == "own":
             wanted = hits.unbiased_stderr[stated]
             np.testing.assert_allclose(hits.stderr[stated], wanted, atol=0.03)
 
 
 def test_the_holder_is_told(run, prints, tmp_path):
-    for name, x in (
-        ("own", topics(3000, 2, last=10)),
-        ("other", topics(3000, 3, first=10)),
-        ("public", topics(500, 1, last=10)),
-    ):
+    files = {
+        "own": topics(3000, 2, last=10),
+        "other": topics(3000, 3, first=10),
+        "public": topics(500, 1, last=10),
+    }
+    for name, x in files.items():
         np.save(tmp_path / f"{name}.npy", x)
     terms = "--record --method record-codebook --codebook public.npy --epsilon 8"
     for name, told in (("own", False), ("other", True)):
         code, _, error = run(f"build {name}.npy ix-{name} {terms}")
         assert code == 0
         assert ("the codebook does not cover this collection" in error) == told
-        first = prints(f"info ix-{name}").splitlines()[0]
+        first, *_ = prints(f"info ix-{name}").splitlines()
         assert first.startswith("Warning: the codebook does not cover") == told

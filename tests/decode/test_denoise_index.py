@@ -10,8 +10,10 @@ from helpers.common import (
     names_in,
     overlap,
     photographs,
+    picked,
     refuses,
     reopened,
+    top,
     unit,
 )
 
@@ -37,7 +39,7 @@ def filled(spec=None, **options):
 
 def precision(hits, base, queries):
     """Share of the ten found among the true fifty by cosine."""
-    true = np.argsort(-(unit(queries) @ unit(base).T), axis=1)[:, :50]
+    true = top(unit(queries) @ unit(base).T, 50)
     return overlap(hits.ids, true)
 
 
@@ -45,19 +47,23 @@ def precision(hits, base, queries):
 def test_finds_more(metric):
     """More true neighbours at the same epsilon; nothing about the codes changes."""
     index, base = filled(metric=metric)
-    modes = ("exact", "private")
-    before = [index.search(base[:200], query=query) for query in modes]
+    asked = base[:200]
+
+    def hits():
+        return [index.search(asked, query=query) for query in ("exact", "private")]
+
+    before = hits()
     codes = index.codes
     assert index.denoiser is None
     denoiser = index.fit_denoiser()
-    after = [index.search(base[:200], query=query) for query in modes]
+    after = hits()
     assert index.denoiser is denoiser
     assert np.array_equal(index.codes.stored, codes.stored)
     for plain, denoised in zip(before, after, strict=True):
         if metric == "cosine":
-            gained = precision(denoised, base, base[:200]) - precision(plain, base, base[:200])
+            gained = precision(denoised, base, asked) - precision(plain, base, asked)
             assert gained > 0.03
-        assert np.all(np.diff(denoised.scores, axis=1) <= 1e-6)
+        assert (np.diff(denoised.scores, axis=1) <= 1e-6).all()
 
 
 def test_few_columns_get_the_linear_filter():
@@ -66,10 +72,12 @@ def test_few_columns_get_the_linear_filter():
     kinds = rng.random((2, 3))[rng.integers(2, size=6000)]
     base = np.clip(kinds + rng.normal(0, 0.15, (6000, 3)), 0, 1)
     terms = {"adjacency": attribute(0.2), "bounds": (0, 1), "seed": 5}
-    index = filled_index(Spec("raw-staircase", 3, epsilon=5.0, **terms), base)
+    spec = Spec("raw-staircase", 3, epsilon=5.0, **terms)
+    index = filled_index(spec, base)
+    asked = base[:200]
 
     def found():
-        return precision(index.search(base[:200]), base, base[:200])
+        return precision(index.search(asked), base, asked)
 
     plain = found()
     assert index.fit_denoiser().kind == "linear"
@@ -104,7 +112,7 @@ def test_ranks_by_what_is_uncertain_too(index_type, monkeypatch):
     tolerance = {"f32": 1e-5, "f16": 1e-3}[index_type]
     best = -np.sort(-scores, axis=1)[:, :10]
     assert hits.scores == pytest.approx(best, abs=tolerance)
-    found = np.take_along_axis(scores, hits.ids.astype(np.intp), axis=1)
+    found = picked(scores, hits.ids.astype(np.intp))
     assert found == pytest.approx(best, abs=2 * tolerance)
 
 
@@ -112,15 +120,20 @@ def test_later_codes_removal_and_another_query_budget():
     index, base = filled(query_epsilon=6.0)
     index.fit_denoiser()
     index.search(base[:3])
-    index.add(low_rank(10, seed=8), ids=np.arange(5000, 5010))
-    near = index.search(low_rank(10, seed=8), k=200)
-    assert np.mean([5000 + i in ids for i, ids in enumerate(near.ids)]) >= 0.8
-    assert index.search(base[:3], query="private").ids.shape == (3, 10)
+    late = low_rank(10, seed=8)
+    index.add(late, ids=np.arange(5000, 5010))
+    near = index.search(late, k=200).ids
+    own = np.arange(5000, 5010)[:, None]
+    assert (near == own).any(axis=1).mean() >= 0.8
+    private = index.search(base[:3], query="private")
+    assert private.ids.shape == (3, 10)
     index.remove(np.arange(100))
     assert index.denoiser is not None
-    assert not np.isin(index.search(base[:3], k=50).ids, np.arange(100)).any()
+    left = index.search(base[:3], k=50).ids
+    assert not np.isin(left, np.arange(100)).any()
     found = index.range_search(base[:2], 0.9)
-    assert all(np.all(hits.similarity >= 0.9) for hits in found)
+    for hits in found:
+        assert (hits.similarity >= 0.9).all()
 
 
 def test_declines_and_stays_as_it_was():
@@ -128,7 +141,8 @@ def test_declines_and_stays_as_it_was():
     with refuses("too few to learn"):
         index.fit_denoiser()
     assert index.denoiser is None
-    assert index.search(low_rank(1)).ids.shape == (1, 10)
+    hits = index.search(low_rank(1))
+    assert hits.ids.shape == (1, 10)
 
 
 class TestOnDisk:

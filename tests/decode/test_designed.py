@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, known_noise, overlap, reopened
+from helpers.common import attribute_spec, filled_index, known_noise, overlap, picked, reopened, top
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
@@ -20,7 +20,8 @@ MEAN = RNG.normal(size=DIM) / 8
 
 
 def drawn(count):
-    return MEAN + RNG.normal(size=(count, 5)) @ CAUSES + 0.02 * RNG.normal(size=(count, DIM))
+    causes = RNG.normal(size=(count, 5)) @ CAUSES
+    return MEAN + causes + 0.02 * RNG.normal(size=(count, DIM))
 
 
 PUBLIC = drawn(600)
@@ -29,13 +30,15 @@ QUERIES = drawn(20)
 
 
 def truth(metric):
-    return np.stack([exact_similarities(query, BASE, metric) for query in QUERIES])
+    rows = [exact_similarities(query, BASE, metric) for query in QUERIES]
+    return np.stack(rows)
 
 
 def index_of(method, epsilon, metric="cosine"):
     signs = "signdesigned" in method
     design = dpi.design(PUBLIC, epsilon=epsilon, code_length=24, signs=signs)
-    spec = attribute_spec(method, DIM, epsilon=epsilon, bounds=BOUNDS, design=design)
+    terms = {"epsilon": epsilon, "bounds": BOUNDS, "design": design}
+    spec = attribute_spec(method, DIM, **terms)
     return filled_index(spec, BASE, metric=metric)
 
 
@@ -46,14 +49,18 @@ def test_estimates_are_as_near_as_the_decoder_says(method):
     coordinates = exact_coordinates(BASE, index.spec)
     inside = coordinates[:, :-1]
     estimates = decoded(index.codes, index.spec)
-    energy = (inside**2).sum(axis=1).mean()
-    claimed = energy - (estimates**2).sum(axis=1).mean()
-    error = ((estimates - inside) ** 2).sum(axis=1).mean()
+
+    def squares(vectors):
+        return (vectors**2).sum(axis=1)
+
+    energy = squares(inside).mean()
+    claimed = energy - squares(estimates).mean()
+    error = squares(estimates - inside).mean()
     assert error == pytest.approx(claimed, rel=0.25)
     assert energy > 3 * claimed
     of_sparse = exact_coordinates(sparse.csr_matrix(BASE), index.spec)
     assert_allclose(of_sparse, coordinates, atol=1e-9)
-    assert_allclose((coordinates**2).sum(axis=1), (BASE**2).sum(axis=1), rtol=1e-5)
+    assert_allclose(squares(coordinates), squares(BASE), rtol=1e-5)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
@@ -61,17 +68,17 @@ def test_estimates_are_as_near_as_the_decoder_says(method):
 def test_stated_errors_hold(metric, query):
     index = index_of("dp-designed-laplace", 3.0, metric)
     hits = index.search(QUERIES, k=50, query=query)
-    true = np.take_along_axis(truth(metric), hits.ids, axis=1)
-    within = np.abs(hits.unbiased - true) <= 1.96 * hits.unbiased_stderr
+    off = hits.unbiased - picked(truth(metric), hits.ids)
+    within = np.abs(off) <= 1.96 * hits.unbiased_stderr
     assert within.mean() > 0.9
     if metric == "cosine":  # of the best of many, too
-        assert abs(float((hits.unbiased - true)[:, :10].mean())) < 0.04
+        assert abs(off[:, :10].mean()) < 0.04
     assert (hits.unbiased_stderr > 0).all()
 
 
 def test_it_finds_twice_what_oporp_finds():
     """The reason for all of it."""
-    near = np.argsort(-truth("cosine"))[:, :50]
+    near = top(truth("cosine"), 50)
 
     def found(index):
         return overlap(index.search(QUERIES, 50, query="exact").ids, near)
@@ -86,8 +93,9 @@ def test_an_index_keeps_its_design(tmp_path):
     index.fit_denoiser()
     again = reopened(index, tmp_path / "index")
     assert again.spec == index.spec
-    one, two = (each.search(QUERIES, 5, query="exact") for each in (index, again))
+    one = index.search(QUERIES, 5, query="exact")
+    two = again.search(QUERIES, 5, query="exact")
     assert_array_equal(one.ids, two.ids)
     assert_array_equal(one.unbiased, two.unbiased)
-    again.add(BASE[:3], ids=[10**6, 10**6 + 1, 10**6 + 2])
+    again.add(BASE[:3], ids=range(10**6, 10**6 + 3))
     again.save(tmp_path / "index")

@@ -12,8 +12,10 @@ from helpers.common import (
     filled_index,
     known_noise,
     normal,
+    picked,
     refuses,
     reopened,
+    top,
     topics,
     true_cosines,
     unit,
@@ -55,7 +57,9 @@ def truths(count, seed):
     """Most about 0.1, one in a hundred a near neighbour about 0.6."""
     rng = default_rng(seed)
     near = rng.random(count) < 0.01
-    return np.where(near, rng.normal(0.6, 0.1, count), rng.normal(0.1, 0.1, count)).clip(-1, 1)
+    of_near = rng.normal(0.6, 0.1, count)
+    of_others = rng.normal(0.1, 0.1, count)
+    return np.where(near, of_near, of_others).clip(-1, 1)
 
 
 def observed(z, noise=0.0, seen=0.0):
@@ -69,7 +73,8 @@ def observed(z, noise=0.0, seen=0.0):
 
 def fitted(z, law, rows):
     """From independent pairs."""
-    density, doubt = fitted_prior(observed(z), law, rows, np.arange(len(z)))
+    pairs = np.arange(len(z))
+    density, doubt = fitted_prior(observed(z), law, rows, pairs)
     return SimilarityCalibration(rows, density=density, doubt=doubt)
 
 
@@ -81,8 +86,10 @@ def test_the_prior_is_recovered():
     density = fitted(z, law(0.15), 10**6).density
     mean = density @ GRID
     assert mean == pytest.approx(truth.mean(), abs=0.005)
-    assert density @ (GRID - mean) ** 2 == pytest.approx(truth.var(), rel=0.05)
-    assert density[GRID > 0.45].sum() == pytest.approx(np.mean(truth > 0.45), rel=0.3)
+    variance = density @ (GRID - mean) ** 2
+    assert variance == pytest.approx(truth.var(), rel=0.05)
+    near = density[GRID > 0.45].sum()
+    assert near == pytest.approx(np.mean(truth > 0.45), rel=0.3)
 
 
 @pytest.mark.parametrize("deviation", [0.05, 0.15, 0.3])
@@ -94,11 +101,13 @@ def test_the_best_of_many_are_stated_as_they_are(deviation):
     known = fitted(z, law(deviation), 5000)
     every = truths(500_000, 3).reshape(100, 5000)
     observations = every + deviation * rng.normal(size=every.shape)
-    best = np.argsort(-observations, axis=1)[:, :10]
-    truth, seen = (np.take_along_axis(part, best, 1) for part in (every, observations))
+    first = top(observations, 10)
+    truth = picked(every, first)
+    seen = picked(observations, first)
     mean, error = posterior_cosines(observed(seen), law(deviation), known, 0.25)
     assert abs(mean.mean() - truth.mean()) < 0.03
-    assert np.mean(np.abs(mean - truth) <= 1.96 * error) >= 0.9
+    within = np.abs(mean - truth) <= 1.96 * error
+    assert within.mean() >= 0.9
     assert seen.mean() - truth.mean() > 0.4 * deviation
     assert (np.diff(mean, axis=1) <= 1e-9).all()
 
@@ -106,7 +115,8 @@ def test_the_best_of_many_are_stated_as_they_are(deviation):
 def test_without_information_the_default_is_stated():
     z = 30.0 * default_rng(6).normal(size=200_000)
     known = fitted(z, law(30.0), 1000)
-    mean, error = posterior_cosines(observed(np.array([[1.0]])), law(30.0), known)
+    seen = observed(np.array([[1.0]]))
+    mean, error = posterior_cosines(seen, law(30.0), known)
     assert abs(mean[0, 0]) < 0.25
     assert error[0, 0] > 0.2
 
@@ -132,14 +142,16 @@ def test_posterior_cosines_are_a_quadrature(s, share):
     fine = np.linspace(-1, 1, 20_001)
     prior = np.interp(fine, GRID, known.density)
     some = ObservationLaw(GRID, of_the_map(GRID))
-    deviation = np.sqrt(s**2 * (1 - share * fine**2) + of_the_map(fine))
+    of_noise = s**2 * (1 - share * fine**2)
+    deviation = np.sqrt(of_noise + of_the_map(fine))
     z = np.linspace(-0.6, 1.0, 47)
     weight = prior * stats.norm.pdf(z[:, None], fine, deviation)
     weight /= weight.sum(axis=1, keepdims=True)
     mean = weight @ fine
     variance = weight @ fine**2 - mean**2
     sure = replace(known, doubt=np.zeros_like(known.doubt))
-    found, error = posterior_cosines(observed(z, s**2, share * s**2), some, sure, 0.25)
+    seen = observed(z, s**2, share * s**2)
+    found, error = posterior_cosines(seen, some, sure, 0.25)
     assert_allclose(found, mean, atol=8e-3)
     hedged = np.hypot(np.sqrt(variance), 0.25 * (mean - z))
     assert_allclose(error, hedged, atol=8e-3)
@@ -152,16 +164,16 @@ def test_few_pairs_leave_doubt():
     doubts = []
     noise = law(0.15)
     for part in range(20):
-        seen = truths(2000, 100 + part) + 0.15 * default_rng(part).normal(size=2000)
-        known = fitted(seen, noise, 5000)
+        noisy = 0.15 * default_rng(part).normal(size=2000)
+        known = fitted(truths(2000, 100 + part) + noisy, noise, 5000)
         sure = replace(known, doubt=np.zeros_like(known.doubt))
-        (mean, error), (_, least) = (
-            posterior_cosines(observed(z), noise, each) for each in (known, sure)
-        )
+        mean, error = posterior_cosines(observed(z), noise, known)
+        _, least = posterior_cosines(observed(z), noise, sure)
         means.append(mean)
         doubts.append(error**2 - least**2)
     doubt = np.sqrt(np.mean(doubts, axis=0))
-    assert (doubt > 0.7 * np.std(means, axis=0)).all()
+    spread = np.std(means, axis=0)
+    assert (doubt > 0.7 * spread).all()
 
 
 @pytest.mark.parametrize("deviation", [0.05, 0.8])
@@ -174,7 +186,8 @@ def test_energies_are_recovered(deviation):
     log = np.log(log_energies(1.0))
     mean = chances @ log
     assert mean == pytest.approx(0.0, abs=0.1)
-    assert np.sqrt(chances @ (log - mean) ** 2) == pytest.approx(deviation, abs=0.15)
+    variance = chances @ (log - mean) ** 2
+    assert np.sqrt(variance) == pytest.approx(deviation, abs=0.15)
 
 
 def clustered(count, seed):
@@ -196,14 +209,16 @@ def queries_of(spec, asked, kind):
 def test_codes_are_learned_from_in_a_random_order(monkeypatch):
     """Files are often sorted, and neighbouring rows alike: pairs of them would count alone."""
     spec = attribute_spec("dp-oporp-staircase", 8, k=8, epsilon=8.0)
-    codes = codes_of(spec, np.linspace(-1, 1, 8 * 400).reshape(400, 8))
+    vectors = np.linspace(-1, 1, 8 * 400).reshape(400, 8)
+    codes = codes_of(spec, vectors)
     seen = []
     decoder = decoder_of(spec)
     monkeypatch.setattr(decoder, "learned", lambda sample, rows: seen.append(sample.stored))
     assert learned(decoder, codes.take, 400) is None
     (stored,) = seen
-    assert sorted(stored.tolist()) == sorted(codes.stored.tolist())
-    places = [codes.stored.tolist().index(row) for row in stored[:100].tolist()]
+    in_order = codes.stored.tolist()
+    assert sorted(stored.tolist()) == sorted(in_order)
+    places = [in_order.index(row) for row in stored[:100].tolist()]
     assert np.ptp(places) > 300
 
 
@@ -230,8 +245,10 @@ def test_observations_follow_their_law(facts, shortest):
         column = Decoded(y.vectors, *(part[:, None] for part in y[1:]))
         pairs = Observations.of(y.vectors @ x.vectors.T, x, column, 48)
         off = pairs.z - np.interp(truth, GRID, expected)
-        own = pairs.noise - pairs.seen * truth**2 + truth**2 * pairs.norm_error
-        z = off / np.sqrt(np.interp(truth, GRID, variance) + own)
+        own = pairs.noise - pairs.seen * truth**2
+        own += truth**2 * pairs.norm_error
+        of_the_law = np.interp(truth, GRID, variance)
+        z = off / np.sqrt(of_the_law + own)
         assert abs(z.mean()) < 0.1, kind
         assert 0.75 < z.std() < 1.08, kind
 
@@ -245,9 +262,10 @@ def holds(hits, truth, most_off=0.05, least=0.0):
     assert stated.all() or "errors would be above 0.15" in hits.unstated
     assert stated.mean() >= least
     if stated.mean() > 0.1:
-        off = (hits.similarity - truth)[stated]
-        assert np.mean(np.abs(off) <= 1.96 * hits.stderr[stated]) >= 0.9
-        assert abs(off.mean()) < most_off
+        off = hits.similarity - truth
+        within = np.abs(off) <= 1.96 * hits.stderr
+        assert within[stated].mean() >= 0.9
+        assert abs(off[stated].mean()) < most_off
 
 
 def texts(count, seed):
@@ -256,7 +274,9 @@ def texts(count, seed):
     usual = default_rng(0).dirichlet(np.full(200, 0.6))
     topics = default_rng(1).dirichlet(100 * usual, 15)
     lengths = rng.lognormal(6.3, 1.0, (count, 1)) + 4
-    return np.minimum(rng.poisson(lengths * topics[rng.integers(15, size=count)]), 10) / 10
+    kinds = rng.integers(15, size=count)
+    counts = rng.poisson(lengths * topics[kinds])
+    return np.minimum(counts, 10) / 10
 
 
 @pytest.mark.slow
@@ -309,8 +329,8 @@ def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(facts, tmp_pat
     assert learned.rows == 600
     assert len(index) == 700
     places = np.argsort(after.ids, axis=1)  # of every id
-    same = np.take_along_axis(after.similarity, places, axis=1)
-    assert_allclose(before.similarity, np.take_along_axis(same, before.ids, axis=1), rtol=1e-6)
+    same = picked(after.similarity, places)
+    assert_allclose(before.similarity, picked(same, before.ids), rtol=1e-6)
     opened = reopened(index, tmp_path / "index")
     assert opened.calibration.to_bytes() == learned.to_bytes()
     again = opened.search(clustered(3, 2), k=700)
@@ -337,7 +357,7 @@ def test_foreign_bytes_are_no_calibration():
         {"mean": np.zeros(7), "locations": chances},
         {"mean": np.full(7, 1e200), "locations": chances},
         {"mean": np.ones(7), "locations": 0 * chances},
-        {"locations": np.arange(24.0, 0.0, -1.0).reshape(3, 8)},
+        {"locations": chances[:, ::-1].cumsum(axis=1)[:, ::-1]},
         {"locations": np.zeros((3, 9))},
         {"energy": 1.0, "energies": np.zeros(121)},
         {"energy": 1.0, "energies": np.full(121, 1e308)},
@@ -354,7 +374,8 @@ def test_a_calibration_of_other_codes_is_named():
     foreign = SimilarityCalibration(600, denoised_energy=2.0)
     with refuses("of other codes; calibrate"):
         DenoisedPosterior(denoiser, foreign)
-    for middle, chances in ((0.0, np.full(121, 1 / 121)), (1.0, np.empty(0))):
+    wrong = [(0.0, np.full(121, 1 / 121)), (1.0, np.empty(0))]
+    for middle, chances in wrong:
         with refuses("of other codes; calibrate"):
             energies_given(np.ones(3), middle, np.ones(121), chances)
     assert index.calibration is not None
@@ -365,7 +386,8 @@ def test_a_calibration_of_other_codes_is_named():
     )
     stated = decoder_of(index.spec).posterior(foreign)
     with refuses("of other codes; calibrate"):
-        stated.estimates(index.codes, PrivateQueries(index.codes, index.spec), 600)
+        queries = PrivateQueries(index.codes, index.spec)
+        stated.estimates(index.codes, queries, 600)
 
 
 @pytest.mark.slow
@@ -378,20 +400,23 @@ def test_a_query_and_a_code_with_a_jump_in_one_place_are_not_stated_to_be_alike(
     spec = attribute_spec("raw-staircase", 384, epsilon=8.0, **bounded)
     rng = default_rng(3)
     centres = rng.normal(size=(150, 384))
-    x = centres[rng.integers(150, size=5000)] + 0.8 * rng.normal(size=(5000, 384))
-    x = unit(x)
-    index = filled_index(spec, x[200:])
+    x = centres[rng.integers(150, size=5000)]
+    x = unit(x + 0.8 * rng.normal(size=(5000, 384)))
+    asked, base = np.split(x, [200])
+    index = filled_index(spec, base)
     for query in ("exact", "private"):
-        hits = index.search(x[:200], k=10, query=query)
-        off = hits.similarity - true_cosines(hits, x[200:], x[:200])
+        hits = index.search(asked, k=10, query=query)
+        off = hits.similarity - true_cosines(hits, base, asked)
         assert abs(off.mean()) < 0.05
-        assert (np.abs(off) <= 1.96 * hits.stderr).mean() > 0.9
+        within = np.abs(off) <= 1.96 * hits.stderr
+        assert within.mean() > 0.9
 
 
 def test_large_coordinates_of_vectors_are_no_jumps():
     """Most of the energy of counts lies in few coordinates, as far out as jumps are."""
     rng = default_rng(4)
-    x = np.minimum(rng.poisson(rng.gamma(0.1, 10.0, (2000, 100))), 10)
+    likely = rng.gamma(0.1, 10.0, (2000, 100))
+    x = np.minimum(rng.poisson(likely), 10)
     spec = attribute_spec(
         "raw-staircase",
         100,
@@ -409,8 +434,14 @@ def test_a_private_answer_is_a_function_of_the_codes_of_its_query(monkeypatch):
     index = filled_index(spec_of(8.0, **FLOATS), clustered(700, 1))
     sent = []
     privatize = Privatizer.privatize
+
+    def noted(*arguments):
+        codes = privatize(*arguments)
+        sent.append(codes)
+        return codes
+
     with monkeypatch.context() as patch:
-        patch.setattr(Privatizer, "privatize", lambda *x: sent.append(privatize(*x)) or sent[-1])
+        patch.setattr(Privatizer, "privatize", noted)
         hits = index.search(clustered(9, 2), query="private")
     assert np.isfinite(hits.stderr).any()
     (codes,) = sent
@@ -424,7 +455,8 @@ def test_codes_of_next_to_no_noise(facts):
     index = filled_index(spec_of(64.0, **facts), base)
     hits = index.search(base[:20], k=1, query="exact")
     assert_array_equal(hits.ids[:, 0], np.arange(20))
-    assert (np.abs(1.0 - hits.similarity) <= 4 * hits.stderr + 0.05).all()
+    off = np.abs(1.0 - hits.similarity)
+    assert (off <= 4 * hits.stderr + 0.05).all()
 
 
 @pytest.mark.parametrize("rows", [1, 99, 100])
@@ -434,7 +466,8 @@ def test_few_codes_state_no_similarity_and_say_how_many_would(rows, facts, tmp_p
     index = filled_index(spec_of(20.0, **facts), clustered(rows, 1))
     index.save(tmp_path / "index")
     asked = clustered(rows, 1)
-    for opened, mode in product((index, PrivateIndex.open(tmp_path / "index")), MODES):
+    places = (index, PrivateIndex.open(tmp_path / "index"))
+    for opened, mode in product(places, MODES):
         hits = opened.search(asked, k=1, query=mode)
         if rows < 100:
             assert np.isnan([hits.similarity, hits.stderr]).all()
@@ -464,13 +497,15 @@ def test_what_no_calibration_holds_for_is_not_stated(metric):
     assert np.isnan([hits.similarity, hits.stderr]).all()
     assert f"ranks by {metric}" in hits.unstated
     assert (hits.unbiased_stderr > 0).all()
-    (near,) = index.range_search(asked[:1], float(hits.unbiased[0, 5]))
+    threshold = float(hits.unbiased[0, 5])
+    (near,) = index.range_search(asked[:1], threshold)
     assert np.isnan(near.similarity).all()
     assert near.unstated == hits.unstated
 
 
 def test_signs_whose_flips_depend_on_norms_ask_for_one():
-    signs = filled_index(spec_of(4.0, **{**SIGNS, "norm": None}), clustered(150, 1))
+    undeclared = {**SIGNS, "norm": None}
+    signs = filled_index(spec_of(4.0, **undeclared), clustered(150, 1))
     assert signs.calibrate() is None
     hits = signs.search(clustered(2, 2))
     assert np.isnan(hits.stderr).all()
@@ -496,11 +531,13 @@ def test_an_index_that_grows_learns_again_by_itself(tmp_path):
 
 
 def test_vectors_of_zeros_are_answered():
-    index = filled_index(spec_of(4.0, **UNDECLARED), np.zeros((140, DIM)))
+    nothing = np.zeros((140, DIM))
+    index = filled_index(spec_of(4.0, **UNDECLARED), nothing)
     for mode in ("exact", "private"):
-        hits = index.search(np.zeros((5, DIM)), query=mode)
-        assert_array_equal(np.isfinite(hits.similarity), np.isfinite(hits.stderr))
-        assert "errors would be above" in hits.unstated or np.isfinite(hits.similarity).all()
+        hits = index.search(nothing[:5], query=mode)
+        stated = np.isfinite(hits.similarity)
+        assert_array_equal(stated, np.isfinite(hits.stderr))
+        assert "errors would be above" in hits.unstated or stated.all()
 
 
 @pytest.mark.parametrize("columns", [8, 16])
@@ -509,7 +546,8 @@ def test_noise_that_hides_a_table_of_categories_is_no_prior(columns):
     rng = default_rng(1)
     tastes = rng.normal(size=(3100, 3)) @ rng.normal(size=(3, 4 * columns))
     tastes += rng.gumbel(size=tastes.shape)
-    table = np.eye(4)[tastes.reshape(-1, columns, 4).argmax(axis=2)].reshape(3100, -1)
+    chosen = tastes.reshape(-1, columns, 4).argmax(axis=2)
+    table = np.eye(4)[chosen].reshape(3100, -1)
     spec = attribute_spec(
         "raw-square-wave-narrow",
         4 * columns,
@@ -527,11 +565,13 @@ def test_noise_that_hides_a_table_of_categories_is_no_prior(columns):
 def test_signs_of_attributes_of_one_sign_are_told_from_codes(mode):
     """Bounds of both signs hid it: pictures as unit vectors were stated at .30 for .63."""
     rng = default_rng(3)
-    kinds = rng.gamma(0.5, 1.0, (20, 128)) * (rng.random((20, 128)) < 0.3)
+    likely = rng.gamma(0.5, 1.0, (20, 128))
+    kinds = likely * (rng.random((20, 128)) < 0.3)
     x = unit(rng.gamma(2.0, kinds[rng.integers(20, size=2200)]) + 1e-9)
+    asked, base = np.split(x, [200])
     facts = {"bounds": (-1.0, 1.0), "norm": 1.0, "adjacency": attribute(0.3)}
-    index = filled_index(Spec("dp-signoporp-rr", 128, k=128, epsilon=8.0, **facts), x[200:])
-    hits = index.search(x[:200], k=10, query=mode)
+    spec = Spec("dp-signoporp-rr", 128, k=128, epsilon=8.0, **facts)
+    hits = filled_index(spec, base).search(asked, k=10, query=mode)
     assert not np.isfinite(hits.stderr).any()
 
 
@@ -539,17 +579,19 @@ def test_long_vectors_keep_what_few_jumps_resemble():
     """Their largest attributes were taken for noise: .93 was stated for 1.00."""
     rng = default_rng(10)
     x = rng.random((3200, 4)) @ rng.random((4, 24)) / 4
-    adjacency = attribute(1.0)
-    index = filled_index(Spec("raw-staircase", 24, epsilon=8.0, adjacency=adjacency), x[200:])
-    hits = index.search(x[:200], k=10, query="exact")
-    holds(hits, true_cosines(hits, x[200:], x[:200]), most_off=0.02, least=0.9)
+    asked, base = np.split(x, [200])
+    spec = attribute_spec("raw-staircase", 24, epsilon=8.0)
+    hits = filled_index(spec, base).search(asked, k=10, query="exact")
+    holds(hits, true_cosines(hits, base, asked), most_off=0.02, least=0.9)
 
 
-@pytest.mark.parametrize("facts, k", [(FLOATS, 48), (FLOATS, 96)])
-def test_errors_are_no_wider_than_what_they_hold(facts, k):
+@pytest.mark.parametrize("k", [48, 96])
+def test_errors_are_no_wider_than_what_they_hold(k):
     """Of projected topics .998 lay within 1.96 errors, which were twice as large as they are."""
-    base, asked = clustered(5000, 1), clustered(200, 2)
-    index = filled_index(spec_of(8.0, **{**facts, "k": k}), base)
+    base = clustered(5000, 1)
+    asked = clustered(200, 2)
+    index = filled_index(spec_of(8.0, **{**FLOATS, "k": k}), base)
     hits = index.search(asked, k=10, query="exact")
     off = hits.similarity - true_cosines(hits, base, asked)
-    assert hits.stderr.mean() < 1.5 * np.sqrt(np.square(off).mean())
+    size = np.sqrt(np.square(off).mean())
+    assert hits.stderr.mean() < 1.5 * size

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.common import filled_index, known_noise, normal
+from helpers.common import filled_index, known_noise, normal, picked, top
 from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
@@ -25,7 +25,8 @@ TOPICS = normal(60, DIM)
 def collection(count, seed):
     """Sixty topics, of vectors that lie about them in many directions."""
     rng = default_rng(seed)
-    rows = TOPICS[rng.integers(60, size=count)] + 0.9 * rng.normal(size=(count, DIM))
+    topics = TOPICS[rng.integers(60, size=count)]
+    rows = topics + 0.9 * rng.normal(size=(count, DIM))
     return unit(rows.astype(np.float32))
 
 
@@ -57,25 +58,25 @@ def test_an_estimate_is_the_tempered_mean_of_public_vectors_and_the_linear_one()
     signs = codes.to_float().tolist()
     linear = linear_estimate(spec).of(codes.to_float())
     flips = [threshold / 2**64 for threshold in spec.law.thresholds]
-    one_level = [int(weight) << 8 for weight in np.broadcast_to(spec.law.weights, 8)]
-    offset = [int(x) for x in spec.offset]
-    vectors = [
-        [round(x / spec.step) - offset[place] for place, x in enumerate(projected)]
-        for projected in made.projected[tested:].tolist()
-    ]
+    weights = np.broadcast_to(spec.law.weights, 8)
+    one_level = [int(weight) << 8 for weight in weights]
+    steps = np.rint(made.projected[tested:].astype(float) / spec.step)
+    vectors = [[int(x) for x in row] for row in steps - np.asarray(spec.offset, float)]
 
     def log_chance(x, place, sign):
-        flip = flips[min(max(1, -(-abs(x) // one_level[place])), len(flips)) - 1]
         if x == 0:
             return math.log(0.5)
+        level = max(1, -(-abs(x) // one_level[place]))
+        flip = flips[min(level, len(flips)) - 1]
         return math.log(1 - flip if (x > 0) == (sign > 0) else flip)
 
+    def log_of(vector, signs):
+        pairs = zip(vector, signs, strict=True)
+        return sum(log_chance(x, place, sign) for place, (x, sign) in enumerate(pairs))
+
     for row, estimate in enumerate(decoded(codes, spec)):
-        logs = [
-            sum(log_chance(x, place, signs[row][place]) for place, x in enumerate(vector))
-            for vector in vectors
-        ]
-        weights = np.array([math.exp(known.power * (log - max(logs))) for log in logs])
+        logs = np.array([log_of(vector, signs[row]) for vector in vectors])
+        weights = np.exp(known.power * (logs - logs.max()))
         mean = weights @ made.inside[tested:] / weights.sum()
         wanted = known.of_public * mean + known.of_linear * linear[row]
         assert_allclose(estimate, wanted, atol=1e-4)
@@ -91,8 +92,9 @@ def test_it_finds_what_signs_alone_do_not():
         return float(truth.precision(ids, 10, 50).mean())
 
     alone = linear_estimate(index.spec).of(index.codes.to_float())
-    inside = queries[:, index.spec.design.attributes] @ index.spec.design.basis.T
-    by_signs = np.argsort(-(inside @ unit(alone).T), axis=1)[:, :10]
+    design = index.spec.design
+    inside = queries[:, design.attributes] @ design.basis.T
+    by_signs = top(inside @ unit(alone).T, 10)
     found = precision(index.search(queries, 10, query="exact").ids)
     assert found > precision(by_signs) + 0.05
     oporp = Spec(
@@ -102,7 +104,8 @@ def test_it_finds_what_signs_alone_do_not():
         epsilon=1.0,
         adjacency=attribute(0.5),
     )
-    assert found > precision(filled_index(oporp, base).search(queries, 10, query="exact").ids) + 0.1
+    of_oporp = filled_index(oporp, base).search(queries, 10, query="exact")
+    assert found > precision(of_oporp.ids) + 0.1
 
 
 @pytest.mark.parametrize("epsilon, gain", [(1.5, 0.1), (10.0, 0.0)])
@@ -113,17 +116,18 @@ def test_private_queries_find_what_the_better_reading_does(epsilon, gain):
     truth = ground_truth(base, queries, 50)
     index = filled_index(spec_of(epsilon), base)
     asked = Privatizer(index.spec).privatize(queries)
-    items, by_signs = (
-        unit(linear_estimate(index.spec).of(codes.to_float())) for codes in (index.codes, asked)
-    )
-    alone = np.argsort(-(by_signs @ items.T), axis=1)[:, :10]
+    reading = linear_estimate(index.spec)
+    items = unit(reading.of(index.codes.to_float()))
+    by_signs = unit(reading.of(asked.to_float()))
+    alone = top(by_signs @ items.T, 10)
     found = index.search(queries, 10, query="private").ids
-    precision = [truth.precision(ids, 10, 50).mean() for ids in (found, alone)]
-    assert precision[0] > precision[1] + gain - 0.02
+    better, plain = (truth.precision(ids, 10, 50).mean() for ids in (found, alone))
+    assert better > plain + gain - 0.02
 
 
 def test_power_and_shares_are_those_of_the_public_vectors_alone():
-    one, two = (reader_of(spec_of(epsilon)) for epsilon in (0.5, 4.0))
+    one = reader_of(spec_of(0.5))
+    two = reader_of(spec_of(4.0))
     assert one.power > two.power  # signs with less noise tell vectors apart that are alike
     assert one.of_linear < two.of_linear
     reader_of.cache_clear()
@@ -135,8 +139,10 @@ def test_power_and_shares_are_those_of_the_public_vectors_alone():
 
 
 def test_few_public_vectors_will_do():
-    for public in (PUBLIC[:2], PUBLIC[:3], np.repeat(PUBLIC[:5], 10, axis=0)):
-        index = filled_index(spec_of(public=public, window=0.0), collection(200, 3))
+    repeated = np.repeat(PUBLIC[:5], 10, axis=0)
+    for public in (PUBLIC[:2], PUBLIC[:3], repeated):
+        spec = spec_of(public=public, window=0.0)
+        index = filled_index(spec, collection(200, 3))
         hits = index.search(PUBLIC[:3], 5, query="exact")
         assert np.isfinite(hits.scores).all()
 
@@ -146,10 +152,13 @@ def test_stated_errors_hold(query):
     """Vectors that tell what estimates are worth are not among those that estimates are made of."""
     base = collection(3000, 3)
     queries = collection(50, 4)
-    hits = filled_index(spec_of(4.0), base).search(queries, k=20, query=query)
-    true = np.stack([exact_similarities(q, base, "cosine") for q in queries.astype(np.float64)])
-    true = np.take_along_axis(true, hits.ids.astype(int), axis=1)
-    assert (np.abs(hits.unbiased - true) <= 1.96 * hits.unbiased_stderr).mean() > 0.9
+    index = filled_index(spec_of(4.0), base)
+    hits = index.search(queries, k=20, query=query)
+    asked = queries.astype(np.float64)
+    true = np.stack([exact_similarities(one, base, "cosine") for one in asked])
+    off = hits.unbiased - picked(true, hits.ids.astype(int))
+    within = np.abs(off) <= 1.96 * hits.unbiased_stderr
+    assert within.mean() > 0.9
 
 
 def test_likelihoods_count_windows():
@@ -158,6 +167,8 @@ def test_likelihoods_count_windows():
     privatizer = Privatizer(spec)
     vectors = np.stack([PUBLIC.min(axis=0), PUBLIC.max(axis=0), PUBLIC[0]])
     projected = ExactQueries(privatizer.project(vectors), spec).to_float()
-    drawn = privatizer.privatize(np.repeat(vectors, 20_000, axis=0)).to_float()
+    many = np.repeat(vectors, 20_000, axis=0)
+    drawn = privatizer.privatize(many).to_float()
     found = drawn.reshape(3, 20_000, -1).mean(axis=1)
-    assert np.abs(found - expected_signs(spec, projected)).max() < 5 / math.sqrt(20_000)
+    off = np.abs(found - expected_signs(spec, projected))
+    assert off.max() < 5 / math.sqrt(20_000)

@@ -31,7 +31,8 @@ LAWS = {
 
 
 def _normal_pairs(n, k, rho):
-    rng = np.random.default_rng([n, k, int(1000 * abs(rho))])
+    seed = [n, k, int(1000 * abs(rho))]
+    rng = np.random.default_rng(seed)
     a, b = rng.standard_normal((2, n, k))
     return a, rho * a + math.sqrt(1 - rho**2) * b
 
@@ -44,7 +45,8 @@ def _flipped(law, rms, x, seed=1):
 
 def _close(sample, expected, slack=0.0):
     error = abs(float(sample.mean()) - expected)
-    assert error < 5 * sample.std() / math.sqrt(sample.size) + slack
+    deviation = sample.std() / math.sqrt(sample.size)
+    assert error < 5 * deviation + slack
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
@@ -65,7 +67,11 @@ def test_uniform_flips_have_the_closed_form(epsilon):
     assert_allclose(value, rho, atol=1e-5)
 
 
-@pytest.mark.slow
+def _expected(curve, rho):
+    """The agreement of signs of two vectors of that cosine."""
+    return float(np.interp(math.asin(rho), curve.angles, curve.agreement))
+
+
 @pytest.mark.parametrize("name", LAWS)
 def test_numeric_curves_against_simulation(name):
     law, rms = LAWS[name]
@@ -77,8 +83,7 @@ def test_numeric_curves_against_simulation(name):
     for rho in (0.0, 0.4, 0.9, 0.999):
         x, y = _normal_pairs(3000, k, rho)
         agreement = _flipped(law, rms, x) * _flipped(law, rms, y, 2)
-        expected = float(np.interp(math.asin(rho), curve.angles, curve.agreement))
-        _close(agreement.mean(axis=1), expected, slack + 1e-4)
+        _close(agreement.mean(axis=1), _expected(curve, rho), slack + 1e-4)
 
 
 def test_two_different_laws_and_deviations():
@@ -86,8 +91,8 @@ def test_two_different_laws_and_deviations():
     other = geometric_flips(1.5), 1.2
     curve = agreement_curve(*one, *other)
     x, y = _normal_pairs(200_000, 2, 0.6)
-    expected = float(np.interp(math.asin(0.6), curve.angles, curve.agreement))
-    _close(_flipped(*one, x) * _flipped(*other, y, 2), expected, 1e-4)
+    agreement = _flipped(*one, x) * _flipped(*other, y, 2)
+    _close(agreement, _expected(curve, 0.6), 1e-4)
 
 
 @pytest.mark.parametrize("name", ["none", "uniform", *LAWS])
@@ -99,14 +104,16 @@ def test_signal_kept_against_simulation(name, power):
     }
     law, rms = {**LAWS, **extra}[name]
     x, _ = _normal_pairs(4000, 128, 0.0)
-    kept = (x**power * _flipped(law, rms, x)).mean(axis=1)
+    products = x**power * _flipped(law, rms, x)
+    kept = products.mean(axis=1)
     _close(
         kept,
         signal_kept(law, rms, power),
         3e-3 if name == "individual" else 1e-4,
     )
     if name == "none":
-        exact = math.sqrt(2 / math.pi) * (1 if power == 1 else 2)
+        moment = 1 if power == 1 else 2
+        exact = math.sqrt(2 / math.pi) * moment
         assert abs(signal_kept(law, rms, power) - exact) < 1e-9
 
 
@@ -133,9 +140,11 @@ def _coded(name, rho):
     seeds = count()
     maker = Privatizer(spec, stream=lambda: Seeded(next(seeds)), allow_unprotected=True)
     rms = NORM * spec.projection.rms / spec.adjacency.size
-    signs = [maker.privatize(part, threads=1).to_float().astype(np.float64) for part in (u, v)]
+    codes = [maker.privatize(part, threads=1) for part in (u, v)]
+    signs = [one.to_float().astype(np.float64) for one in codes]
+    exact = maker.project(v).astype(np.float64)
     truth = (u * v).sum(axis=1) / NORM**2
-    return spec, *signs, maker.project(v).astype(np.float64), truth, rms
+    return spec, *signs, exact, truth, rms
 
 
 @pytest.mark.slow
@@ -153,18 +162,22 @@ def test_cosines_are_unbiased_and_their_errors_cover(name, rho, query):
         value, stderr = signs.from_score((x * y).sum(axis=1), sizes)
     error = value - truth
     # 0.05 deviations are left over from the second order, at ρ near 1 above all.
-    assert abs(error.mean()) < (0.05 + 5.5 / math.sqrt(PAIRS)) * error.std()
+    allowed = 0.05 + 5.5 / math.sqrt(PAIRS)
+    assert abs(error.mean()) < allowed * error.std()
     covered = np.mean(np.abs(error) <= stderr)
     assert abs(covered - 0.6827) < 0.05, f"the error bars cover {covered:.3f}"
 
 
 def test_the_sine_of_an_angle_with_an_error_is_made_longer():
     """E[sin(a + e)] = sin(a)·exp(−Var(e)/2): 2 % of a cosine are missing without the curvature."""
-    law, k, rho = randomized_response(1.0), 1024, 0.5
+    law = randomized_response(1.0)
+    k = 1024
+    rho = 0.5
     curve = agreement_curve(law, 1.0, law, 1.0)
-    mean = float(np.interp(math.asin(rho), curve.angles, curve.agreement))
+    mean = _expected(curve, rho)
     chances = (np.arange(10_000) + 0.5) / 10_000
-    errors = scipy.stats.norm.ppf(chances) * math.sqrt((1 - mean**2) / k)
+    deviation = math.sqrt((1 - mean**2) / k)
+    errors = deviation * scipy.stats.norm.ppf(chances)
     value, _ = SignChannel(law, 1.0, k, 1 / k).from_agreement(mean + errors, curve)
     assert abs(value.mean() - rho) < 0.002
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import known_noise, normal, record_spec, unit
+from helpers.common import known_noise, normal, picked, record_spec, top, unit
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -21,7 +21,8 @@ CENTRES = normal(40, DIM)
 
 def _public(count, seed):
     rng = default_rng(seed)
-    return CENTRES[rng.integers(0, len(CENTRES), count)] + 0.6 * rng.normal(size=(count, DIM))
+    chosen = CENTRES[rng.integers(0, len(CENTRES), count)]
+    return chosen + 0.6 * rng.normal(size=(count, DIM))
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 5.0, 10.0])
@@ -39,17 +40,18 @@ def test_estimates_are_calibrated(epsilon, private):
         queries = PrivateQueries(privatizer.privatize(q), spec)
     estimates, errors = decoder_of(spec, "cosine").estimates(codes, queries, 1)
     true = unit(q) @ unit(x).T
-    assert abs((estimates - true).mean()) < 0.05
-    assert 0.8 < np.std((estimates - true) / errors) < 1.2
+    off = estimates - true
+    assert abs(off.mean()) < 0.05
+    assert 0.8 < np.std(off / errors) < 1.2
     pairs = codes.take(slice(0, 300))
     found, spread = decoder_of(spec).estimates(pairs, queries, len(queries))
     assert found.shape == (300, 1)
     assert_allclose(found[:, 0], np.diag(estimates[:, :300]))
     assert_allclose(spread[:, 0], np.diag(errors[:, :300]))
     # What looks nearest is nearer than the rest, the more so the more epsilon allows.
-    nearest = np.argsort(-estimates, axis=1)[:, :5]
+    nearest = top(estimates, 5)
     if epsilon > 4:
-        assert np.take_along_axis(true, nearest, axis=1).mean() > true.mean() + 0.2
+        assert picked(true, nearest).mean() > true.mean() + 0.2
 
 
 @pytest.mark.parametrize("size", [2, 3, 10, 17, 700])
@@ -62,15 +64,18 @@ def test_codebooks_of_any_size_have_a_curve(size):
             assert (np.abs(curve.mean) <= 1 + 1e-6).all()
             assert (np.diff(curve.mean) >= 0).all()
             assert (curve.deviation >= 0).all()
-            estimate, error = curve(np.array([[-1.0, 0.0, 1.0]]))
-            assert estimate.shape == error.shape == (1, 3)
+            for column in curve(np.array([[-1.0, 0.0, 1.0]])):
+                assert column.shape == (1, 3)
 
 
 def test_the_curve_is_public_and_does_not_change():
-    book = Codebook(_public(300, 5))
-    one = pair_curve(CodebookResponse(book, 3, 1 << 63))
+    def curve():
+        book = Codebook(_public(300, 5))
+        return pair_curve(CodebookResponse(book, 3, 1 << 63))
+
+    one = curve()
     pair_curve.cache_clear()
-    again = pair_curve(CodebookResponse(Codebook(_public(300, 5)), 3, 1 << 63))
+    again = curve()
     assert_array_equal(one.mean, again.mean)
     assert_array_equal(one.deviation, again.deviation)
 
@@ -80,6 +85,7 @@ def test_what_is_reported_by_chance_says_little():
     spread = []
     for uniform in (0.99, 0.5, 0.001):
         curve = pair_curve(CodebookResponse(book, 1, int(uniform * 2**64)))
-        spread.append(float(curve.mean[-1] - curve.mean[0]))
+        first, *_, last = curve.mean
+        spread.append(float(last - first))
     assert spread == sorted(spread)
     assert spread[0] < 0.3 < spread[2]
