@@ -289,7 +289,7 @@ BUILDS = [
     Mutant("build", "texts are kept in a column that is not called text",
            ("test_texts_are_left_out_whatever_their_column_is_called",), texts_under_another_name),
     Mutant("build", "columns that nobody named are published",
-           ("test_columns_that_nobody_named_are_not_published",),
+           ("test_the_payload_is_published_with_the_codes",),
            everywhere(dataset, "open_dataset", other_columns)),
     Mutant("ledger", "it is as durable as databases usually are",
            ("test_a_ledger_is_as_durable_as_sqlite_can_be",),

@@ -1078,10 +1078,10 @@ MECHANISM = [
            ("test_a_value_out_of_bounds_is_placed_and_never_shown",),
            after(Grid, "first_fault", lambda f, grid, x: None if x.dtype.kind in "iu" else f)),
     Mutant("chain", "the grid is that of unscaled attributes",
-           ("test_low_the_grid_of_a_spec_is_that_of_scaled_attributes",),
+           ("test_finding_3_a_guarantee_is_in_the_units_of_the_data",),
            instead(Spec, "grid", wrong_grid), SCALED),
     Mutant("chain", "a guarantee in units of scaled attributes",
-           ("test_low_the_grid_of_a_spec_is_that_of_scaled_attributes",),
+           ("test_finding_3_a_guarantee_is_in_the_units_of_the_data",),
            instead(Spec, "guarantee", lambda p: property(
                lambda s: replace(p.fget(s), adjacency=s.adjacency))),
            {**SCALED, "scale": 0.01}),

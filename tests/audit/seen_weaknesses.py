@@ -29,10 +29,12 @@ def seen(name, trials):
         if mutant.part != "stream":  # of narrow ones chance would hide one in some hundred
             seed_noise(pytest.MonkeyPatch())
         report = attack(spec, trials=trials)
-        found["seen"] = [f.name for f in report.findings if f.lower_bound > spec.budget]
+        findings = [one for one in report.findings if one.lower_bound > spec.budget]
+        found["seen"] = [finding.name for finding in findings]
 
     return mutants.in_child(mutant, work)
 
 
 if __name__ == "__main__":
-    print(json.dumps([seen(name, trials) for name, trials in json.loads(sys.argv[1])]))
+    asked = json.loads(sys.argv[1])
+    print(json.dumps([seen(name, trials) for name, trials in asked]))

@@ -76,7 +76,8 @@ def test_a_record_and_its_opposite_have_nothing_in_common():
         (pair,) = worst_pairs(spec)
         one, other = pair.rows
         np.testing.assert_array_equal(one, -other)
-        codes = codes_of(replace(spec, epsilon=64.0), np.stack(pair.rows))
+        near_certain = replace(spec, epsilon=64.0)
+        codes = codes_of(near_certain, np.stack(pair.rows))
         first, second = pair.observe(codes)[:, 0]
         assert first < 0 < second
 
@@ -110,7 +111,8 @@ def test_repetitions_are_read_together():
 def test_every_kind_of_map_can_be_attacked(entries):
     spec = at_one("dp-rp-l", 24, 8, variant=Dense(entries))
     for pair in worst_pairs(spec):
-        assert (np.abs(pair.rows[1] - pair.rows[0]) <= 1).all()
+        one, other = pair.rows
+        assert (np.abs(other - one) <= 1).all()
     report = attack(spec, trials=4000, confidence=SURE)
     assert report.lower_bound <= 1.0
 
@@ -147,17 +149,21 @@ def test_pairs_are_neighbours_attribute_by_attribute(name):
     for pair in worst_pairs(spec):
         one, other = pair.rows
         for a, b in zip(one, other, strict=True):
-            assert abs(Fraction(float(a)) - Fraction(float(b))) <= Fraction(spec.adjacency.size)
+            change = Fraction(float(a)) - Fraction(float(b))
+            assert abs(change) <= Fraction(spec.adjacency.size)
         privatizer = Privatizer(spec)
+        start = privatizer.project(one)[0]
         moved = []
         for attribute_ in np.flatnonzero(one != other):
             row = one.copy()
             row[attribute_] = other[attribute_]
-            changed = privatizer.project(row)[0] != privatizer.project(one)[0]
+            changed = privatizer.project(row)[0] != start
             moved += np.flatnonzero(changed).tolist()
-        assert len(set(moved)) == len(moved) >= len(pair.group)
+        assert len(set(moved)) == len(moved)
+        assert len(moved) >= len(pair.group)
         assert np.count_nonzero(one != other) == len(pair.group)
-        assert np.count_nonzero(pair.single.rows[0] != pair.single.rows[1]) == 1
+        alone, moved_alone = pair.single.rows
+        assert np.count_nonzero(alone != moved_alone) == 1
 
 
 def test_clopper_pearson_agrees_with_scipy():
@@ -180,8 +186,10 @@ def test_the_bound_is_wrong_no_more_often_than_said():
 def test_gaussian_epsilon_at_reference_values():
     """Sigmas of Balle & Wang 2018, Alg. 1, at delta = 1e-6, and no noise needed at all."""
     assert gaussian_epsilon(1e-7, 1e-6) == 0.0
-    for epsilon, sigma in ((0.1, 36.3046904262), (5, 0.98004900), (20, 0.30908468)):
-        assert gaussian_epsilon(1 / sigma, 1e-6) == pytest.approx(epsilon, rel=1e-6)
+    sigmas = {0.1: 36.3046904262, 5: 0.98004900, 20: 0.30908468}
+    for epsilon, sigma in sigmas.items():
+        found = gaussian_epsilon(1 / sigma, 1e-6)
+        assert found == pytest.approx(epsilon, rel=1e-6)
 
 
 @folded(

@@ -37,7 +37,8 @@ def spec(request):
 
 def altered(design, entries):
     facts, arrays = unpack(design.to_bytes(), "design")
-    return pack("design", facts, arrays | {"entries": entries.astype(np.int16)})
+    arrays["entries"] = entries.astype(np.int16)
+    return pack("design", facts, arrays)
 
 
 def test_what_ships_is_proved(spec):
@@ -75,15 +76,17 @@ def test_a_heavy_design_is_refused_whatever_was_checked_before(spec, monkeypatch
         dpi.Design.from_bytes(heavy)
     monkeypatch.setattr(designs, "column_weight", lambda entries, norm: 0)
     slipped = dpi.Design.from_bytes(heavy)
-    failed = verify(example(spec.method_row, epsilon=1.0, design=slipped)).failed
+    weak = example(spec.method_row, epsilon=1.0, design=slipped)
+    failed = verify(weak).failed
     assert failed == ("design: columns of the matrix, and the centre on the grid",)
 
 
 def test_another_matrix_than_the_one_that_is_named(spec):
     """The applied map is that of another design, a permutation of columns, as heavy as this one."""
     design = spec.design
-    other = Designed(dpi.Design.from_bytes(altered(design, design.entries[:, ::-1])))
-    vars(spec)["projection"] = other
+    turned = altered(design, design.entries[:, ::-1])
+    other = dpi.Design.from_bytes(turned)
+    vars(spec)["projection"] = Designed(other)
     assert "design: columns of the matrix, and the centre on the grid" in verify(spec).failed
     del vars(spec)["projection"]
 

@@ -74,13 +74,15 @@ def test_the_lemma_on_unbounded_tables_agrees_with_all_pairs(width, inner):
 
     def chance(z):
         rounds, rest = divmod(z if z >= 0 else -1 - z, period)
-        return Fraction(side[rest], 1 << 64) * Fraction(table.masses[-1], half) ** rounds
+        first = Fraction(side[rest], 1 << 64)
+        return first * Fraction(table.masses[-1], half) ** rounds
 
     reach = period + 2 * shift
     chances = {z: chance(z) for z in range(-reach, reach)}
-    pairs = [(z, z + s) for z in range(-reach, reach - shift) for s in range(1, shift)]
-    ratios = [chances[a] / chances[b] for a, b in pairs]
-    brute = max(*ratios, *(1 / ratio for ratio in ratios))
+    ratios = []
+    for z in range(-reach, reach - shift):
+        ratios += [chances[z] / chances[z + s] for s in range(1, shift)]
+    brute = max(*ratios, 1 / min(ratios))
     found = Fraction(*worst_table_ratio(table, shift - 1))
     assert found == brute
 
@@ -97,24 +99,29 @@ def test_hockey_stick_agrees_with_randomized_response():
 def test_every_shipped_law_passes(name):
     specs = [spec for spec in SPECS if spec.method == name]
     every = name in FIRST_OF_LAW
-    few = [spec for spec in specs if spec.epsilon == 1.0 or (every and not _large(spec))]
+    at_one = [spec for spec in specs if spec.epsilon == 1.0]
+    few = [spec for spec in specs if every and not _large(spec)]
     if name == "codebook-softmax":  # 48 tables of 4096 steps: nearly every epsilon, in some terms
-        few = few[::5] + [spec for spec in few if spec.epsilon == 1.0]
+        few = few[::5]
+    few = [spec for spec in specs if spec in few or spec in at_one]
     reports = list(verify_each(few))
     assert reports
     if name.startswith("record-"):
         assert "any two vectors" in str(reports[0])
-    assert [(r.spec.epsilon, r.failed) for r in reports if not r.passed] == []
+    failed = [(report.spec.epsilon, report.failed) for report in reports if not report.passed]
+    assert failed == []
     # A sampler runs the same steps at every epsilon, on tables that differ in size.
     ends = {few[0].epsilon, 1.0, few[-1].epsilon}
     replayed = {spec.epsilon: spec for spec in few if spec.epsilon in ends}
-    assert [e for e, spec in replayed.items() if replay_fails(spec)] == []
+    for epsilon, spec in replayed.items():
+        assert not replay_fails(spec), epsilon
 
 
 @pytest.mark.slow
 def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises():
     used = set()
-    for spec in [*{(s.method, s.adjacency.kind): s for s in SPECS}.values(), DENSE_LAPLACE]:
+    one_of_each = {(spec.method, spec.adjacency.kind): spec for spec in SPECS}
+    for spec in [*one_of_each.values(), DENSE_LAPLACE]:
         drawn = type(getattr(spec.law, "source", spec.law))
         assert VERIFIERS[drawn].proves == spec.guarantee.definition
         used.add(drawn)
@@ -135,7 +142,8 @@ def test_codebooks_of_any_size_are_verified(size, subset):
 def test_softmax_draws_of_any_number_of_codewords_are_verified(size):
     """A draw rounds each of K chances: with more codewords less would be held back by luck."""
     book = Codebook(normal(size, 6))
-    for terms in ({"epsilon": 10.0}, {"epsilon": 5.0, "record_epsilon": 9.0}):
+    both = {"epsilon": 5.0, "record_epsilon": 9.0}
+    for terms in ({"epsilon": 10.0}, both):
         spec = Spec(
             "codebook-softmax",
             6,
@@ -148,15 +156,18 @@ def test_softmax_draws_of_any_number_of_codewords_are_verified(size):
 
 def test_caps_are_counted_as_by_hand():
     for weights in ([1], [3, 2, 1], [5, 5, 1, 0, 0], [31] * 9):
-        totals = [sum(s) for s in product(*((0, w) for w in weights))]
+        chosen = product(*((0, weight) for weight in weights))
+        totals = list(map(sum, chosen))
         for threshold in range(-1, sum(weights) + 3):
-            assert cap_size(weights, threshold) == sum(t >= threshold for t in totals)
+            reaching = [total for total in totals if total >= threshold]
+            assert cap_size(weights, threshold) == len(reaching)
 
 
 @pytest.mark.slow
 def test_long_caps_are_verified():
     """Counts are whole numbers of any length: twice as many coordinates would prove no more."""
-    assert refuted(record_spec("record-cap", 24, k=512, epsilon=12.0)) == ()
+    spec = record_spec("record-cap", 24, k=512, epsilon=12.0)
+    assert refuted(spec) == ()
 
 
 def test_what_is_not_covered_is_listed_with_its_reason():
@@ -185,9 +196,8 @@ def test_the_chance_of_a_change_is_bounded_closely(dim, ratio):
 
 
 def test_binomial_tails_are_exact():
-    assert float(binomial_tail(512, Fraction(1, 4), 176)) == pytest.approx(
-        float(bdtrc(176, 512, 0.25)), rel=1e-9
-    )
+    found = binomial_tail(512, Fraction(1, 4), 176)
+    assert float(found) == pytest.approx(bdtrc(176, 512, 0.25), rel=1e-9)
     assert binomial_tail(5, Fraction(1, 3), 5) == 0
     assert binomial_tail(5, Fraction(1, 3), -1) == 1
 
@@ -205,7 +215,8 @@ def test_signs_that_can_change_are_counted(norm):
         bounds=(-4.0, 4.0),
     )
     assert verify(spec).failed == ()
-    signs = round(2.0 / math.log(2**64 / spec.law.thresholds[0] - 1))
+    odds = 2**64 / spec.law.thresholds[0] - 1
+    signs = round(2.0 / math.log(odds))
     law = FlipsByLevel([response_threshold(2.0, signs - 1)])
     object.__setattr__(spec, "law", law)
     assert verify(spec).failed == ("law: signs that can change",)
@@ -221,12 +232,14 @@ def test_steps_of_a_law_in_two_digits_agree_with_all_pairs():
     def chance(z):
         upper, lower = divmod(z if z >= 0 else -1 - z, base)
         rounds, rest = divmod(upper, high.period)
-        mass = side[rest] * high.masses[-1] ** rounds << (high.bits - 1) * (2 - rounds)
+        powers = side[rest] * high.masses[-1] ** rounds
+        mass = powers << (high.bits - 1) * (2 - rounds)
         return mass * low.masses[lower]
 
     reach = (high.period + 1) * base
     chances = [chance(z) for z in range(-reach, reach)]
-    brute = max(Fraction(max(a, b), min(a, b)) for a, b in pairwise(chances))
+    ratios = [Fraction(one, other) for one, other in pairwise(chances)]
+    brute = max(*ratios, 1 / min(ratios))
     assert Fraction(*worst_two_digit_step(source)) == brute
     assert math.log(brute) == pytest.approx(0.01, rel=1e-12)
 
@@ -236,7 +249,8 @@ def test_the_gaussian_reduction_agrees_with_the_hockey_stick_of_the_table():
     spec = attribute_spec("dp-oporp", 12, k=1, epsilon=1.0, delta=1e-6)
     table = spec.law.source
     one = code_checks(spec)[1]
-    exact = hockey_stick(table, one.cells(table.cell_bits), Fraction(1))
+    reach = one.cells(table.cell_bits)
+    exact = hockey_stick(table, reach, Fraction(1))
     # The same as if two coordinates moved by 1/√2 each.
     two = replace(one, moves=Sensitivity(2, 2, 1))
     check = law_verifier(spec, two).check()
@@ -254,27 +268,30 @@ def test_the_normal_law_next_to_a_table_is_found(sigma):
     deviation, distance = normal_of_table(table)
     assert float(deviation) == pytest.approx(sigma, rel=1e-14)
     assert distance < Fraction(4 * len(table.masses), 1 << table.bits)
-    for other in (CellTable([1 << 64], 0), geometric_table(mpmath.mpf(1), 1, 1, 0)):
+    one_cell = CellTable([1 << 64], 0)
+    geometric = geometric_table(mpmath.mpf(1), 1, 1, 0)
+    for other in (one_cell, geometric):
         assert normal_of_table(other) == (1, 1)
 
 
 def test_distance_of_a_table_to_the_rounded_normal():
     table = gaussian_table(3.0, 1.0, 1e-6, 1, 0)
     deviation = Fraction(3)
-    assert distance_to_rounded(table, deviation) < Fraction(len(table.masses), 1 << table.bits)
+    rounding = Fraction(len(table.masses), 1 << table.bits)
+    assert distance_to_rounded(table, deviation) < rounding
     masses = list(table.masses)
+    middle = len(masses) // 2
     moved = 1 << (table.bits - 20)
-    masses[len(masses) // 2] -= 2 * moved
-    masses[len(masses) // 2 - 1] += moved
-    masses[len(masses) // 2 + 1] += moved
+    masses[middle] -= 2 * moved
+    masses[middle - 1] += moved
+    masses[middle + 1] += moved
     other = CellTable(masses, table.first, bits=table.bits)
-    assert float(distance_to_rounded(other, deviation)) == pytest.approx(2**-19, rel=1e-9)
+    distance = float(distance_to_rounded(other, deviation))
+    assert distance == pytest.approx(2**-19, rel=1e-9)
     wider = float(distance_to_rounded(table, Fraction(301, 100)))
-    z = np.arange(-60, 61)
-    true = np.diff(ndtr((np.arange(-60, 62) - 0.5) / 3.01)) - np.diff(
-        ndtr((np.arange(-60, 62) - 0.5) / 3.0)
-    )
-    assert wider == pytest.approx(np.abs(true[: len(z)]).sum() / 2, rel=1e-6)
+    edges = np.arange(-60, 62) - 0.5
+    apart = np.diff(ndtr(edges / 3.01)) - np.diff(ndtr(edges / 3.0))
+    assert wider == pytest.approx(np.abs(apart).sum() / 2, rel=1e-6)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 7))
@@ -285,8 +302,9 @@ def test_operator_norms_are_decided_exactly(seed, size):
     assert norm_at_most(gram, Fraction(top * (1 + 1e-9) + 1e-6))
     assert not norm_at_most(gram, Fraction(top * (1 - 1e-9) - 1e-6))
     diagonal = np.diag(np.diag(gram))
-    assert norm_at_most(diagonal, Fraction(int(diagonal.max())))
-    assert not norm_at_most(diagonal, Fraction(int(diagonal.max())) - Fraction(1, 1 << 60))
+    norm = Fraction(int(diagonal.max()))
+    assert norm_at_most(diagonal, norm)
+    assert not norm_at_most(diagonal, norm - Fraction(1, 1 << 60))
 
 
 @pytest.mark.slow
@@ -314,7 +332,8 @@ def test_other_specs_pass(changes):
         "k": 4,
         "epsilon": 0.7,
     }
-    assert verify(Spec(**{**plain, **changes})).failed == ()
+    spec = Spec(**{**plain, **changes})
+    assert verify(spec).failed == ()
 
 
 @pytest.mark.parametrize("times", [2, 3, 5, 7])
@@ -348,11 +367,13 @@ def test_a_change_is_no_wider_than_the_bounds(row, monkeypatch):
     assert str(spec.guarantee.adjacency) == "attribute(beta=1)"
     rows, reach = grid_checks(spec, read_map(spec))
     assert all(check.passed for check in rows)
-    low, high = spec.grid.round(np.array([-0.1, 0.1]))
+    ends = np.array([-0.1, 0.1])
+    low, high = spec.grid.round(ends)
     assert 0.999 * reach < high - low <= reach
     monkeypatch.setattr(Spec, "change", property(lambda _: 0.95 * 0.2))
     weak = replace(spec, seed=1)
-    assert not all(check.passed for check in grid_checks(weak, read_map(weak))[0])
+    checks, _ = grid_checks(weak, read_map(weak))
+    assert not all(check.passed for check in checks)
 
 
 @pytest.mark.parametrize("low", [10.929, 18.83, -8.271])

@@ -33,7 +33,8 @@ def few_that_refute_all():
     proofs = {row["name"]: row["proof"] for row in csv_lines(BENCH / "mutants.csv")}
     refuted = {name: set(filter(None, proof.split("; "))) for name, proof in proofs.items()}
     found = {}
-    while left := set().union(*refuted.values()) - set(found):
+    every = set().union(*refuted.values())
+    while left := every - set(found):
         most = max(refuted, key=lambda name: len(refuted[name] & left))
         found |= dict.fromkeys(refuted[most] & left, most)
     return found
@@ -56,11 +57,13 @@ def test_every_check_refutes_a_weakness_and_the_attack_finds_some():
     attacked = {name: trials for name, (_, trials) in SEEN.items()}
     asked = [*((name, 0) for name in audited), *attacked.items()]
     program = Path(__file__).with_name("seen_weaknesses.py")
-    answers = json.loads(python("-W", "ignore", program, json.dumps(asked)))
+    asked = json.dumps(asked)
+    answers = json.loads(python("-W", "ignore", program, asked))
     seen = [answer["seen"] for answer in answers]
     failed = dict(zip(audited, seen, strict=False))
     found = dict(zip(attacked, seen[len(audited) :], strict=True))
-    assert not [check for check, name in OF_CHECK.items() if check not in failed[name]]
+    for check, name in OF_CHECK.items():
+        assert check in failed[name], name
     for name, (finding, _) in SEEN.items():
         assert any(above.startswith(finding) for above in found[name]), name
 
@@ -72,7 +75,8 @@ def test_every_weakness_has_a_seam_and_tests(campaign):
     assert len({mutant.name for mutant in planted}) == len(planted)
     places = campaign.places()
     for mutant in planted:
-        assert {name.partition("[")[0] for name in mutant.tests} <= set(places), mutant.name
+        named = {name.partition("[")[0] for name in mutant.tests}
+        assert named <= set(places), mutant.name
         with pytest.MonkeyPatch.context() as patch:
             mutant.plant(patch)
 
@@ -80,7 +84,9 @@ def test_every_weakness_has_a_seam_and_tests(campaign):
 def test_the_campaign_missed_nothing_and_its_table_is_up_to_date(campaign):
     """As it last ran: ``python bench/mutants.py`` runs it again."""
     results = campaign.read_results()
-    assert [result.name for result in results] == [mutant.name for mutant in campaign.MUTANTS]
+    names = [result.name for result in results]
+    assert names == [mutant.name for mutant in campaign.MUTANTS]
     assert not [result.name for result in results if result.missed]
-    page = campaign.PAGE.read_text().split(campaign.BEGIN)[1].split(campaign.END)[0]
+    _, _, after = campaign.PAGE.read_text().partition(campaign.BEGIN)
+    page, _, _ = after.partition(campaign.END)
     assert page == campaign.table(results)

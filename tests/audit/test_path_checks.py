@@ -102,7 +102,8 @@ def test_other_words_are_not_explained():
 @folded("spec", [STAIRCASE, WAVE])
 def test_exact_integers_are_those_of_the_encoder(spec):
     rows = probe_rows(spec)
-    assert (Projector(spec).project(rows) == exact_integers(spec, rows)).all()
+    found = Projector(spec).project(rows)
+    assert (found == exact_integers(spec, rows)).all()
 
 
 def test_the_self_test_of_an_installation(run, prints, monkeypatch):
@@ -127,8 +128,10 @@ def additive(change):
 
     def plant(patch):
         def perturb(law, x, stream):
-            noise = law.source.sample(x.size, stream).reshape(x.shape).astype(np.int64)
-            return ((x.astype(np.int64) + change(noise, x)) >> law.source.cell_bits).astype("i4")
+            source = law.source
+            noise = source.sample(x.size, stream).reshape(x.shape).astype(np.int64)
+            sums = x.astype(np.int64) + change(noise, x)
+            return (sums >> source.cell_bits).astype("i4")
 
         patch.setattr(AdditiveNoise, "perturb", perturb)
         return STAIRCASE
@@ -186,8 +189,9 @@ def test_low_levels_by_a_reciprocal(monkeypatch):
     )
 
     def perturb(law, x, stream):
-        level = np.abs(x) * (1.0 / (law.weights * (1 << spec.grid.bits))).astype(x.dtype)
-        level = np.minimum(np.ceil(level), len(law.thresholds)).astype(np.intp)
+        reciprocal = 1.0 / (law.weights * (1 << spec.grid.bits))
+        level = np.ceil(np.abs(x) * reciprocal.astype(x.dtype))
+        level = np.minimum(level, len(law.thresholds)).astype(np.intp)
         return (x > 0) ^ draw_flips(law.table, level, stream)
 
     assert refuted(spec) == ()
@@ -253,7 +257,8 @@ class Expanded(SecretStream):
     def words(self, count, dtype):
         words = super().words(count, dtype)
         odd = words[1::2]
-        odd[:] = words[: 2 * len(odd) : 2] * dtype(5) + dtype(77)
+        even = words[: 2 * len(odd) : 2]
+        odd[:] = even * dtype(5) + dtype(77)
         return words
 
 
@@ -268,4 +273,8 @@ def test_a_key_that_is_not_all_from_the_system_is_found():
     assert not entropy_fault(secret_stream)
     assert not entropy_fault(SecretStream)
     assert entropy_fault(lambda: Seeded(time.perf_counter_ns()))
-    assert entropy_fault(lambda: Seeded(int.from_bytes(os.urandom(4), "big")))
+
+    def few_bytes():
+        return Seeded(int.from_bytes(os.urandom(4), "big"))
+
+    assert entropy_fault(few_bytes)

@@ -23,10 +23,12 @@ def test_ranges_of_numbered_columns_keep_their_order(tmp_path):
     """Column 10 lay before column 2 where numbers were sorted as text."""
     count = 12
     lines = [f"{i},0,{2**i}" for i in reversed(range(count))]
-    (tmp_path / "ranges.csv").write_text("\n".join(["column,low,high", *lines]))
+    text = "\n".join(["column,low,high", *lines])
+    (tmp_path / "ranges.csv").write_text(text)
     ranges = Ranges.read(tmp_path / "ranges.csv")
     assert ranges.columns == tuple(map(str, range(count)))
-    assert ranges.scale(2.0 ** np.arange(count)[None, :]).tolist() == [[1.0] * count]
+    highs = 2.0 ** np.arange(count)[None, :]
+    assert ranges.scale(highs).tolist() == [[1.0] * count]
 
 
 @pytest.mark.slow
@@ -80,7 +82,8 @@ class Kept:
 
 def test_one_store_is_claimed_by_one_build(tmp_path):
     bucket = Kept()
-    first, second = (BucketJournal(tmp_path / f"{name}.unpublished", bucket) for name in "ab")
+    first = BucketJournal(tmp_path / "a.unpublished", bucket)
+    second = BucketJournal(tmp_path / "b.unpublished", bucket)
     with first.held(), second.held():
         first.begin({})
         with pytest.raises(BusyError, match="another private folder"):

@@ -33,7 +33,8 @@ def clusters(spec, rows=2000):
     random = np.random.default_rng(0)
     low, high = spec.bounds
     centres = random.uniform(low, high, (20, spec.dim))
-    near = centres[random.integers(0, 20, rows)] + random.normal(0, 0.01, (rows, spec.dim))
+    chosen = centres[random.integers(0, 20, rows)]
+    near = chosen + random.normal(0, 0.01, chosen.shape)
     return np.clip(near, low, high)
 
 
@@ -44,7 +45,8 @@ def bare(spec, x):
         return spec.format.codes(spec.format.pack(exact > 0))
     law = spec.law
     bits = getattr(law, "cell_bits", None) or getattr(law.source, "cell_bits", 0)
-    return spec.format.codes((exact.astype(np.int64) >> bits).astype(np.int32))
+    cells = exact.astype(np.int64) >> bits
+    return spec.format.codes(cells.astype(np.int32))
 
 
 @by_method
@@ -56,7 +58,8 @@ def test_codes_without_noise_are_refuted(spec):
 @by_method
 def test_codes_with_the_claimed_noise_are_not(spec, known_noise):
     x = clusters(spec)
-    for vectors in (x, np.repeat(x[:1], len(x), axis=0), x[:1], x[:7]):
+    equal = np.repeat(x[:1], len(x), axis=0)
+    for vectors in (x, equal, x[:1], x[:7]):
         report = examine(codes_of(spec, vectors), spec)
         assert report.passed, str(report)
 
@@ -64,8 +67,9 @@ def test_codes_with_the_claimed_noise_are_not(spec, known_noise):
 @pytest.mark.slow
 def test_too_little_noise_on_equal_vectors_is_refuted(known_noise):
     """Equal vectors show the noise itself."""
-    weaker = codes_of(STAIRCASE.with_epsilon(2.0), np.zeros((20_000, 48)))
-    scale = STAIRCASE.law.scale / STAIRCASE.with_epsilon(2.0).law.scale
+    other = STAIRCASE.with_epsilon(2.0)
+    weaker = codes_of(other, np.zeros((20_000, 48)))
+    scale = STAIRCASE.law.scale / other.law.scale
     stored = np.rint(weaker.stored / scale).astype(np.int32)
     assert not examine(STAIRCASE.format.codes(stored), STAIRCASE).passed
 
@@ -75,7 +79,8 @@ def test_the_characteristic_function_is_that_of_the_draws(spec):
     """Of a million draws: a mean of n unit numbers is within 6/√n of its expectation."""
     verifier = law_verifier(spec, code_checks(spec)[1])
     source = spec.law.source
-    cells = source.sample(1_000_000, Seeded(5)).astype(np.int64) >> source.cell_bits
+    draws = source.sample(1_000_000, Seeded(5)).astype(np.int64)
+    cells = draws >> source.cell_bits
     spread = verifier.spread()
     times = np.array([0.3, 1.0, 2.0]) / spread
     found = [abs(np.exp(1j * t * cells).mean()) for t in times]
@@ -90,17 +95,23 @@ def test_what_cannot_be_tested_is_said():
     assert "cannot be shown" in str(report)
 
 
+def audited(*words):
+    """What the command answers of an index."""
+    return CliRunner().invoke(app, ["audit", *map(str, words)])
+
+
 @pytest.mark.slow
 def test_an_index_of_noiseless_codes_does_not_pass_in_silence(tmp_path):
     x = clusters(STAIRCASE)
     index = PrivateIndex(STAIRCASE)
     index.add_codes(bare(STAIRCASE, x))
-    index.save(tmp_path / "bare")
+    place = tmp_path / "bare"
+    index.save(place)
     for words in (["--exact"], ["--trials", "100"]):
-        done = CliRunner().invoke(app, ["audit", str(tmp_path / "bare"), *words])
+        done = audited(place, *words)
         assert done.exit_code == 1
         assert "WERE NOT MADE by the claimed law" in done.output
-    done = CliRunner().invoke(app, ["audit", str(tmp_path / "bare"), "--exact", "--json"])
+    done = audited(place, "--exact", "--json")
     method, codes = map(json.loads, done.output.splitlines())
     assert method["passed"]
     assert not codes["codes"]["passed"]
@@ -109,6 +120,6 @@ def test_an_index_of_noiseless_codes_does_not_pass_in_silence(tmp_path):
 def test_an_index_with_noise_passes_with_the_caveat(tmp_path):
     index = filled_index(STAIRCASE, clusters(STAIRCASE, 200))
     index.save(tmp_path / "index")
-    done = CliRunner().invoke(app, ["audit", str(tmp_path / "index"), "--exact"])
+    done = audited(tmp_path / "index", "--exact")
     assert "these codes: not refuted" in done.output
     assert "cannot be shown" in done.output

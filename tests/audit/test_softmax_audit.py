@@ -5,7 +5,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import known_noise, normal
+from helpers.common import dp, known_noise, normal
 
 import dpindex as dpi
 from dpindex import Codebook, Guarantee, Spec, attribute, l2
@@ -81,6 +81,10 @@ def vast_offsets(made):
     made.law.offsets = made.law.offsets + np.float32(2**23)
 
 
+def refused(made, check):
+    assert any(check in name for name in verify(made).failed)
+
+
 @pytest.mark.parametrize(
     "weaken, check",
     [
@@ -95,7 +99,7 @@ def test_weaker_integers_are_refused(weaken, check):
     made = spec()
     assert made.law.size == made.projection.k  # it is calibrated before it is weakened
     weaken(made)
-    assert any(check in name for name in verify(made).failed)
+    refused(made, check)
 
 
 def test_a_ball_is_proved_by_the_distance_of_the_weights_that_are_used():
@@ -103,8 +107,11 @@ def test_a_ball_is_proved_by_the_distance_of_the_weights_that_are_used():
     made = spec(adjacency=l2(0.5))
     assert made.law.size == made.projection.k
     weights = made.projection.single
-    weights[:, 3], weights[:, 4] = weights.min(axis=1), weights.max(axis=1)
-    assert any("steps of the table" in name for name in verify(made).failed)
+    low = weights.min(axis=1)
+    high = weights.max(axis=1)
+    weights[:, 3] = low
+    weights[:, 4] = high
+    refused(made, "steps of the table")
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
@@ -115,12 +122,12 @@ def test_a_table_for_one_step_less_is_refused(monkeypatch, adjacency):
         "steps_apart",
         lambda moved, shift: steps_apart(moved, shift) - 1,
     )
-    assert any("steps of the table" in name for name in verify(spec(adjacency=adjacency)).failed)
+    refused(spec(adjacency=adjacency), "steps of the table")
 
 
 def test_a_promise_beside_the_proved_ones_is_refused(monkeypatch):
     made = spec()
-    more = Guarantee(1.0, 0.0, "DP", dpi.record())
+    more = dp(1.0, dpi.record())
     promise = Guarantee(2.0, 0.0, "DP", BETA, also=(more,))
     monkeypatch.setattr(Spec, "guarantee", property(lambda self: promise))
     assert verify(made).failed == ("definition",)

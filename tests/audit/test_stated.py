@@ -75,16 +75,16 @@ BOTH = Spec(
 @given(st.floats(1e-30, 1e6), st.sampled_from(["g", ".3g", ".2f", ".0%", ".1%", ".15g"]))
 def test_bounds_are_rounded_to_their_side(number, form):
     factor = 0.01 if form.endswith("%") else 1.0
-    upper, lower = (
-        float(f"{kind(number):{form}}".rstrip("%")) * factor for kind in (UpperBound, LowerBound)
-    )
+    upper = float(f"{UpperBound(number):{form}}".rstrip("%")) * factor
+    lower = float(f"{LowerBound(number):{form}}".rstrip("%")) * factor
     rounding = 1e-15 * number  # of the product with 0.01
     assert lower - rounding <= number <= upper + rounding
     plain = f"{number:{form}}"
     assert plain in (f"{UpperBound(number):{form}}", f"{LowerBound(number):{form}}")
     # What a text states exactly stays as it is.
     stated = float(f"{number:.6g}")
-    assert f"{UpperBound(stated):g}" == f"{LowerBound(stated):g}" == f"{stated:g}"
+    for kind in (UpperBound, LowerBound):
+        assert f"{kind(stated):g}" == f"{stated:g}"
 
 
 @given(st.floats(1e-3, 64.0), st.floats(1e-12, 0.1), st.floats(1e-3, 1e3))
@@ -106,7 +106,8 @@ def test_no_text_states_a_better_promise(epsilon, delta, beta):
     sure = re.search(r"at most ([\d.]+) % sure", promise.odds())
     if sure is not None:
         growth = math.exp(epsilon)
-        assert float(sure[1]) / 100 >= (growth + delta) / (growth + 1) - 1e-12
+        right = (growth + delta) / (growth + 1)
+        assert float(sure[1]) / 100 >= right - 1e-12
 
 
 # A statement names every promise
@@ -136,8 +137,9 @@ def test_what_labels_can_be_inferred_does_not_rest_on_the_public_ones():
     rng = default_rng(0)
     base = rng.normal(size=(400, 8))
     public = rng.normal(size=(300, 8))
-    names = np.array(["cat", "dog"])
-    labels = Labels(names[(np.arange(400) % 10 > 0) * 1], names[(np.arange(300) % 10 == 0) * 1])
+    own = np.where(np.arange(400) % 10 > 0, "dog", "cat")
+    told = np.where(np.arange(300) % 10 == 0, "dog", "cat")
+    labels = Labels(own, told)
     spec = record_spec("record-cap", 8, epsilon=0.5)
     for figure in attack_panel(base, [spec], public, labels):
         if figure.setting == "own code":
@@ -159,31 +161,31 @@ def uniform(rows, seed):
 
 def clustered(rows, seed):
     rng = default_rng(seed)
-    return np.clip(
-        CENTRES[rng.integers(12, size=rows)] + 0.1 * rng.normal(size=(rows, DIM)),
-        0,
-        1,
-    )
+    centres = CENTRES[rng.integers(12, size=rows)]
+    near = centres + 0.1 * rng.normal(size=(rows, DIM))
+    return near.clip(0, 1)
 
 
 def counts(rows, seed):
     """Of persons whose activity is lognormal: norms vary much (E2)."""
     rng = default_rng(seed)
-    rate = DIM / 4 * np.exp(rng.normal(size=(rows, 1)) - 1) * TASTES[rng.integers(6, size=rows)]
+    activity = np.exp(rng.normal(size=(rows, 1)) - 1)
+    rate = DIM / 4 * activity * TASTES[rng.integers(6, size=rows)]
     return np.clip(rate * rng.gamma(1.0, 1.0, (rows, DIM)), 0, 1)
 
 
 RECIPES = (uniform, clustered, counts)
 METHODS = [row for row in TABLE.values() if row.private]
 LAWS = {row.calibration: row for row in reversed(METHODS)}.values()
+OF_LAWS = [
+    pytest.param(row, recipe, id=f"{row.name}-{recipe.__name__}", marks=pytest.mark.slow)
+    for row, recipe in zip(LAWS, cycle(RECIPES[:2]), strict=False)
+]
 OF_METHODS = pytest.mark.parametrize(
     "row, recipe",
     [
         *(pytest.param(row, counts, id=f"{row.name}-counts") for row in METHODS),
-        *(
-            pytest.param(row, recipe, id=f"{row.name}-{recipe.__name__}", marks=pytest.mark.slow)
-            for row, recipe in zip(LAWS, cycle(RECIPES[:2]), strict=False)
-        ),
+        *OF_LAWS,
     ],
 )
 """Every method on vectors whose norms vary most, and every law on one of the other two kinds."""
@@ -217,7 +219,8 @@ def neighbours(spec):
         pair[0] = default_rng(3).normal(size=DIM)
         pair[1] = -pair[0]
     elif isinstance(spec.adjacency, dpi.privacy.L2):
-        pair[1] += np.tile([1, -1], DIM // 2) * 0.999 * spec.adjacency.radius / math.sqrt(DIM)
+        length = 0.999 * spec.adjacency.radius
+        pair[1] += np.tile([1, -1], DIM // 2) * length / math.sqrt(DIM)
         pair += 0.25
     else:
         pair[1, 0] = spec.adjacency.size
@@ -228,10 +231,12 @@ def right_guesses(spec, pair, rows):
     """How often the likelier of two vectors is the one behind a code, ties by a coin."""
     privatizer = Privatizer(spec)
     likelihoods = decoder_of(spec).likelihoods(privatizer, pair)
-    logs = likelihoods.logs(privatizer.privatize(np.repeat(pair, rows, axis=0)))
+    codes = privatizer.privatize(np.repeat(pair, rows, axis=0))
+    logs = likelihoods.logs(codes)
     lead = (logs[0] - logs[1]).astype(np.float64)
     lead[rows:] *= -1
-    return float(((lead > 0) + 0.5 * (lead == 0)).mean())
+    ties = lead == 0
+    return float(((lead > 0) + 0.5 * ties).mean())
 
 
 @pytest.mark.parametrize("row", METHODS, ids=lambda row: row.name)
@@ -271,10 +276,12 @@ def test_two_attributes_can_cost_an_infinite_loss_under_idp(method):
         start = random.uniform(-2, 2, DIM)
         moved = start.copy()
         moved[:2] += random.choice([-1.0, 1.0], 2)
-        codes = privatizer.privatize(np.repeat([start, moved], 400, axis=0)).to_float()
+        both = np.repeat([start, moved], 400, axis=0)
+        codes = privatizer.privatize(both).to_float()
         before, after = (codes > 0).reshape(2, 400, -1).mean(axis=1)
         bare = (before == 1) | (before == 0)
-        if (bare & (np.abs(before - after) > 0.2)).any():
+        differs = np.abs(before - after) > 0.2
+        if (bare & differs).any():
             break
     else:
         pytest.fail("no such pair was found")
@@ -296,7 +303,7 @@ def test_e1_no_share_is_stated_where_attributes_are_hidden(method, dim, k, epsil
     spec = attribute_spec(method, dim, k, epsilon, bounds=(0.0, 1.0))
     assert max_linkage_rate(spec, n) is None
     assert "%" not in exposure_line(spec, n)
-    text = " ".join((exposure_line(spec, n), *information_lines(spec, n)))
+    text = " ".join([exposure_line(spec, n), *information_lines(spec, n)])
     assert not re.search(r"error|cosine|0\.\d", text)  # no figure of a reconstruction either
 
 
@@ -315,7 +322,8 @@ def test_figures_of_attacks_hold_for_vectors_that_were_kept_back(row, recipe):
     stated = AttackFigures.of(Trial(spec, public))
     trial = Trial(spec, kept)
     share = trial.linkage().share
-    assert share <= stated.linked + 0.01 + 7 * math.sqrt(max(stated.linked, 0.01) / 250)
+    variance = max(stated.linked, 0.01) / 250
+    assert share <= stated.linked + 0.01 + 7 * math.sqrt(variance)
     text = " ".join(stated.lines())
     assert f"{stated.codes}" in text
     assert stated.reconstruction_cosine >= stated.guess_cosine  # who does worse than that guesses
@@ -323,19 +331,24 @@ def test_figures_of_attacks_hold_for_vectors_that_were_kept_back(row, recipe):
     assert "With more of them it comes nearer" in text
     assert stated.others == 1200 - 500
     attacked = trial.index.codes.take(slice(500))
-    larger = Reconstructor(spec, recipe(3000, 3)).exposure(kept[:500], attacked)
+    attacker = Reconstructor(spec, recipe(3000, 3))
+    larger = attacker.exposure(kept[:500], attacked)
     assert larger["reconstruction_cosine"] <= stated.highest_cosine + 0.03
     assert f"up to {math.ceil(100 * stated.highest_cosine) / 100:.2f} at most" in text
     attacker = reconstructor_of(spec, public, trial.index.codes)
     own = attacker.exposure(kept, trial.index.codes)
     assert stated.reconstruction_error <= 1.07 * own["reconstruction_error"] + 0.02
     truth = dense_units(spec, kept)
-    base = float(np.square(truth - dense_units(spec, public).mean(axis=0)).mean())
+    guess = dense_units(spec, public).mean(axis=0)
+    base = float(np.square(truth - guess).mean())
     some = public[::2]  # as many as the stated attack had
-    logs = decoder_of(spec).likelihoods(Privatizer(spec), some).logs(trial.index.codes)[:-1]
+    likelihoods = decoder_of(spec).likelihoods(Privatizer(spec), some)
+    logs = likelihoods.logs(trial.index.codes)[:-1]
     weights = np.exp((logs - logs.max(axis=0)).astype(np.float64))
-    estimate = (weights / weights.sum(axis=0)).T @ dense_units(spec, some)
-    assert stated.reconstruction_error <= 1.07 * np.square(estimate - truth).mean() / base + 0.02
+    shares = weights / weights.sum(axis=0)
+    estimate = shares.T @ dense_units(spec, some)
+    left = np.square(estimate - truth).mean() / base
+    assert stated.reconstruction_error <= 1.07 * left + 0.02
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -358,9 +371,11 @@ def test_errors_of_counts_of_a_sketch_hold(hash, recipe):
         )
         sketch = RaceSketch(spec).fit(records).release()
         said = sketch.summary(asked)
-        held.append(np.mean(np.abs(said["count"] - true) <= 2 * said["stderr"]))
+        off = np.abs(said["count"] - true)
+        held.append(np.mean(off <= 2 * said["stderr"]))
         said = sketch.summary(asked, failure=0.05)
-        bounded.append(np.mean(np.abs(said["count"] - true) <= said["bound"]))
+        off = np.abs(said["count"] - true)
+        bounded.append(np.mean(off <= said["bound"]))
     assert np.mean(held) >= 0.8
     assert np.mean(bounded) >= 0.99
 
@@ -431,7 +446,12 @@ def test_e2_errors_of_hits_hold_or_are_not_stated(row, recipe):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "method, k",
-    [("dp-signoporp-rr", 8), ("dp-signoporp-rr", 24), ("dp-signrp-rr", 8), ("dp-signrp-rr", 64)],
+    [
+        ("dp-signoporp-rr", 8),
+        ("dp-signoporp-rr", 24),
+        ("dp-signrp-rr", 8),
+        ("dp-signrp-rr", 64),
+    ],
 )
 def test_e2_signs_of_few_positive_attributes_state_nothing(method, k, seed, recipe):
     """Signs agree whatever the attributes are, or flips hide them. They stated .99 ± .08 of .75."""
@@ -458,8 +478,10 @@ def test_bits_of_codes_are_no_fewer_than_they_carry():
             )  # fmt: skip
             known = decoder_of(spec).likelihoods(Privatizer(spec), vectors)
             symbols = spec.format.codes(np.arange(64, dtype=np.uint8)[:, None])
-            chances = np.exp(known.logs(symbols)[:-1].astype(np.float64))
-            carried = float((chances * np.log2(chances / chances.mean(axis=0))).sum(axis=1).mean())
+            logs = known.logs(symbols)[:-1]
+            chances = np.exp(logs.astype(np.float64))
+            bits = chances * np.log2(chances / chances.mean(axis=0))
+            carried = float(bits.sum(axis=1).mean())
             (line,) = information_lines(spec, 1000)
             most, own = map(float, re.findall(r"(?:than|carries) (\d+\.\d+)", line))
             assert carried <= own <= most + 0.01

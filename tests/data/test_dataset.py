@@ -1,12 +1,10 @@
 """Datasets: files, rows and ids in parts."""
 
-import pickle
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.common import refuses, vectors, write_dataset
+from helpers.common import refuses, travelled, vectors, write_dataset
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
@@ -17,11 +15,11 @@ def _read(dataset, step=7, travels=True):
     """All vectors and ids, through parts that travelled."""
     chunks = []
     ids = []
-    for part in pickle.loads(pickle.dumps(dataset.parts)) if travels else dataset.parts:
+    for part in travelled(dataset.parts) if travels else dataset.parts:
         with part.vectors() as source:
             assert source.shape == (part.rows, dataset.columns)
-            found = [chunk for _, chunk in source.chunks(step)]
-            chunks += [c.toarray() if sparse.issparse(c) else c for c in found]
+            for _, chunk in source.chunks(step):
+                chunks.append(chunk.toarray() if sparse.issparse(chunk) else chunk)
         names = part.ids()
         ids += [None] * part.rows if names is None else names.tolist()
     return np.concatenate(chunks), ids
@@ -30,7 +28,8 @@ def _read(dataset, step=7, travels=True):
 def _in_order(rows, files):
     """Rows of the vectors as they lie in the files, by path."""
     parts = np.array_split(np.arange(rows), files)
-    return np.concatenate([*parts[0::2], *parts[1::2]]).tolist()
+    first, second = parts[0::2], parts[1::2]
+    return np.concatenate([*first, *second]).tolist()
 
 
 @pytest.mark.parametrize("remote", [False, pytest.param(True, marks=pytest.mark.extra)])
@@ -50,8 +49,9 @@ def test_a_partitioned_dataset(tmp_path, monkeypatch, most, remote):
     assert_array_equal(x, vectors(240)[order])
     assert ids == [f"n{row}" for row in order]
     first = {20: [25, 25], 50: [50, 10], 1000: [60, 60]}[most]
-    assert [part.rows for part in dataset.parts][:2] == first
-    assert len({part.name for part in dataset.parts}) == len(dataset.parts)
+    assert [part.rows for part in dataset.parts[:2]] == first
+    names = {part.name for part in dataset.parts}
+    assert len(names) == len(dataset.parts)
 
 
 def test_one_file_with_the_column_named(tmp_path):
@@ -68,7 +68,8 @@ def test_one_file_with_the_column_named(tmp_path):
 def test_files_of_a_folder_have_columns_in_one_order(tmp_path):
     rows = {"a": [1.0, 2.0], "b": [3.0, 4.0]}
     pq.write_table(pa.table(rows), tmp_path / "0.parquet")
-    pq.write_table(pa.table(rows).select(["b", "a"]), tmp_path / "1.parquet")
+    turned = pa.table(rows).select(["b", "a"])
+    pq.write_table(turned, tmp_path / "1.parquet")
     with refuses(r"1\.parquet: .* another order than those of the first file"):
         open_dataset(f"{tmp_path}:*")
 
@@ -76,7 +77,8 @@ def test_files_of_a_folder_have_columns_in_one_order(tmp_path):
 def test_files_of_a_folder_have_one_column_of_vectors(tmp_path):
     """Vectors of titles and of texts would be mixed in silence."""
     for name, column in (("x", "title"), ("y", "text")):
-        pq.write_table(pa.table({column: [[1.0, 2.0]]}), tmp_path / f"{name}.parquet")
+        table = pa.table({column: [[1.0, 2.0]]})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
     with refuses(r"y\.parquet.* no single column 'title'"):
         _read(open_dataset(tmp_path))
 
@@ -103,13 +105,12 @@ def test_ranges_of_an_array_file(tmp_path, kind, in_process):
 def test_labels_from_elsewhere(tmp_path):
     folder = write_dataset(tmp_path / "data", rows=20, files=2)
     labels = pa.table({"row": np.arange(20)})
-    dataset = open_dataset(folder, id_column="id", rows_per_part=10).with_labels(payload=labels)
+    dataset = open_dataset(folder, id_column="id", rows_per_part=10)
+    dataset = dataset.with_labels(payload=labels)
     _, ids = _read(dataset)
     assert ids == [f"n{row}" for row in range(20)]  # of the files themselves
-    assert [part.payload()["row"].to_pylist() for part in dataset.parts] == [
-        [*range(10)],
-        [*range(10, 20)],
-    ]
+    rows = [part.payload()["row"].to_pylist() for part in dataset.parts]
+    assert rows == [[*range(10)], [*range(10, 20)]]
     few = open_dataset(write_dataset(tmp_path / "few", rows=10, files=1))
     with refuses("there are 20 payload rows for 10 vectors"):
         few.with_labels(payload=labels)
@@ -132,7 +133,8 @@ def test_what_is_refused(tmp_path):
     refused("ids are whole numbers, strings or UUIDs", "data", id_column="v")
     refused("check the path", "nothing.npy")
     refused("check the path", "nothing.parquet", id_column="id")
-    pq.write_table(pa.table({"id": ["a", ""], "v": [[1.0], [2.0]]}), tmp_path / "y.parquet")
+    nameless = pa.table({"id": ["a", ""], "v": [[1.0], [2.0]]})
+    pq.write_table(nameless, tmp_path / "y.parquet")
     refused("row 1 has an empty id", "y.parquet", id_column="id")
     with refuses("there are 4 ids for 5 vectors"):
         open_dataset(tmp_path / "x.npy").with_labels(np.arange(4))

@@ -12,14 +12,16 @@ X = uniform(7, 4)
 
 @pytest.mark.parametrize("head", ["", "a,b,c,d\n", "\ufeff"])
 def test_text(tmp_path, head):
-    lines = "\n".join(",".join(map(repr, row)) for row in X.tolist())
+    rows = [",".join(map(repr, row)) for row in X.tolist()]
+    lines = "\n".join(rows)
     (tmp_path / "x.csv").write_text(f"{head}{lines}\n\n", encoding="utf-8")
     with open_vectors(tmp_path / "x.csv") as source:
         assert source.shape == (7, 4)
         assert_array_equal(source.read(), X)
         chunks = [chunk for _, chunk in source.chunks(3)]
         assert_array_equal(np.concatenate(chunks), X)
-        assert_array_equal(next(source.chunks(2, start=5))[1], X[5:])
+        _, later = next(source.chunks(2, start=5))
+        assert_array_equal(later, X[5:])
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,8 @@ def test_h2_files_with_names_that_forge_messages_are_refused(tmp_path, ending):
     elif ending == "parquet":
         pa = pytest.importorskip("pyarrow")
         parquet = pytest.importorskip("pyarrow.parquet")
-        parquet.write_table(pa.table({name: [1], "other": [[1.0]]}), path)
+        table = pa.table({name: [1], "other": [[1.0]]})
+        parquet.write_table(table, path)
     else:
         pytest.importorskip("pyarrow")
         path.write_text('a,"x\n\x1b[2Jepsilon = 0.1"\n1,2\n', encoding="utf-8")

@@ -1,5 +1,7 @@
 """One marked text in every reader: no message and no traceback's last line repeats it."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from helpers.common import attribute_spec
@@ -69,7 +71,10 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("suffix", sorted({*VECTOR_SUFFIXES, *TABLE_SUFFIXES, ".txt"}))
+SUFFIXES = sorted({*VECTOR_SUFFIXES, *TABLE_SUFFIXES, ".txt"})
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_low_bytes_that_are_no_such_file(suffix, tmp_path):
     for kind, text in TEXTS.items():
         path = tmp_path / f"{kind}{suffix}"
@@ -107,9 +112,10 @@ def test_values_in_memory():
         [{"a": 1}, {"a": MARK}],
     ]
     index = dpi.PrivateIndex(spec)
+    rows = np.zeros((3, 2))
     for form in forms:
-        _says_nothing(lambda form=form: as_source(form))
-        _says_nothing(lambda form=form: id_array(form))
-        _says_nothing(lambda form=form: index.add(form))
-        _says_nothing(lambda form=form: index.add(np.zeros((3, 2)), payload=form))
-        _says_nothing(lambda form=form: index.add(np.zeros((3, 2)), ids=form))
+        _says_nothing(partial(as_source, form))
+        _says_nothing(partial(id_array, form))
+        _says_nothing(partial(index.add, form))
+        _says_nothing(partial(index.add, rows, payload=form))
+        _says_nothing(partial(index.add, rows, ids=form))

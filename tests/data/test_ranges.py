@@ -15,9 +15,11 @@ from helpers.common import (
     folded,
     known_noise,
     overlap,
+    picked,
     record_spec,
     refuses,
     reopened,
+    top,
 )
 from numpy.random import default_rng
 from numpy.testing import assert_allclose, assert_array_equal
@@ -38,7 +40,10 @@ ROWS = np.array([[30, 50_000, 0], [120, 0, -1], [0, 1e6, 1]])
 SCALED = [[0.25, 0.05, 0.5], [1, 0, 0], [0, 1, 1]]
 
 
-def written(folder, text):
+RANGES = "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n"
+
+
+def written(folder, text=RANGES):
     path = folder / "ranges.csv"
     path.write_text(text)
     return path
@@ -47,20 +52,21 @@ def written(folder, text):
 def test_low_ranges_learn_nothing_from_the_data():
     """Values beyond a range stay beyond 0 … 1, and move no other value."""
     ranges = Ranges(("a",), (0.0,), (4.0,))
-    assert ranges.scale([[2.0], [12.0], [-4.0]]).tolist() == [[0.5], [3.0], [-1.0]]
+    scaled = ranges.scale([[2.0], [12.0], [-4.0]])
+    assert scaled.tolist() == [[0.5], [3.0], [-1.0]]
 
 
 def test_ends_that_floats_round_lie_inside():
     ranges = Ranges(("t", "u"), (0.1, 0.7), (0.7, 0.9))
-    ends = ranges.scale(np.array([[0.1, 0.7], [0.7, 0.9]], dtype=np.float32))
+    corners = np.array([ranges.lows, ranges.highs], dtype=np.float32)
+    ends = ranges.scale(corners)
     assert_allclose(ends, [[0.0, 0.0], [1.0, 1.0]], atol=1e-6)
     assert ends.min() >= 0
     assert ends.max() <= 1
 
 
 def test_a_file_in_the_order_of_the_columns_or_of_their_numbers(tmp_path):
-    text = "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n"
-    assert Ranges.read(written(tmp_path, text)) == TABLE
+    assert Ranges.read(written(tmp_path)) == TABLE
     text = "column, low, high\n2,-1,1\n0,0,120\n1,0,1e6\n"
     numbered = Ranges.read(written(tmp_path, text))
     assert numbered.lows == TABLE.lows
@@ -105,19 +111,21 @@ def test_a_column_does_not_take_the_range_of_another(tmp_path, run):
     np.save(numbers, ROWS)
     path = tmp_path / "x.csv"
     path.write_text("income,age,rate\n5e4,30,0\n")
-    with open_vectors(path) as source, refuses("'income' is column 1 of the vectors and 2 of the"):
+    of_a_place = "'income' is column 1 of the vectors"
+    with open_vectors(path) as source, refuses(f"{of_a_place} and 2 of the"):
         TABLE.source(source)
     with open_dataset(path) as dataset, refuses(f"{path}: 'income' is column 1"):
         build(dataset, tmp_path / "index", spec=plain_spec(ranges=TABLE))
-    filled_index(plain_spec(ranges=TABLE), ROWS).save(tmp_path / "index")
-    fails(run("query", tmp_path / "index", path), f"{path}: 'income' is column 1 of the vectors")
-    reranked = run("query", tmp_path / "index", numbers, "-k", 1, "--rerank", path)
+    index = tmp_path / "index"
+    filled_index(plain_spec(ranges=TABLE), ROWS).save(index)
+    fails(run("query", index, path), f"{path}: {of_a_place}")
+    reranked = run("query", index, numbers, "-k", 1, "--rerank", path)
     fails(reranked, f"{path}: 'income' is column 1")
-    fails(run("add", tmp_path / "index", path), f"{path}: 'income' is column 1 of the vectors")
+    fails(run("add", index, path), f"{path}: {of_a_place}")
     options = ["--epsilon", 1, "--bandwidth", 1, "--ranges"]
-    in_order = written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
+    in_order = written(tmp_path)
     run("race", "build", numbers, tmp_path / "sketch", *options, in_order)
-    fails(run("race", "query", tmp_path / "sketch", path), f"{path}: 'income' is column 1 of the")
+    fails(run("race", "query", tmp_path / "sketch", path), f"{path}: {of_a_place}")
     path.write_text("years,income,part\n30,5e4,0\n")
     numbered = Ranges(("0", "1", "2"), TABLE.lows, TABLE.highs)
     for ranges in (TABLE, numbered):
@@ -131,6 +139,7 @@ def test_a_column_of_a_frame_does_not_take_the_range_of_another():
     spec = plain_spec(ranges=TABLE)
     index = filled_index(spec, ROWS)
     sketch = SketchSpec(3, 2, None, PStable(1.0), 1.0, ranges=TABLE)
+    projection = PrivateProjection("raw-staircase", adjacency=attribute(1.0), ranges=TABLE)
     uses = [
         TABLE.scale,
         Privatizer(spec).privatize,
@@ -138,7 +147,7 @@ def test_a_column_of_a_frame_does_not_take_the_range_of_another():
         index.search,
         lambda frame: index.search(ROWS, 1, rerank=frame, candidates=2),
         RaceSketch(sketch).fit,
-        PrivateProjection("raw-staircase", adjacency=attribute(1.0), ranges=TABLE).fit,
+        projection.fit,
     ]
     for others in (frame, pa.Table.from_pandas(frame)):
         for use in uses:
@@ -146,7 +155,8 @@ def test_a_column_of_a_frame_does_not_take_the_range_of_another():
                 use(others)
     assert len(index) == len(ROWS)
     assert_allclose(TABLE.scale(named), SCALED)
-    assert_allclose(TABLE.scale(named.set_axis(["x", "y", "z"], axis=1)), SCALED)
+    other_names = named.set_axis(["x", "y", "z"], axis=1)
+    assert_allclose(TABLE.scale(other_names), SCALED)
 
 
 def test_columns_that_decide_are_named():
@@ -154,9 +164,10 @@ def test_columns_that_decide_are_named():
     wide = rng.uniform(0, 120, 500)
     narrow = rng.uniform(0, 1e4, 500)
     rate = rng.uniform(-1, 1, 500)
-    decided = TABLE.deciding(np.stack([wide, narrow, rate], axis=1))
-    assert {name for name, _ in decided} == {"age", "rate"}
-    assert sum(share for _, share in decided) == pytest.approx(1.0, abs=0.02)
+    columns = np.stack([wide, narrow, rate], axis=1)
+    decided = dict(TABLE.deciding(columns))
+    assert set(decided) == {"age", "rate"}
+    assert sum(decided.values()) == pytest.approx(1.0, abs=0.02)
 
 
 def test_a_transformer_takes_ranges():
@@ -176,13 +187,12 @@ def test_a_transformer_takes_ranges():
 @few_queries
 def test_commands_take_ranges(run, prints, tmp_path):
     """The lines that ``plan`` prints with ranges work, and queries are scaled alike."""
-    rng = default_rng(1)
-    table = rng.uniform(0, 1, (1200, 3)) * (120, 1e6, 2) - (0, 0, 1)
-    np.save("public.npy", table[:550])
-    np.save("vectors.npy", table[600:])
-    np.save("queries.npy", table[600:610])
-    np.save("more.npy", table[550:560])
-    written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
+    rows = table(1200)
+    np.save("public.npy", rows[:550])
+    np.save("vectors.npy", rows[600:])
+    np.save("queries.npy", rows[600:610])
+    np.save("more.npy", rows[550:560])
+    written(tmp_path)
 
     options = "--bounds 0 1 --clip --beta 0.1 --epsilon 60 --n 600"
     planned = prints(f"plan {options} --public public.npy --ranges ranges.csv --save my.plan")
@@ -192,12 +202,13 @@ def test_commands_take_ranges(run, prints, tmp_path):
     assert "in the units of the data" not in planned
     prints("build vectors.npy my-index --plan my.plan")
     hits = json.loads(prints("query my-index queries.npy --json"))  # the index knows its ranges
-    assert [row[0] for row in hits["ids"]] == list(range(10))
-    reranked = json.loads(
-        prints("query my-index queries.npy -k 3 --candidates 20 --rerank vectors.npy --json")
-    )
-    assert [row[0] for row in reranked["ids"]] == list(range(10))
-    assert_allclose([row[0] for row in reranked["scores"]], 1.0, atol=1e-6)
+    own = list(range(10))
+    assert [ids[0] for ids in hits["ids"]] == own
+    rerank = "-k 3 --candidates 20 --rerank vectors.npy"
+    reranked = json.loads(prints(f"query my-index queries.npy {rerank} --json"))
+    assert [ids[0] for ids in reranked["ids"]] == own
+    first = [scores[0] for scores in reranked["scores"]]
+    assert_allclose(first, 1.0, atol=1e-6)
     prints("add my-index more.npy")
     told = prints("info my-index")
     assert f"{TABLE.digest[:8]}: age 0 to 120, income 0 to 1e+06, rate -1 to 1; each is" in told
@@ -209,12 +220,11 @@ def test_commands_take_ranges(run, prints, tmp_path):
 @pytest.mark.slow
 def test_sketches_take_ranges(prints, tmp_path):
     """Records and queries are scaled alike: a count is that of rows that were scaled before."""
-    rng = default_rng(1)
-    table = rng.uniform(0, 1, (3000, 3)) * (120, 1e6, 2) - (0, 0, 1)
-    np.save("vectors.npy", table)
-    np.save("queries.npy", table[:5])
-    np.save("scaled.npy", TABLE.scale(table[:5]))
-    written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
+    rows = table(3000)
+    np.save("vectors.npy", rows)
+    np.save("queries.npy", rows[:5])
+    np.save("scaled.npy", TABLE.scale(rows[:5]))
+    written(tmp_path)
 
     prints("race build vectors.npy s.race --epsilon 60 --bandwidth 0.5 --ranges ranges.csv")
     near = json.loads(prints("race query s.race queries.npy --json"))["count"]
@@ -228,13 +238,12 @@ def test_sketches_take_ranges(prints, tmp_path):
 def test_evaluate_takes_ranges(prints, tmp_path):
     """A report of a table with ranges is that of the scaled table."""
     pytest.importorskip("matplotlib")
-    rng = default_rng(1)
-    table = rng.uniform(0, 1, (700, 3)) * (120, 1e6, 2) - (0, 0, 1)
-    rows = {"vectors": table[:400], "queries": table[400:450], "public": table[450:]}
-    for name, part in rows.items():
+    rows = table(700)
+    files = {"vectors": rows[:400], "queries": rows[400:450], "public": rows[450:]}
+    for name, part in files.items():
         np.save(f"{name}.npy", part)
         np.save(f"{name}-scaled.npy", TABLE.scale(part))
-    written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
+    written(tmp_path)
     options = "--methods none-oporp --beta 1 --bounds 0 1 --clip --examples 0"
     tables = []
     for suffix, ranges in (("", "--ranges ranges.csv"), ("-scaled", "")):
@@ -250,7 +259,8 @@ def test_low_ranges_that_a_float_type_cannot_hold_are_refused():
     half = np.array([[0.5, 50_000.0]], np.float16)
     with refuses(r"column 'income' goes beyond float16 .*65504"):
         wide.scale(half)
-    assert wide.scale(half.astype(np.float32))[0, 1] > 0.49
+    scaled = wide.scale(half.astype(np.float32))
+    assert scaled[0, 1] > 0.49
 
 
 @folded("persons", [["ann", "ann\0"], [2**63, 2**63 + 1, -1], [0.5, 1.5]])
@@ -267,7 +277,8 @@ def plain_spec(dim=3, **fields):
 
 def table(rows, seed=1):
     """Vectors between the ends of the ranges."""
-    return default_rng(seed).uniform((0, 0, -1), (120, 1e6, 1), (rows, 3))
+    rng = default_rng(seed)
+    return rng.uniform(TABLE.lows, TABLE.highs, (rows, 3))
 
 
 @known_noise
@@ -280,12 +291,13 @@ def test_finding_38_2_an_index_keeps_its_ranges(tmp_path):
     assert opened.spec.ranges == TABLE
     apart = TABLE.scale(queries)[:, None] - TABLE.scale(rows)[None]
     true = np.square(apart).sum(axis=2)
+    near = top(-true, 10)
+    nearest = picked(true, near[:, :5])
     for where in (index, opened):
         hits = where.search(queries, k=10)
-        near = np.argsort(true, axis=1)[:, :10]
         assert overlap(hits.ids, near) > 0.8
         exact = where.search(queries, k=5, candidates=300, rerank=rows)
-        assert_allclose(exact.similarity, np.sort(true, axis=1)[:, :5], rtol=1e-9)
+        assert_allclose(exact.similarity, nearest, rtol=1e-9)
         fetched = where.search(
             queries,
             k=5,
@@ -303,11 +315,11 @@ def test_finding_38_2_devices_keep_ranges(tmp_path):
     path = tmp_path / "spec.json"
     path.write_text(spec.to_json())
     code = codes_from_bytes(device.privatize(ROWS[0], path, max_epsilon=60.0))
-    assert code.fingerprint == spec.fingerprint != plain_spec().fingerprint
+    assert code.fingerprint == spec.fingerprint
+    assert code.fingerprint != plain_spec().fingerprint
     assert_allclose(code.to_float()[0], SCALED[0], atol=0.5)
-    assert_array_equal(
-        Projector(spec).project(ROWS), Projector(plain_spec()).project(TABLE.scale(ROWS))
-    )
+    scaled = Projector(plain_spec()).project(TABLE.scale(ROWS))
+    assert_array_equal(Projector(spec).project(ROWS), scaled)
     with refuses("another spec than this index"):
         PrivateIndex(plain_spec()).add_codes(code)
 
@@ -315,13 +327,15 @@ def test_finding_38_2_devices_keep_ranges(tmp_path):
 @known_noise
 def test_finding_38_2_sketches_keep_ranges():
     rows = table(2000)
-    terms = {"dim": 3, "rows": 50, "width": 100, "hash": PStable(0.5)}
-    spec = SketchSpec(**terms, epsilon=60.0, ranges=TABLE)
-    sketch = RaceSketch.from_bytes(RaceSketch(spec).fit(rows).release().to_bytes())
+    terms = {"dim": 3, "rows": 50, "width": 100, "hash": PStable(0.5), "epsilon": 60.0}
+    spec = SketchSpec(**terms, ranges=TABLE)
+    released = RaceSketch(spec).fit(rows).release()
+    sketch = RaceSketch.from_bytes(released.to_bytes())
     assert sketch.spec == spec
-    expected = kernel_sum(PStable(0.5), TABLE.scale(rows), TABLE.scale(rows[:5]))
+    scaled = TABLE.scale(rows)
+    expected = kernel_sum(PStable(0.5), scaled, scaled[:5])
     assert_allclose(sketch.count(rows[:5]), expected, rtol=0.5)
-    other = RaceSketch(SketchSpec(**terms, epsilon=60.0)).fit(rows).release()
+    other = RaceSketch(SketchSpec(**terms)).fit(rows).release()
     with refuses("seed and ranges, nor"):
         sketch.merge(other)
 
@@ -332,9 +346,11 @@ def test_finding_38_2_codewords_are_scaled_like_records():
     spec = record_spec("record-codebook", 3, epsilon=12.0, codebook=book,
                 subset=1, ranges=TABLE)  # fmt: skip
     index = filled_index(spec, table(200))
-    assert index.search(table(30, 2), k=3).ids.shape == (30, 3)
-    same = Projector(spec.without_ranges()).project(TABLE.scale(ROWS + 1))
-    assert_array_equal(Projector(spec).project(ROWS + 1), same)
+    hits = index.search(table(30, 2), k=3)
+    assert hits.ids.shape == (30, 3)
+    moved = ROWS + 1
+    same = Projector(spec.without_ranges()).project(TABLE.scale(moved))
+    assert_array_equal(Projector(spec).project(moved), same)
     with refuses("codewords are private vectors too"):
         PrivateIndex(spec).add(np.asarray(book.stated))
     assert Spec.from_json(spec.to_json()).with_public(book) == spec
@@ -342,11 +358,13 @@ def test_finding_38_2_codewords_are_scaled_like_records():
 
 def test_ranges_that_differ_do_not_add_up():
     """A change of a tenth of one range is not a tenth of another."""
-    one = plain_spec(ranges=TABLE, adjacency=attribute(0.1)).guarantee
+    change = attribute(0.1)
+    one = plain_spec(ranges=TABLE, adjacency=change).guarantee
     wider = Ranges(TABLE.columns, TABLE.lows, (200, 1e6, 1))
-    other = plain_spec(ranges=wider, adjacency=attribute(0.1)).guarantee
+    other = plain_spec(ranges=wider, adjacency=change).guarantee
+    without = plain_spec(adjacency=change).guarantee
     assert str(add_up(one, one)).endswith(f"under attribute(beta=0.1 of ranges {TABLE.digest[:8]})")
-    for strange in (other, plain_spec(adjacency=attribute(0.1)).guarantee):
+    for strange in (other, without):
         with refuses("count different changes"):
             add_up(one, strange)
         with refuses("count different changes"):
@@ -365,7 +383,8 @@ def test_ranges_that_differ_do_not_add_up():
     ],
 )
 def test_low_wrong_ranges_of_a_spec_are_refused(data):
-    text = json.dumps({**plain_spec(dim=1).to_dict(), "ranges": data})
+    stated = plain_spec(dim=1).to_dict()
+    text = json.dumps({**stated, "ranges": data})
     with refuses("range"):
         Spec.from_json(text)
 
@@ -375,7 +394,7 @@ def test_finding_38_2_what_is_clipped_is_told(run, tmp_path):
     np.save("inside.npy", rows)
     rows[:20, 0] = 500  # 20 of 1200 values
     np.save("vectors.npy", rows)
-    written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
+    written(tmp_path)
     options = "--method raw-staircase --epsilon 9 --beta 1 --bounds 0 1 --clip --ranges ranges.csv"
     code, output, error = run(f"build vectors.npy a {options}")
     assert code == 0
@@ -395,9 +414,11 @@ def test_whole_numbers_that_floats_do_not_tell_apart_are_refused():
     times = 2**60 + np.array([[127], [129]])
     with refuses(r"column 'time' goes beyond 2\^53"):
         ranges.scale(times)
-    assert ranges.scale(times.astype(np.float64)).tolist() == [[0.0], [0.25]]  # as they are given
-    small = Ranges(("time",), (0,), (1024,)).scale(times - 2**60)
-    assert (small[1] - small[0]).tolist() == [2 / 1024]
+    as_given = ranges.scale(times.astype(np.float64))
+    assert as_given.tolist() == [[0.0], [0.25]]
+    near_zero = Ranges(("time",), (0,), (1024,))
+    first, second = near_zero.scale(times - 2**60)
+    assert second - first == 2 / 1024
     with refuses("must be finite"):  # all would become 0
         Ranges(("t",), (-1e308,), (1e308,))
 
@@ -408,21 +429,27 @@ def test_every_column_is_scaled_by_its_own_range_in_double_precision(kind):
     rng = default_rng(0)
     lows = rng.integers(-50, 50, 40) / 7
     highs = lows + rng.integers(60, 500, 40) / 3
-    rows = (lows + (highs - lows) * rng.random((5, 40))).astype(kind)
-    scaled = Ranges(tuple(f"c{i}" for i in range(40)), tuple(lows), tuple(highs)).scale(rows)
+    rows = lows + (highs - lows) * rng.random((5, 40))
+    rows = rows.astype(kind)
+    names = tuple(f"c{i}" for i in range(40))
+    scaled = Ranges(names, tuple(lows), tuple(highs)).scale(rows)
     for row, made in zip(rows.tolist(), scaled.tolist(), strict=True):
         for value, low, high, found in zip(row, lows, highs, made, strict=True):
-            exact = (Fraction(value) - Fraction(low)) / (Fraction(high) - Fraction(low))
+            width = Fraction(high) - Fraction(low)
+            exact = (Fraction(value) - Fraction(low)) / width
             assert abs(Fraction(found) - exact) <= Fraction(1, 2**50)
 
 
 def test_ends_are_ends_to_the_last_digit():
-    assert TABLE.scale([TABLE.lows, TABLE.highs]).tolist() == [[0.0] * 3, [1.0] * 3]
+    ends = TABLE.scale([TABLE.lows, TABLE.highs])
+    assert ends.tolist() == [[0.0] * 3, [1.0] * 3]
 
 
 def test_names_of_many_columns_are_compared_once():
     """A file of a stranger may name many: their square would take minutes here."""
     names = [str(column) for column in range(100_000)]
-    assert len(Ranges(names, [0.0] * len(names), [1.0] * len(names)).columns) == len(names)
+    count = len(names)
+    ranges = Ranges(names, [0.0] * count, [1.0] * count)
+    assert len(ranges.columns) == count
     with refuses("column '7' has two ranges"):
-        Ranges([*names, "7"], [0.0] * 100_001, [1.0] * 100_001)
+        Ranges([*names, "7"], [0.0] * (count + 1), [1.0] * (count + 1))

@@ -1,14 +1,14 @@
 """Stores and journals: a file is created once, whole, or not at all."""
 
 import os
-import pickle
 import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
-from helpers.common import needs_posix, refuses
+from helpers.common import names_in, needs_posix, refuses, travelled
 
 from dpindex.base.errors import BusyError
 from dpindex.data import stores
@@ -57,12 +57,13 @@ def assert_created_once(create, read):
 
 def test_a_file_is_created_once(journal):
     assert_created_once(journal.put, journal.get)
-    assert Folder(journal.folder.path / journal.token).sizes() == {"a/b": 5}
+    written = Folder(journal.folder.path / journal.token)
+    assert written.sizes() == {"a/b": 5}
 
 
 @pytest.mark.extra
 def test_an_object_is_created_once(tmp_path):
-    bucket = pickle.loads(pickle.dumps(bucket_at(tmp_path)))
+    bucket = travelled(bucket_at(tmp_path))
     assert_created_once(bucket.create, bucket.read)
 
 
@@ -83,7 +84,10 @@ def test_a_release_is_drawn_once(journal):
     assert not journal.folder.path.exists()
 
 
-@pytest.mark.parametrize("open_at", [open_store, pytest.param(bucket_at, marks=pytest.mark.extra)])
+STORES = [open_store, pytest.param(bucket_at, marks=pytest.mark.extra)]
+
+
+@pytest.mark.parametrize("open_at", STORES)
 def test_a_file_is_read_by_ranges(tmp_path, open_at):
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "a").write_bytes(bytes(range(200)))
@@ -101,7 +105,7 @@ def test_of_many_attempts_one_is_seen(journal):
     contents = [bytes([number]) * 100_000 for number in range(16)]
     with ThreadPoolExecutor(16) as pool:
         for name in ("x/1", "x/2", "x/3"):
-            won = list(pool.map(lambda data, name=name: journal.put(name, data), contents))
+            won = list(pool.map(partial(journal.put, name), contents))
             assert sum(won) == 1
             assert journal.get(name, 100_000) == contents[won.index(True)]
 
@@ -178,7 +182,7 @@ def test_a_file_that_is_not_whole_is_private(tmp_path, monkeypatch, umask):
             journal.put("plan", b"plan")
     finally:
         os.umask(before)
-    assert {path.name for path in private.iterdir()} == {"record", "lock", journal.token}
+    assert names_in(private) == sorted(["record", "lock", journal.token])
     assert unpublished_path(tmp_path / "index") == tmp_path / "index.unpublished"
 
 

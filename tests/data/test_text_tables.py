@@ -66,9 +66,11 @@ def test_a_first_line_that_may_be_either_is_refused(first, match, tmp_path_facto
 )
 def test_names_and_vectors_are_told_apart(first, vectors, tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
-    (folder / "x.csv").write_text(first + ROWS)
-    (folder / "x.tsv").write_text((first + ROWS).replace(",", "\t"))
-    assert _read(folder / "x.csv") == _read(folder / "x.tsv") == vectors
+    text = first + ROWS
+    (folder / "x.csv").write_text(text)
+    (folder / "x.tsv").write_text(text.replace(",", "\t"))
+    for name in ("x.csv", "x.tsv"):
+        assert _read(folder / name) == vectors
 
 
 def test_header_says_what_an_unclear_first_line_is(run, prints, tmp_path):
@@ -107,7 +109,8 @@ def test_a_column_of_ids_is_no_coordinate(head, tmp_path):
 def test_pandas_frames_by_default_are_refused_and_not_shifted(tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(VECTORS)
-    for name, options in (("i", {"index": False}), ("h", {"header": False}), ("d", {})):
+    written = {"i": {"index": False}, "h": {"header": False}, "d": {}}
+    for name, options in written.items():
         path = tmp_path / f"{name}.csv"
         frame.to_csv(path, **options)
         with refuses(r"run of whole numbers|row index"):
@@ -137,10 +140,13 @@ CELLS = {
 def test_cells_of_a_payload_keep_what_they_say(suffix, tmp_path):
     pytest.importorskip("pyarrow")
     delimiter = {"csv": ",", "tsv": "\t"}[suffix]
-    rows = [list(CELLS), *zip(*(cells for cells, _ in CELLS.values()), strict=True)]
+    columns = [cells for cells, _ in CELLS.values()]
+    rows = [list(CELLS), *zip(*columns, strict=True)]
     path = tmp_path / f"p.{suffix}"
-    path.write_text("\n".join(map(delimiter.join, rows)) + "\n")
-    assert read_payload(path).to_pydict() == {name: read for name, (_, read) in CELLS.items()}
+    lines = [delimiter.join(row) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+    expected = {name: read for name, (_, read) in CELLS.items()}
+    assert read_payload(path).to_pydict() == expected
     kept = read_tables([path], texts=["year"])
     assert kept["year"].to_pylist() == ["1999", "-3"]
 
@@ -175,7 +181,8 @@ def test_blank_lines_alone_are_no_table(tmp_path):
 
 def test_another_separator_is_named(tmp_path):
     pytest.importorskip("pyarrow")
-    for name, text in {"x.csv": "1.5;2\n3;4\n", "y.csv": "a\tb\n1\t2\n", "x.tsv": "1,2\n"}.items():
+    texts = {"x.csv": "1.5;2\n3;4\n", "y.csv": "a\tb\n1\t2\n", "x.tsv": "1,2\n"}
+    for name, text in texts.items():
         (tmp_path / name).write_text(text)
         for read in (open_vectors, read_payload):
             with refuses(r"line 1 has '.+' and no '.+'; separate cells by"):

@@ -20,7 +20,8 @@ COLUMNS = 5
 
 
 def _matrix(dtype="f4"):
-    return np.random.default_rng(0).integers(0, 100, (ROWS, COLUMNS)).astype(dtype)
+    numbers = np.random.default_rng(0).integers(0, 100, (ROWS, COLUMNS))
+    return numbers.astype(dtype)
 
 
 def _sparse():
@@ -28,8 +29,9 @@ def _sparse():
 
 
 def _write_vecs(path, matrix):
-    prefixes = np.full((len(matrix), 1), matrix.shape[1], "<i4").view(np.uint8)
-    values = np.ascontiguousarray(matrix).view(np.uint8).reshape(len(matrix), -1)
+    count, columns = matrix.shape
+    prefixes = np.full((count, 1), columns, "<i4").view(np.uint8)
+    values = np.ascontiguousarray(matrix).view(np.uint8).reshape(count, -1)
     np.hstack([prefixes, values]).tofile(path)
 
 
@@ -46,13 +48,23 @@ def _write_chunked(path, matrix):
 
 def _write_parquet(path, matrix, size=-1, groups=6):
     kind = pa.list_(pa.from_numpy_dtype(matrix.dtype), size)
-    table = pa.table({"id": range(len(matrix)), "v": pa.array(list(matrix), kind)})
+    vectors = pa.array(list(matrix), kind)
+    table = pa.table({"id": range(len(matrix)), "v": vectors})
     pq.write_table(table, path, row_group_size=groups)
+
+
+def _write_fortran(path, matrix):
+    np.save(path, np.asfortranarray(matrix))
+
+
+def _write_ids(path, ids):
+    lines = [f"{name}\n" for name in ids.tolist()]
+    path.write_text("".join(lines), "utf-8")
 
 
 DENSE = {
     "npy": ("f4", ".npy", np.save),
-    "npy-fortran": ("f4", ".npy", lambda p, m: np.save(p, np.asfortranarray(m))),
+    "npy-fortran": ("f4", ".npy", _write_fortran),
     "npy-big-endian": ("f8", ".npy", lambda p, m: np.save(p, m.astype(">f8"))),
     "npy-bool": ("?", ".npy", np.save),
     "npy-half": ("f2", ".npy", np.save),
@@ -76,7 +88,7 @@ SPARSE = {
 IDS = {
     "npy": (".npy", "", np.save),
     "npz": (".npz", ":ids", lambda p, ids: np.savez(p, ids=ids, other=ids[:1])),
-    "txt": (".txt", "", lambda p, ids: p.write_text("\n".join(map(str, ids)) + "\n", "utf-8")),
+    "txt": (".txt", "", _write_ids),
     "hdf5": (".h5", ":group/ids", lambda p, ids: _write_hdf5(p, **{"group/ids": _for_hdf5(ids)})),
     "parquet": (".parquet", ":ids", lambda p, ids: pq.write_table(pa.table({"ids": ids}), p)),
 }
@@ -106,7 +118,8 @@ def _check_source(source, expected):
             for first, chunk in source.chunks(size, start):
                 assert chunk.dtype == source.dtype
                 check(first, chunk, size)
-    for one, other in zip(source.chunks(4), source.chunks(3, 2), strict=False):
+    both = zip(source.chunks(4), source.chunks(3, 2), strict=False)
+    for one, other in both:
         check(*one, 4)
         check(*other, 3)
 
@@ -133,7 +146,8 @@ def test_sparse_round_trip(kind, tmp_path):
     SPARSE[kind](path, _sparse())
     with open_vectors(path) as source:
         assert source.is_sparse
-        assert isinstance(next(source.chunks(3))[1], scipy.sparse.csr_matrix)
+        _, first = next(source.chunks(3))
+        assert isinstance(first, scipy.sparse.csr_matrix)
         _check_source(source, _sparse().toarray())
 
 
@@ -150,14 +164,16 @@ def test_sparse_round_trip(kind, tmp_path):
 )
 def test_in_memory(matrix):
     source = as_source(matrix)
-    expected = matrix.toarray() if scipy.sparse.issparse(matrix) else np.asarray(matrix)
+    if scipy.sparse.issparse(matrix):
+        matrix = matrix.toarray()
+    expected = np.asarray(matrix)
     _check_source(source, expected)
 
 
 def test_in_memory_chunks_leave_the_array_alone():
-    matrix = _matrix()
+    _, first = next(as_source(_matrix()).chunks(2))
     with pytest.raises(ValueError, match="read-only"):
-        next(as_source(matrix).chunks(2))[1][0, 0] = 1
+        first[0, 0] = 1
 
 
 def test_sparse_duplicates_are_summed_and_the_input_stays(tmp_path):
@@ -209,7 +225,8 @@ def test_ids_text_lines(tmp_path):
     path = tmp_path / "ids.txt"
     path.write_bytes("\ufeff7\r\n-12\r\n9223372036854775807".encode())
     assert read_ids(path).tolist() == [7, -12, 2**63 - 1]
-    for kept in ("007", "9223372036854775808", "-0", "+1", "\uff11", "1_0", "8 ", " 8", "3e2"):
+    texts = ("007", "9223372036854775808", "-0", "+1", "\uff11", "1_0", "8 ", " 8", "3e2")
+    for kept in texts:
         path.write_text(f"7\n{kept}\n", "utf-8")
         assert read_ids(path).tolist() == ["7", kept]
 
@@ -231,7 +248,8 @@ def test_memory_is_bounded_by_the_chunk(kind, tmp_path):
     with open_vectors(path) as source:
         before = pa.total_allocated_bytes()
         with peak_memory() as peak:
-            taken = [pa.total_allocated_bytes() - before for _ in source.chunks(2_000)]  # 0.4 MB
+            chunks = source.chunks(2_000)  # 0.4 MB each
+            taken = [pa.total_allocated_bytes() - before for _ in chunks]
     assert peak.bytes < 4e6
     assert max(taken) < 8e6
 
@@ -274,7 +292,7 @@ def test_an_array_of_one_dimension_is_one_vector(tmp_path):
     np.save(tmp_path / "me.npy", np.arange(3.0))
     with open_vectors(tmp_path / "me.npy") as source:
         assert source.shape == (1, 3)
-        assert source.read().tolist() == [[0.0, 1.0, 2.0]]
+        assert_array_equal(source.read(), [[0.0, 1.0, 2.0]])
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".fvecs", ".h5", ".parquet"])
@@ -365,7 +383,8 @@ def test_declared_shapes_are_not_believed(shape, tmp_path):
 
 
 def test_surplus_bytes_are_damage(tmp_path):
-    (tmp_path / "x.npy").write_bytes(_npy_header((2, 2)) + bytes(20))
+    surplus = _npy_header((2, 2)) + bytes(20)
+    (tmp_path / "x.npy").write_bytes(surplus)
     _refused(tmp_path / "x.npy", "declares shape .* 20 bytes follow")
 
 
@@ -388,8 +407,8 @@ def test_hdf5_never_leaves_its_file(tmp_path):
     _matrix().tofile(tmp_path / "raw")
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["link"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "train")
-        raw = [(str(tmp_path / "raw"), 0, h5py.h5f.UNLIMITED)]
-        file.create_dataset("raw", _matrix().shape, "f4", external=raw)
+        raw = (str(tmp_path / "raw"), 0, h5py.h5f.UNLIMITED)
+        file.create_dataset("raw", _matrix().shape, "f4", external=[raw])
         layout = h5py.VirtualLayout(_matrix().shape, "f4")
         layout[:] = h5py.VirtualSource(
             str(tmp_path / "other.h5"),
@@ -405,7 +424,8 @@ def test_hdf5_never_leaves_its_file(tmp_path):
 
 def test_hdf5_lists_are_no_ids(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
-        lists = file.create_dataset("lists", (2,), h5py.vlen_dtype(np.int32))
+        kind = h5py.vlen_dtype(np.int32)
+        lists = file.create_dataset("lists", (2,), kind)
         lists[:] = [np.arange(2), np.arange(3)]
         file["pointers"] = np.array([lists.ref], h5py.ref_dtype)
     for key in ("lists", "pointers"):
@@ -423,41 +443,48 @@ def test_vecs_name_the_row(tmp_path):
     path.write_bytes(whole + whole[:8])
     _refused(path, "row 23 has 8 of its 24 bytes")
     other = struct.pack("<i3f", 3, 1, 2, 3)
+    before = whole[: 7 * row_bytes]
+    after = whole[7 * row_bytes :]
     for tail in (b"", whole[:8]):
-        path.write_bytes(whole[: 7 * row_bytes] + other + tail + whole[7 * row_bytes :])
+        path.write_bytes(before + other + tail + after)
         _refused(path, "row 7 declares 3 columns and row 0 5")
     path.write_bytes(struct.pack("<i", 2**31 - 1) + whole)
     _refused(path, "row 0 declares 2147483647")
 
 
+INT_LISTS = pa.list_(pa.int32())
+
+
 @pytest.mark.parametrize(
     "rows, kind, match",
     [
-        ([[1, 2], [3]], pa.list_(pa.int32()), "row 1 has 1 values and row 0 2"),
-        ([[1, 2], None], pa.list_(pa.int32()), "row 1 is null"),
-        ([None, [1, 2]], pa.list_(pa.int32()), "row 0 is null"),
-        ([[1, 2], [3, None]], pa.list_(pa.int32()), "row 1 has a null"),
+        ([[1, 2], [3]], INT_LISTS, "row 1 has 1 values and row 0 2"),
+        ([[1, 2], None], INT_LISTS, "row 1 is null"),
+        ([None, [1, 2]], INT_LISTS, "row 0 is null"),
+        ([[1, 2], [3, None]], INT_LISTS, "row 1 has a null"),
         # Arrow before 26 refuses such a file itself, in its own words.
         ([[1, 2], None], pa.list_(pa.int32(), 2), "row 1 is null|all lists to be of size=2"),
         ([["a"]], pa.list_(pa.string()), "no list columns"),
         ([1, 2], pa.int32(), "no list columns"),
-        ([], pa.list_(pa.int32()), "0 x 0"),
-        ([[], []], pa.list_(pa.int32()), "2 x 0"),
+        ([], INT_LISTS, "0 x 0"),
+        ([[], []], INT_LISTS, "2 x 0"),
     ],
 )
 def test_parquet_names_the_row(rows, kind, match, tmp_path):
-    pq.write_table(pa.table({"v": pa.array(rows, kind)}), tmp_path / "x.parquet")
+    column = pa.array(rows, kind)
+    pq.write_table(pa.table({"v": column}), tmp_path / "x.parquet")
     _refused(tmp_path / "x.parquet", match)
 
 
 def test_parquet_empty_row_groups(tmp_path):
-    kind = pa.list_(pa.int32())
-    schema = pa.schema([("v", kind)])
+    schema = pa.schema([("v", INT_LISTS)])
+    groups = ([], [[1, 2]], [], [[3, 4], [5, 6]], [])
     with pq.ParquetWriter(tmp_path / "x.parquet", schema) as file:
-        for rows in ([], [[1, 2]], [], [[3, 4], [5, 6]], []):
-            file.write_table(pa.table({"v": pa.array(rows, kind)}))
+        for rows in groups:
+            column = pa.array(rows, INT_LISTS)
+            file.write_table(pa.table({"v": column}))
     with open_vectors(tmp_path / "x.parquet") as source:
-        assert source.read().tolist() == [[1, 2], [3, 4], [5, 6]]
+        assert_array_equal(source.read(), [[1, 2], [3, 4], [5, 6]])
 
 
 def test_parquet_row_numbers_count_from_the_start_of_the_file(tmp_path):
@@ -470,7 +497,8 @@ def test_parquet_row_numbers_count_from_the_start_of_the_file(tmp_path):
     )
     source = open_vectors(tmp_path / "x.parquet")
     for _ in range(2):  # a failure is not forgotten by the next call
-        assert next(source.chunks(5, 3))[1].shape == (5, 50)
+        _, first = next(source.chunks(5, 3))
+        assert first.shape == (5, 50)
         with refuses("row 17000 has 1 values"):
             list(source.chunks(6_500, 8))
 
@@ -552,7 +580,8 @@ def test_wrong_id_arrays(ids, match, tmp_path):
 
 
 def test_wrong_id_files(tmp_path):
-    pq.write_table(pa.table({"a": ["x", None], "b": [1.0, 2.0]}), tmp_path / "x.parquet")
+    table = pa.table({"a": ["x", None], "b": [1.0, 2.0]})
+    pq.write_table(table, tmp_path / "x.parquet")
     for key, match in (
         ("", "PATH:KEY"),
         (":a", "row 1 is null"),

@@ -45,6 +45,7 @@ from helpers.specs import (
     attribute_spec,
     codebook,
     designed,
+    dp,
     example,
     folded,
     length,

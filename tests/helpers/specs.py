@@ -10,6 +10,7 @@ from dpindex import Codebook, Design, Spec, attribute, record
 from dpindex.mechanism import families, optimiser, papers
 from dpindex.mechanism.method import Family
 from dpindex.mechanism.variants import NAMES, variant_of
+from dpindex.privacy import Guarantee
 
 PARAM = type(pytest.param())
 
@@ -59,6 +60,11 @@ def attribute_spec(method, dim, *size, **fields):
 def record_spec(method, dim, **fields):
     """A spec that hides whole records."""
     return Spec(method, dim, adjacency=record(), **fields)
+
+
+def dp(epsilon, adjacency):
+    """A promise of pure differential privacy."""
+    return Guarantee(epsilon, 0.0, "DP", adjacency)
 
 
 @cache

@@ -59,12 +59,16 @@ def test_read_or_refused(name, number, changes, repaired):
         if choice == 0:
             del data[place:]
         elif choice == 1:
-            data[place:place] = rng.randbytes(rng.choice((1, 4, 8)))
+            length = rng.choice((1, 4, 8))
+            data[place:place] = rng.randbytes(length)
         else:
-            data[place] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+            edges = (0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256))
+            data[place] = rng.choice(edges)
         if not data:
             data = bytearray(b"\0")
-    given_bytes = target.repair(bytes(data), rng) if repaired else bytes(data)
+    given_bytes = bytes(data)
+    if repaired:
+        given_bytes = target.repair(given_bytes, rng)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:

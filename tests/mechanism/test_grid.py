@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import numpy as np
-from helpers.common import attribute_spec, folded, refuses
+from helpers.common import folded, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
@@ -227,14 +227,3 @@ def test_neighbours_at_a_bound_stay_neighbours(high, share, dtype, data):
     if apart <= beta and grid.first_fault(pair) is None:
         first, second = grid.round(pair).astype(np.float64)
         assert abs(first - second) <= 1 << 12
-
-
-@folded("scale", [0.01, 1.0, 255.0])
-def test_low_the_grid_of_a_spec_is_that_of_scaled_attributes(scale):
-    """One beta, in units of the data, is 2^bits steps but for the slack, whatever the scale."""
-    terms = {"k": 4, "epsilon": 1.0, "scale": scale}
-    spec = attribute_spec("dp-oporp-staircase", 4, **terms)
-    beta = spec.guarantee.adjacency.size
-    low, high = spec.grid.round(np.array([0.0, beta]))
-    slack = (1 << spec.grid.bits) - (high - low)
-    assert 0 <= slack <= 1

@@ -10,7 +10,7 @@ from itertools import product
 
 import mpmath
 import pytest
-from helpers.common import attribute_spec, folded, refuses
+from helpers.common import attribute_spec, dp, folded, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from independent.rigorous import gaussian_delta
@@ -71,7 +71,8 @@ def pure_delta(epsilons, epsilon):
                 key = round(loss + sign * e, 9)
                 grown[key] = grown.get(key, 0.0) + chance * share
         losses = grown
-    return sum(p * -math.expm1(epsilon - loss) for loss, p in losses.items() if loss > epsilon)
+    above = [(loss, chance) for loss, chance in losses.items() if loss > epsilon]
+    return sum(chance * -math.expm1(epsilon - loss) for loss, chance in above)
 
 
 budgets = st.floats(1e-3, 64.0)
@@ -80,21 +81,24 @@ budgets = st.floats(1e-3, 64.0)
 @pytest.mark.slow
 @given(st.lists(st.tuples(budgets, st.floats(0, 0.1)), min_size=1, max_size=20))
 def test_sums_are_never_below_the_exact_ones(budgets):
-    found = add_up(*(Guarantee(e, d, "DP", UNIT) for e, d in budgets))
-    epsilon = sum(Fraction(e) for e, _ in budgets)
-    delta = min(Fraction(1), sum((Fraction(d) for _, d in budgets), Fraction(0)))
-    assert epsilon <= Fraction(found.epsilon) < epsilon * (1 + Fraction(1, 2**51))
-    assert delta <= Fraction(found.delta) <= delta * (1 + Fraction(1, 2**51))
+    found = add_up(*(Guarantee(epsilon, delta, "DP", UNIT) for epsilon, delta in budgets))
+    epsilon = sum(Fraction(own) for own, _ in budgets)
+    delta = sum((Fraction(own) for _, own in budgets), Fraction(0))
+    delta = min(Fraction(1), delta)
+    slack = 1 + Fraction(1, 2**51)
+    assert epsilon <= Fraction(found.epsilon) < epsilon * slack
+    assert delta <= Fraction(found.delta) <= delta * slack
 
 
 def test_ten_tenths_are_one_rounded_up():
     """0.1 is a little above a tenth, so ten of them exceed 1, which plain addition hides."""
     assert reduce(operator.add, [0.1] * 10) < 1.0  # not sum(), which compensates since Python 3.12
-    assert add_up(*[Guarantee(0.1, 0.0, "DP", UNIT)] * 10).epsilon > 1.0
+    tenths = [dp(0.1, UNIT)] * 10
+    assert add_up(*tenths).epsilon > 1.0
 
 
 def test_a_sum_keeps_what_is_weaker():
-    one = Guarantee(1.0, 0.0, "DP", UNIT)
+    one = dp(1.0, UNIT)
     other = Guarantee(2.0, DELTA, "DP", UNIT, exact=False, delta_over="projection")
     assert add_up(one, other) == replace(other, epsilon=3.0)
     individual = Guarantee(1.0, 0.0, "iDP", UNIT)
@@ -106,16 +110,16 @@ def test_a_sum_keeps_what_is_weaker():
 @folded(
     "other, message",
     [
-        (Guarantee(1.0, 0.0, "DP", attribute(0.5)), "count different changes"),
-        (Guarantee(1.0, 0.0, "DP", l2(1.0)), "count different changes"),
-        (Guarantee(1.0, 0.0, "DP", Records("replace")), "count different changes"),
+        (dp(1.0, attribute(0.5)), "count different changes"),
+        (dp(1.0, l2(1.0)), "count different changes"),
+        (dp(1.0, Records("replace")), "count different changes"),
         (Guarantee(1.0, 0.0, "iDP", UNIT), "DP and iDP do not add up"),
         (Guarantee(math.inf, 0.0, "none", UNIT), "DP and none do not add up"),
     ],
 )
 def test_what_does_not_add_up_is_refused(other, message):
     with refuses(message):
-        add_up(Guarantee(1.0, 0.0, "DP", UNIT), other)
+        add_up(dp(1.0, UNIT), other)
 
 
 def test_nothing_is_refused():
@@ -139,13 +143,13 @@ def test_gaussian_releases_equal_one_of_less_noise(method, times):
 
 def test_different_gaussian_releases():
     specs = [gaussian(0.5), gaussian(1.0), gaussian(2.0, delta=1e-8)]
-    mu = math.hypot(*(1 / optimal_sigma(s.budget, s.delta) for s in specs))
-    check_epsilon(compose(specs, delta=1e-5), mu, 1e-5)
+    shifts = [1 / optimal_sigma(spec.budget, spec.delta) for spec in specs]
+    check_epsilon(compose(specs, delta=1e-5), math.hypot(*shifts), 1e-5)
 
 
 @pytest.mark.parametrize("epsilons", [[0.25] * 30, [0.1] * 40 + [0.5] * 10])
 def test_pure_releases_are_composed_optimally(epsilons):
-    found = compose([pure(e) for e in epsilons], delta=DELTA).epsilon
+    found = compose([pure(epsilon) for epsilon in epsilons], delta=DELTA).epsilon
     assert pure_delta(epsilons, found) <= DELTA
     assert pure_delta(epsilons, found - 0.01) > DELTA
     assert found < sum(epsilons) - 0.5
@@ -163,15 +167,19 @@ def test_pure_releases_are_composed_optimally(epsilons):
 )
 def test_mixed_releases_are_bounded_closely(gaussians, pures, delta):
     """All outcomes of the randomized responses, and of each the analytic curve that is left."""
-    found = compose([*map(gaussian, gaussians), *map(pure, pures)], delta=delta).epsilon
-    mu = math.hypot(*(1 / optimal_sigma(epsilon, DELTA) for epsilon in gaussians))
+    specs = [*map(gaussian, gaussians), *map(pure, pures)]
+    found = compose(specs, delta=delta).epsilon
+    shifts = [1 / optimal_sigma(epsilon, DELTA) for epsilon in gaussians]
+    mu = math.hypot(*shifts)
+    signed = [(mpmath.mpf(epsilon), -mpmath.mpf(epsilon)) for epsilon in pures]
 
     def spent_at(epsilon):
         with mpmath.workprec(200):
             total = 0
-            for losses in product(*((mpmath.mpf(e), -mpmath.mpf(e)) for e in pures)):
-                chance = mpmath.fprod(1 / (1 + mpmath.exp(-loss)) for loss in losses)
-                total += chance * spent(mu, epsilon - mpmath.fsum(losses))
+            for losses in product(*signed):
+                chances = (1 / (1 + mpmath.exp(-loss)) for loss in losses)
+                left = spent(mu, epsilon - mpmath.fsum(losses))
+                total += mpmath.fprod(chances) * left
             return total
 
     assert spent_at(found) <= delta < spent_at(found - 1e-3)
@@ -192,26 +200,29 @@ def test_without_dp_accounting_gaussian_releases_are_composed_and_mixed_ones_nam
 
 
 def test_one_pure_release_stays_exact():
-    assert compose([pure(0.5)], delta=1e-9) == pure(0.5).guarantee
+    release = pure(0.5)
+    assert compose([release], delta=1e-9) == release.guarantee
 
 
 @folded("beta", [1.0, 0.5, 0.3])
 def test_finding_2_gaussian_releases_of_different_betas(beta):
     """A change of one is ⌈1/β⌉ changes of β, and has as many times the sensitivity."""
     specs = [gaussian(), gaussian(adjacency=attribute(beta))]
-    mu = math.hypot(1, math.ceil(1 / beta)) / optimal_sigma(1.0, DELTA)
+    steps = math.ceil(1 / beta)
+    mu = math.hypot(1, steps) / optimal_sigma(1.0, DELTA)
     found = compose(specs, delta=DELTA, at=UNIT)
     check_epsilon(found, mu)
     assert found.adjacency == UNIT
     plain = compose(specs, at=UNIT)
-    steps = math.ceil(1 / beta)
     assert plain.epsilon == 1.0 + steps
-    group = math.fsum(math.exp(j) * DELTA for j in range(steps))  # Vadhan 2017, Lemma 2.2
-    assert DELTA + group <= plain.delta <= 1.001 * DELTA * (1 + steps * math.exp(steps - 1))
+    group = math.fsum(math.exp(step) * DELTA for step in range(steps))  # Vadhan 2017, Lemma 2.2
+    assert DELTA + group <= plain.delta
+    assert plain.delta <= 1.001 * DELTA * (1 + steps * math.exp(steps - 1))
 
 
 def test_without_delta_it_is_the_plain_sum():
-    assert compose([gaussian(), pure(2.0)]) == Guarantee(3.0, DELTA, "DP", UNIT)
+    both = compose([gaussian(), pure(2.0)])
+    assert both == Guarantee(3.0, DELTA, "DP", UNIT)
     weak = gaussian(method="dp-rp-g-analytic")
     assert compose([weak, weak]).delta_over == "projection"
 

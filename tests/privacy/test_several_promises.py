@@ -1,7 +1,7 @@
 """One release with two promises: how they are said, compared, added up and booked."""
 
 import pytest
-from helpers.common import normal, record_spec, refuses
+from helpers.common import dp, normal, record_spec, refuses
 
 import dpindex as dpi
 from dpindex import Codebook, Guarantee, Privatizer, Spec, attribute, compose, l2
@@ -13,7 +13,7 @@ BOOK = Codebook(normal(8, 4))
 
 
 def both(epsilon=2.0, record=8.0):
-    also = (Guarantee(record, 0.0, "DP", dpi.record()),)
+    also = (dp(record, dpi.record()),)
     return Guarantee(epsilon, 0.0, "DP", BETA, also=also)
 
 
@@ -29,11 +29,12 @@ def test_both_are_said_wherever_a_promise_is():
         assert "any two vectors" in text
         assert "0.5" in text
     statement = promise.statement(4)
-    assert statement["guarantee"]["also"] == [Guarantee(8.0, 0.0, "DP", dpi.record()).to_dict()]
+    also = [dp(8.0, dpi.record()).to_dict()]
+    assert statement["guarantee"]["also"] == also
     lines = " ".join(statement["does_not_protect"])
     assert "never more than 8" in lines
     assert "up to 8" not in lines.replace("never more than 8", "")
-    assert "also" not in Guarantee(2.0, 0.0, "DP", BETA).to_dict()
+    assert "also" not in dp(2.0, BETA).to_dict()
     assert [str(one) for one in promise.promises] == [
         "epsilon = 2 (pure DP) under attribute(beta=0.5)",
         "epsilon = 8 (pure DP) under record (any two vectors)",
@@ -52,7 +53,7 @@ def test_both_are_said_wherever_a_promise_is():
     ],
 )
 def test_of_two_bounds_on_a_change_the_smaller_holds(change, epsilon):
-    assert both().at(change) == Guarantee(epsilon, 0.0, "DP", change)
+    assert both().at(change) == dp(epsilon, change)
 
 
 def test_a_change_of_the_collection_is_neither():
@@ -64,10 +65,12 @@ def test_each_kind_adds_up_by_itself():
     assert add_up(both(2, 8), both(1, 4)) == both(3, 12)
     assert compose([spec(), spec(1.0, 4.0)]) == both(3, 12)
     # Another release without the second promise: only the first can be added up.
-    alone = Guarantee(1.0, 0.0, "DP", BETA)
-    total = Guarantee(3.0, 0.0, "DP", BETA)
-    assert add_up(both(), alone) == add_up(alone, both()) == total
-    assert compose([spec(), spec(record=None)], at=attribute(0.5)).epsilon == 4.0
+    alone = dp(1.0, BETA)
+    total = dp(3.0, BETA)
+    assert add_up(both(), alone) == total
+    assert add_up(alone, both()) == total
+    mixed = compose([spec(), spec(record=None)], at=BETA)
+    assert mixed.epsilon == 4.0
 
 
 def test_tight_totals_have_both():
@@ -77,11 +80,15 @@ def test_tight_totals_have_both():
     assert second.adjacency == dpi.record()
     assert first.epsilon < 4.0
     assert second.epsilon < 20.0
-    assert first.delta == second.delta == 1e-6
+    assert first.delta == 1e-6
+    assert second.delta == 1e-6
     # Each is what releases with that promise alone have.
-    alone = record_spec("record-cap", 4, k=64, epsilon=0.5)
-    assert second.epsilon == pytest.approx(compose([alone] * 40, delta=1e-6).epsilon)
-    assert first.epsilon == pytest.approx(compose([spec(0.1, None)] * 40, delta=1e-6).epsilon)
+    for kept, alone in (
+        (first, spec(0.1, None)),
+        (second, record_spec("record-cap", 4, k=64, epsilon=0.5)),
+    ):
+        total = compose([alone] * 40, delta=1e-6)
+        assert kept.epsilon == pytest.approx(total.epsilon)
 
 
 @pytest.fixture
@@ -94,7 +101,8 @@ def test_a_ledger_books_both(ledger):
     ledger.record(spec(1.0, 4.0), ["ann"], allow_rerelease=True)
     twice, once = ledger.totals()
     assert not twice.apart
-    assert [(g.epsilon, str(g.adjacency)) for g in twice.guarantees] == [
+    promises = [(promise.epsilon, str(promise.adjacency)) for promise in twice.guarantees]
+    assert promises == [
         (3.0, "attribute(beta=0.5)"),
         (12.0, "record (any two vectors)"),
     ]

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, refuses, unit
+from helpers.common import attribute_spec, dp, filled_index, refuses, unit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
@@ -58,7 +58,7 @@ def test_a_shuffle_promises_no_more_than_two_clones_keep(epsilon, count):
 
 
 def pure(epsilon):
-    return Guarantee(epsilon, 0.0, "DP", record())
+    return dp(epsilon, record())
 
 
 def closed_form(epsilon, count, delta):
@@ -93,7 +93,7 @@ def test_a_larger_crowd_hides_better(epsilon, count):
 @pytest.mark.parametrize(
     "guarantee",
     [
-        Guarantee(1.0, 0.0, "DP", attribute(1.0)),
+        dp(1.0, attribute(1.0)),
         Guarantee(1.0, 1e-9, "DP", record()),
         Guarantee(1.0, 0.0, "iDP", record()),
     ],
