@@ -35,6 +35,7 @@ from helpers.releases import (
     counted,
     dataset_of,
     filled_index,
+    flipped,
     names_in,
     projected,
     reopened,

@@ -68,6 +68,11 @@ def blocks(text):
     return [Block(language, body) for language, body in fenced]
 
 
+def code_blocks(text, language):
+    """Return the texts of the blocks in one language."""
+    return [block.text for block in blocks(text) if block.language == language]
+
+
 def section(page, heading):
     """Return the part of a page of ``docs/`` below a heading, up to the next of the same level."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")

@@ -31,6 +31,13 @@ def all_bytes(folder):
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
+def flipped(data, place):
+    """The same bytes, with one bit of one of them changed."""
+    changed = bytearray(data)
+    changed[place] ^= 1
+    return bytes(changed)
+
+
 def names_in(folder):
     """The names in a folder, sorted."""
     return sorted(path.name for path in folder.iterdir())

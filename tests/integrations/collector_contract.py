@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.common import codes_of, record_spec, refuses
+from helpers.common import attribute_spec, codes_of, record_spec, refuses, unit
 
 import dpindex as dpi
 from dpindex.integrations.collector import Accepted, Collector, Submission
@@ -22,15 +22,13 @@ from dpindex.integrations.collector import Accepted, Collector, Submission
 DIM = 32
 OLD = 50
 RNG = np.random.default_rng(0)
-X = RNG.normal(size=(OLD + 10, DIM))
-X /= np.linalg.norm(X, axis=1, keepdims=True)
-ONE = dpi.attribute(1.0)
+X = unit(RNG.normal(size=(OLD + 10, DIM)))
+BOOK = dpi.Codebook(RNG.normal(size=(50, DIM)))
 SPECS = {
-    "signs": dpi.Spec("dp-signrp-rr", DIM, k=124, epsilon=60.0, norm=1.0, adjacency=ONE),
-    "numbers": dpi.Spec("dp-oporp-staircase", DIM, k=32, epsilon=20.0, norm=1.0, adjacency=ONE),
-    "symbols": record_spec("record-codebook", DIM, epsilon=8.0,
-                        codebook=dpi.Codebook(RNG.normal(size=(50, DIM)))),
-}  # fmt: skip
+    "signs": attribute_spec("dp-signrp-rr", DIM, k=124, epsilon=60.0, norm=1.0),
+    "numbers": attribute_spec("dp-oporp-staircase", DIM, k=32, epsilon=20.0, norm=1.0),
+    "symbols": record_spec("record-codebook", DIM, epsilon=8.0, codebook=BOOK),
+}
 Opened = Callable[[], tuple[Any, Callable[[], object]]]
 
 
@@ -47,36 +45,38 @@ class CollectorContract:
     def left_over(self, folder, codes):
         """Leave two codes as a collector that was killed leaves them."""
         accepted = Accepted(folder / "log")
-        assert accepted.add([Submission(codes, np.array(["a", "b"]))], []) == ["stored"]
+        group = [Submission(codes, np.array(["a", "b"]))]
+        assert accepted.add(group, []) == ["stored"]
         accepted.close()
 
     def test_codes_are_collected(self, opened, filled, tmp_path):
         codes = codes_of(filled.spec, X[OLD:])
+
+        receipt = 32 * b"1"
+
+        def submit(row, name, key=None):
+            code = codes.take(slice(row, row + 1))
+            return collector.submit(Submission(code, np.array([name]), key))
+
         index, save = opened()
         with Collector(index, tmp_path / "log", save) as collector:
             outcomes = [
-                collector.submit(Submission(codes.take(slice(i, i + 1)), np.array([name]), key))
-                for i, (name, key) in enumerate(
-                    [("it's new", 32 * b"1"), ("new1", None), ("old3", None), ("it's new", None)]
-                )
+                submit(0, "it's new", receipt),
+                submit(1, "new1"),
+                submit(2, "old3"),
+                submit(3, "it's new"),
             ]
-            again = Submission(
-                codes.take(slice(0, 1)),
-                np.array(["it's new"]),
-                32 * b"1",
-            )
-            assert [outcome.result(600) for outcome in outcomes] == [
-                *("stored", "stored", "taken", "taken")
-            ]
-            assert collector.submit(again).result(600) == "repeated"
+            said = [outcome.result(600) for outcome in outcomes]
+            assert said == ["stored", "stored", "taken", "taken"]
+            assert submit(0, "it's new", receipt).result(600) == "repeated"
         index, save = opened()
         with Collector(index, tmp_path / "log", save) as collector:
-            assert collector.submit(again).result(600) == "repeated"
+            assert submit(0, "it's new", receipt).result(600) == "repeated"
         assert len(index) == OLD + 2
         assert np.array_equal(index["it's new"].stored, codes.stored[:1])
         hits = index.search(X[OLD : OLD + 1], OLD + 2, "exact")
-        assert "it's new" in hits.ids
-        years = dict(zip(hits.ids[0].tolist(), hits.payload["year"].to_pylist(), strict=True))
+        ids = hits.ids[0].tolist()
+        years = dict(zip(ids, hits.payload["year"].to_pylist(), strict=True))
         assert years["it's new"] is None
         assert years["old0"] == 1999
 
@@ -91,6 +91,6 @@ class CollectorContract:
         other = codes_of(filled.spec, -X[OLD : OLD + 2])
         self.left_over(tmp_path, other)
         index, save = opened()
-        if not np.array_equal(other.stored[0], codes.stored[0]):
+        if (other.stored[0] != codes.stored[0]).any():
             with refuses("with another code"):
                 Collector(index, tmp_path / "log", save)

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from helpers.common import refuses
+from helpers.common import flipped, refuses
 
 from dpindex.integrations.collector import Accepted, FullError, Submission
 from dpindex.mechanism.codes import SignFormat
@@ -14,16 +14,22 @@ FORMAT = SignFormat(16, bytes(16))
 
 
 def submission(start, count=3, receipt=None):
-    numbers = np.arange(2 * start, 2 * (start + count)) % 256
-    stored = numbers.astype(np.uint8).reshape(count, 2)
-    ids = np.array([f"id {i}" for i in range(start, start + count)])
+    """Codes whose bytes count on from twice the first number."""
+    rows = np.arange(start, start + count)
+    stored = np.stack([2 * rows, 2 * rows + 1], axis=1) % 256
+    ids = np.array([f"id {row}" for row in rows])
     key = None if receipt is None else bytes([receipt]) * 32
-    return Submission(FORMAT.codes(stored), ids, key)
+    return Submission(FORMAT.codes(stored.astype(np.uint8)), ids, key)
 
 
-def read(path):
+def stated_ids(accepted):
+    return [one.ids.item() for one in accepted.codes()]
+
+
+def count_in(path):
+    """How many codes the file holds."""
     with closing(Accepted(path)) as accepted:
-        return [(one.ids.item(), one.codes.stored[0].tolist()) for one in accepted.codes()]
+        return len(accepted.codes())
 
 
 @pytest.fixture
@@ -31,16 +37,16 @@ def path(tmp_path):
     """A file with six codes and a key."""
     accepted = Accepted(tmp_path / "accepted")
     assert accepted.codes() == []
-    assert accepted.add([submission(0), submission(10, receipt=1)], []) == ["stored", "stored"]
+    group = [submission(0), submission(10, receipt=1)]
+    assert accepted.add(group, []) == ["stored", "stored"]
     accepted.close()
     return accepted.path
 
 
-def test_codes_are_read_again_in_their_order(path):
-    found = read(path)
-    assert [id for id, _ in found] == ["id 0", "id 1", "id 2", "id 10", "id 11", "id 12"]
-    assert found[1][1] == [2, 3]
-    assert path.stat().st_mode & 0o777 == 0o600
+def test_codes_are_read_again_in_their_order(accepted):
+    assert stated_ids(accepted) == ["id 0", "id 1", "id 2", "id 10", "id 11", "id 12"]
+    assert accepted.codes()[1].codes.stored[0].tolist() == [2, 3]
+    assert accepted.path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.fixture
@@ -65,12 +71,13 @@ def test_of_a_group_each_id_and_each_key_counts_once(accepted):
 
 def test_numbers_and_strings_are_different_ids(tmp_path):
     accepted = Accepted(tmp_path / "accepted")
-    codes = FORMAT.codes(np.zeros((1, 2), np.uint8))
+    code = FORMAT.codes(np.zeros((1, 2), np.uint8))
     largest = 2**53
     for id in ("7", 7, largest, str(largest)):
-        for outcome in ("stored", "taken"):
-            assert accepted.add([Submission(codes, np.array([id]))], []) == [outcome]
-    assert [one.ids.item() for one in accepted.codes()] == ["7", 7, largest, str(largest)]
+        submitted = Submission(code, np.array([id]))
+        assert accepted.add([submitted], []) == ["stored"]
+        assert accepted.add([submitted], []) == ["taken"]
+    assert stated_ids(accepted) == ["7", 7, largest, str(largest)]
     accepted.close()
 
 
@@ -79,7 +86,8 @@ def test_keys_stay_when_the_codes_are_in_the_saved_index(path):
         accepted = Accepted(path)
         accepted.forget_codes()
         assert accepted.codes() == []
-        assert accepted.add([submission(10, receipt=1)], ["id 10"]) == ["repeated"]
+        repeated = submission(10, receipt=1)
+        assert accepted.add([repeated], ["id 10"]) == ["repeated"]
         accepted.close()
 
 
@@ -104,7 +112,7 @@ def disk(monkeypatch):
 def test_a_full_disk_keeps_nothing_of_a_group_and_takes_it_later(path, disk):
     accepted = Accepted(path)
     disk(1)  # none beyond those that there are
-    large = [submission(1000 + 100 * i, 100, receipt=100 + i) for i in range(20)]
+    large = [submission(100 * i, 100, receipt=i) for i in range(100, 120)]
     with pytest.raises(FullError):
         accepted.add(large, [])
     assert len(accepted.codes()) == 6
@@ -112,7 +120,7 @@ def test_a_full_disk_keeps_nothing_of_a_group_and_takes_it_later(path, disk):
     assert accepted.add(large, []) == ["stored"] * 20
     assert accepted.add(large, []) == ["repeated"] * 20
     accepted.close()
-    assert len(read(path)) == 2006
+    assert count_in(path) == 6 + 20 * 100
 
 
 @pytest.mark.parametrize("place", [0, 20, 100])
@@ -121,18 +129,18 @@ def test_damage_is_not_passed_over(path, place):
     data[place : place + 16] = bytes(range(1, 17))
     path.write_bytes(data)
     with refuses(r"is damaged|cannot be written"):
-        read(path)
+        count_in(path)
     assert path.read_bytes() == data
 
 
 def test_a_code_that_changed_on_the_disk_is_damage(path):
     data = path.read_bytes()
-    (code,) = [one.codes.to_bytes() for one in [submission(1, 1)]]
-    changed = data.replace(code, code[:-1] + bytes([code[-1] ^ 1]))
+    code = submission(1, 1).codes.to_bytes()
+    changed = data.replace(code, flipped(code, -1))
     assert changed != data
     path.write_bytes(changed)
     with refuses("is damaged: it may hold accepted codes"):
-        read(path)
+        count_in(path)
 
 
 @pytest.mark.parametrize("ending", ["", "-wal", "-journal"])
@@ -151,4 +159,4 @@ def test_the_log_beside_the_file_stays_small(path):
     log = path.with_name(f"{path.name}-wal")
     assert log.stat().st_size < 1_000_000
     accepted.close()
-    assert len(read(path)) == 8006
+    assert count_in(path) == 6 + 20 * 400

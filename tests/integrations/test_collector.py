@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 from collector_contract import CollectorContract
-from helpers.common import attribute_spec, known_noise, refuses, uniform
+from helpers.common import attribute_spec, codes_of, known_noise, refuses, uniform
 
 import dpindex as dpi
 from dpindex.base.errors import StorageError
@@ -23,12 +23,8 @@ pytestmark = known_noise
 
 
 def submission(*names, receipt=None, seed=0):
-    vectors = uniform(len(names), 16, seed)
-    return Submission(
-        dpi.Privatizer(SPEC).privatize(vectors),
-        np.array(names),
-        receipt,
-    )
+    codes = codes_of(SPEC, uniform(len(names), 16, seed))
+    return Submission(codes, np.array(names), receipt)
 
 
 @pytest.fixture
@@ -40,7 +36,11 @@ def index(tmp_path):
 
 def collecting(index, **limits):
     path = index.path
-    return Collector(index, path / ".accepted", lambda: index.save(path), **limits)
+
+    def save():
+        index.save(path)
+
+    return Collector(index, path / ".accepted", save, **limits)
 
 
 def reopened(index):
@@ -62,7 +62,8 @@ def test_the_first_to_use_an_id_has_it(index):
         for names in (["a"], ["b", "a"], ["a", "c"]):
             assert sent(collector, *names, seed=1) == "taken"
         # The very same codes too: whether a guess is right is not told.
-        assert done(collector.submit(Submission(first.codes, first.ids))) == "taken"
+        guess = Submission(first.codes, first.ids)
+        assert done(collector.submit(guess)) == "taken"
     assert list(reopened(index)) == ["a"]
     with collecting(index) as collector:
         assert sent(collector, "a") == "taken"
@@ -87,12 +88,13 @@ class Held:
 def test_many_share_one_sync(index, monkeypatch):
     with collecting(index) as collector:
         held = Held(monkeypatch)
-        outcomes = [collector.submit(submission(f"n{i}")) for i in range(100)]
+        names = [f"n{i}" for i in range(100)]
+        outcomes = [collector.submit(submission(name)) for name in names]
         assert not any(outcome.done() for outcome in outcomes)  # nothing is on the disk yet
         held.gate.set()
         assert {done(outcome) for outcome in outcomes} == {"stored"}
         assert len(held.groups) <= 2
-    assert sorted(reopened(index)) == sorted(f"n{i}" for i in range(100))
+    assert sorted(reopened(index)) == sorted(names)
 
 
 def left_over(index, *submissions):
@@ -137,7 +139,8 @@ def test_accepted_codes_join_the_search(index):
     with collecting(index, join_seconds=0.0) as collector:
         assert done(collector.submit(one)) == "stored"
         assert sent(collector, "c") == "stored"  # the first has joined
-        assert set(index.search(one.codes, k=2).ids.ravel()) >= {"a", "b"}
+        found = index.search(one.codes, k=2).ids.ravel()
+        assert {"a", "b"} <= set(found)
         assert len(reopened(index)) == 0
 
 

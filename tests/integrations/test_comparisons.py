@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from helpers.common import (
     attribute_spec,
+    codes_of,
     filled_index,
     free_port,
     known_noise,
     needs_posix,
     peak_memory,
     refuses,
+    top,
     typed,
     uniform,
     unit,
@@ -51,8 +53,8 @@ def bearer(token):
 @pytest.fixture
 def server(tmp_path):
     index = filled_index(SPEC, X, NAMES, query_epsilon=6.0)
-    limits = {"per_minute": 100, "clock": lambda: 0.0}
-    comparisons = Comparisons(dpi.Originals(X, NAMES), SPEC, index.metric, **limits)
+    holder = dpi.Originals(X, NAMES)
+    comparisons = Comparisons(holder, SPEC, index.metric, per_minute=100, clock=lambda: 0.0)
     with serving(index, tmp_path / "log", comparisons=comparisons) as client:
         yield client
 
@@ -66,14 +68,14 @@ def serving(index, log, **options):
         yield testclient.TestClient(app, base_url="http://localhost")
 
 
-def asked(ids=NAMES):
-    """The body of a request about the first vector."""
-    return json.dumps({"query": X[0].tolist(), "ids": ids}).encode()
+def asked(ids=NAMES, query=X[0]):
+    """The body of a request, of the first vector if no other is given."""
+    return json.dumps({"query": list(query), "ids": ids}).encode()
 
 
 def ask(server, query, ids, token=RERANK):
-    body = json.dumps({"query": query, "ids": ids})
-    return server.post("/rerank", content=body, headers={**JSON, **bearer(token)})
+    body = asked(ids, query)
+    return server.post("/rerank", content=body, headers=JSON | bearer(token))
 
 
 def test_similarities_are_those_of_columns_within_their_ranges():
@@ -92,17 +94,13 @@ def test_similarities_are_those_of_columns_within_their_ranges():
     comparisons = Comparisons(dpi.Originals(X, NAMES), spec, "l2")
     inside = (X - lows) / (highs - lows)
     expected = np.square(inside - inside[0]).sum(axis=1)
-    assert_allclose(
-        comparisons.answer(asked(), str, "a"),
-        expected,
-        rtol=1e-6,
-        atol=1e-9,
-    )
+    answer = comparisons.answer(asked(), str, "a")
+    assert_allclose(answer, expected, rtol=1e-6, atol=1e-9)
 
 
 def test_it_answers_exact_similarities(server, caplog):
     with caplog.at_level(logging.INFO, "dpindex.integrations.requests"):
-        answer = ask(server, X[3].tolist(), ["n 3", "nobody", "n 5"])
+        answer = ask(server, X[3], ["n 3", "nobody", "n 5"])
     assert answer.status_code == 200
     first, nobody, other = answer.json()["similarity"]
     assert first == pytest.approx(1.0)
@@ -119,17 +117,18 @@ def test_a_threshold_is_answered_without_the_similarity(metric, tmp_path):
     comparisons = Comparisons(dpi.Originals(X, NAMES), spec, metric)
     exact = UNIT @ UNIT[3]
     if metric == "l2":
-        exact = -((X - X[3]) ** 2).sum(axis=1)
+        exact = -np.square(X - X[3]).sum(axis=1)
     least = float(np.median(exact))
     body = {"query": X[3].tolist(), "ids": ["nobody", *NAMES]}
     with serving(index, tmp_path / "log", comparisons=comparisons) as client:
 
         def post(token, path="/reaches", **more):
-            content = json.dumps({**body, **more})
-            return client.post(path, content=content, headers={**JSON, **bearer(token)})
+            content = json.dumps(body | more)
+            return client.post(path, content=content, headers=JSON | bearer(token))
 
         answer = post(REACHES, threshold=least)
-        assert answer.json() == {"reaches": [None, *(exact >= least).tolist()]}
+        reached = (exact >= least).tolist()
+        assert answer.json() == {"reaches": [None, *reached]}
         assert post(RERANK, threshold=least).status_code == 403
         assert post(REACHES, "/rerank").status_code == 403
         for wrong in ({}, {"threshold": "1"}, {"threshold": None}, {"threshold": float("nan")}):
@@ -138,16 +137,15 @@ def test_a_threshold_is_answered_without_the_similarity(metric, tmp_path):
 
 
 def test_the_route_is_off_and_has_a_role(server, tmp_path):
-    assert ask(server, X[3].tolist(), ["n 3"], SEARCH).status_code == 403
-    assert ask(server, X[3].tolist(), ["n 3"], 32 * "z").status_code == 401
+    for token, status in ((SEARCH, 403), (32 * "z", 401)):
+        assert ask(server, X[3], ["n 3"], token).status_code == status
     with serving(dpi.PrivateIndex(SPEC), tmp_path / "other log") as without:
-        assert ask(without, X[3].tolist(), ["n 3"]).status_code == 404
+        assert ask(without, X[3], ["n 3"]).status_code == 404
 
 
 def test_a_minute_has_so_many_candidates(server):
-    query = X[3].tolist()
-    assert ask(server, query, NAMES).status_code == 200
-    refused = ask(server, query, NAMES)
+    assert ask(server, X[3], NAMES).status_code == 200
+    refused = ask(server, X[3], NAMES)
     assert refused.status_code == 429
     assert refused.headers["retry-after"] == "60"
     assert "at most 100 candidates" in refused.json()["detail"]
@@ -155,15 +153,15 @@ def test_a_minute_has_so_many_candidates(server):
 
 def test_what_was_asked_is_forgotten_with_time():
     now = [0.0]
-    limits = {"per_minute": 60, "clock": lambda: now[0]}
-    made = Comparisons(dpi.Originals(X, ids=NAMES), SPEC, "cosine", **limits)
+    holder = dpi.Originals(X, NAMES)
+    made = Comparisons(holder, SPEC, "cosine", per_minute=60, clock=lambda: now[0])
 
     def answered(asker="a", ids=NAMES):
         return made.answer(asked(ids), str, asker)
 
     answered()
     answered("b")  # each asker has a minute of its own
-    for seconds, few in ((0.0, 1), (29.0, 30), (30.5, 60)):
+    for seconds, few in {0.0: 1, 29.0: 30, 30.5: 60}.items():
         now[0] = seconds
         with pytest.raises(RefusedError):
             answered(ids=NAMES[:few])
@@ -171,12 +169,9 @@ def test_what_was_asked_is_forgotten_with_time():
     assert len(answered()) == N
 
 
-QUERY = X[0].tolist()
-
-
 @pytest.mark.parametrize("last", [[], [None], [True], [10**400], [float("nan")]])
 def test_wrong_queries(last, server):
-    answer = ask(server, [*QUERY[1:], *last], ["n 1"])
+    answer = ask(server, [*X[0, 1:], *last], ["n 1"])
     assert answer.status_code == 422
     assert "n 1" not in answer.text
 
@@ -185,10 +180,10 @@ def test_wrong_queries(last, server):
     "ids, status", [([], 422), ([7], 422), ("n 1", 422), (["n 1"] * (MAX_CANDIDATES + 1), 413)]
 )
 def test_wrong_ids(ids, status, server):
-    answer = ask(server, QUERY, ids)
+    answer = ask(server, X[0], ids)
     assert answer.status_code == status
     assert "n 1" not in answer.text
-    body = server.post("/rerank", content=b"{", headers={**JSON, **bearer(RERANK)})
+    body = server.post("/rerank", content=b"{", headers=JSON | bearer(RERANK))
     assert body.status_code == 422
 
 
@@ -217,7 +212,7 @@ def test_f5_a_megabyte_takes_no_gigabytes():
 @pytest.mark.parametrize("size", [1e308, 2e-308, 5e-324])
 def test_low_queries_of_any_size_have_their_cosine(size, server):
     signs = np.where(X[0] >= 0, 1.0, -1.0)
-    answer = ask(server, (signs * size).tolist(), NAMES[:3])
+    answer = ask(server, signs * size, NAMES[:3])
     assert answer.status_code == 200
     expected = UNIT[:3] @ signs / np.sqrt(DIM)
     assert_allclose(answer.json()["similarity"], expected, rtol=1e-9)
@@ -225,7 +220,7 @@ def test_low_queries_of_any_size_have_their_cosine(size, server):
 
 @pytest.mark.parametrize("id_", ["n 1\0", "\0", "n\0 1"])
 def test_low_an_id_with_a_zero_is_no_other_id(id_, server):
-    assert ask(server, X[0].tolist(), [id_, "n 1"]).status_code == 422
+    assert ask(server, X[0], [id_, "n 1"]).status_code == 422
 
 
 def test_originals_must_fit_before_anything_is_served():
@@ -237,7 +232,8 @@ def test_originals_must_fit_before_anything_is_served():
     ):
         with refuses(said):
             comparisons_of(index, *holder)
-    assert len(comparisons_of(index, X, None, 60_000).answer(asked(), str, "a")) == N
+    comparisons = comparisons_of(index, X, None, 60_000)
+    assert len(comparisons.answer(asked(), str, "a")) == N
 
 
 class Local(Client):
@@ -249,9 +245,8 @@ class Local(Client):
         self._bearer = bearer(token)
 
     def ask(self, path, body=None, headers=None):
-        kind = {"content-type": "application/octet-stream"}
-        stated = {**kind, **{k.lower(): v for k, v in (headers or {}).items()}}
-        stated |= self._bearer
+        stated = {name.lower(): value for name, value in (headers or {}).items()}
+        stated = {"content-type": "application/octet-stream"} | stated | self._bearer
         method = "GET" if body is None else "POST"
         answer = self._app.request(method, path, content=body, headers=stated)
         return answer.status_code, answer.content
@@ -261,19 +256,14 @@ def test_a_searcher_reranks_with_the_holder(server):
     searcher = Local(server, SEARCH)
     holder = Local(server, RERANK)
     queries = X[:1] + 0.05
-    codes = dpi.Privatizer(SPEC.with_epsilon(6.0)).privatize(queries).to_bytes()
-    order = np.argsort(-(queries @ UNIT.T)[0])[:5]
-    expected = [NAMES[i] for i in order]
+    codes = codes_of(SPEC.with_epsilon(6.0), queries).to_bytes()
+    best = top(queries @ UNIT.T, 5)[0]
+    asked_for = {"queries": queries, "candidates": N}
     answers = dpi.Answers(holder.similarities)
-    for rerank in (answers, dpi.Originals(X, ids=NAMES), dict(zip(NAMES, X, strict=True))):
-        hits = searcher.search(
-            codes,
-            5,
-            queries=queries,
-            candidates=N,
-            rerank=rerank,
-        )
-        assert hits.ids[0].tolist() == expected
+    vectors = dict(zip(NAMES, X, strict=True))
+    for rerank in (answers, dpi.Originals(X, NAMES), vectors):
+        hits = searcher.search(codes, 5, **asked_for, rerank=rerank)
+        assert hits.ids[0].tolist() == [NAMES[i] for i in best]
         assert hits.exact.all()
         assert (hits.stderr == 0).all()
     with refuses(r"order of the index, which is not known here"):

@@ -56,9 +56,8 @@ def client(cluster):
 
 def built(dataset, target, client, **options):
     """Rows that a build on the cluster privatized."""
-    return build_index(
-        dataset, target, SPEC, engine=on_dask.engine(client), threads=1, **options
-    ).drawn
+    engine = on_dask.engine(client)
+    return build_index(dataset, target, SPEC, engine=engine, threads=1, **options).drawn
 
 
 @pytest.mark.slow
@@ -70,7 +69,8 @@ def test_workers_are_killed(cluster, client, tmp_path):
     data = write_dataset(tmp_path / "data", rows, files, group=100)
     ledger = dpi.Ledger(tmp_path / "ledger")
     chance = random.Random(13)
-    moments = sorted(chance.sample(range(2 * files - 8), KILLS))
+    moments = chance.sample(range(2 * files - 8), KILLS)
+    moments.sort()
     done = 0
     killed = []
 
@@ -78,7 +78,8 @@ def test_workers_are_killed(cluster, client, tmp_path):
         nonlocal done
         done += 1
         if moments and done > moments[0]:
-            pids = [nanny.pid for nanny in cluster.workers.values() if nanny.pid is not None]
+            nannies = cluster.workers.values()
+            pids = [nanny.pid for nanny in nannies if nanny.pid is not None]
             # One that was just killed is left out: its nanny may not know yet.
             workers = [pid for pid in pids if pid not in killed]
             if workers:
@@ -100,9 +101,8 @@ def test_workers_are_killed(cluster, client, tmp_path):
     assert sorted(index.ids) == sorted(f"n{row}" for row in range(rows))
     assert made <= rows  # results of killed workers were lost; their codes were not
     assert counted(ledger) == [(rows, 1)]
-    assert names_in(tmp_path) == [
-        "data", "index", "index.released", "ledger", "ledger.key"
-    ]  # fmt: skip
+    names = ["data", "index", "index.released", "ledger", "ledger.key"]
+    assert names_in(tmp_path) == names
 
 
 @pytest.mark.slow
@@ -114,7 +114,8 @@ def test_files_with_a_payload_and_a_denoiser(client, tmp_path):
     options = IndexOptions(denoise="linear")
     assert built(dataset, tmp_path / "index", client, options=options) == rows
     index = dpi.open(tmp_path / "index")
-    assert [f"n{row}" for row in index.payload["row"].to_pylist()] == index.ids.tolist()
+    rows_of_ids = index.payload["row"].to_pylist()
+    assert index.ids.tolist() == [f"n{row}" for row in rows_of_ids]
     assert index.denoiser is not None
     assert index.denoiser.rows == rows
 
@@ -145,7 +146,8 @@ print(*counts)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's malloc")
 def test_freed_memory_is_kept():
     """Under what Dask sets for its workers every array of 1 MB is faulted in anew."""
-    before, after = map(int, python("-c", FAULTS, MALLOC_TRIM_THRESHOLD_="65536").split())
+    said = python("-c", FAULTS, MALLOC_TRIM_THRESHOLD_="65536")
+    before, after = map(int, said.split())
     assert before > 20 * 100
     assert after < before / 4
 
@@ -188,8 +190,9 @@ def test_names_of_tasks_say_nothing_of_what_they_hold():
 
         def cancel(self, futures): ...
 
+    engine = on_dask.engine(Client())
     with pytest.raises(KeyboardInterrupt):
-        list(on_dask.engine(Client())(len, [object(), object()]))
+        list(engine(len, [object(), object()]))
     assert names == [False] * 3
 
 

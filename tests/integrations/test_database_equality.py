@@ -23,8 +23,9 @@ def plain(vectors, metric, **options):
     wide = np.asarray(vectors)
     bound = float(np.abs(wide).max()) or 1.0
     dim = wide.shape[1]
-    terms = {"bounds": (-bound, bound), "adjacency": dpi.attribute(bound)}
-    index = dpi.PrivateIndex(dpi.Spec("none-oporp", dim, dim, **terms), metric=metric)
+    box = {"bounds": (-bound, bound), "adjacency": dpi.attribute(bound)}
+    spec = dpi.Spec("none-oporp", dim, dim, **box)
+    index = dpi.PrivateIndex(spec, metric=metric)
     index.add(wide, **options)
     return index
 
@@ -36,7 +37,9 @@ def published(index, place, name):
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 def test_neighbours_do_not_depend_on_the_size_of_numbers(place, metric):
-    shape = np.concatenate([RNG.normal(size=(60, 8)), np.repeat(RNG.normal(size=(2, 8)), 9, 0)])
+    different = RNG.normal(size=(60, 8))
+    equal = RNG.normal(size=(2, 8)).repeat(9, axis=0)
+    shape = np.concatenate([different, equal])
     shape /= np.abs(shape).max()
     asked = RNG.uniform(-1, 1, (5, 8))
     for number, size in enumerate(SIZES):
@@ -54,15 +57,16 @@ def test_neighbours_do_not_depend_on_the_size_of_numbers(place, metric):
 def test_of_equal_vectors_the_first_rows_are_found(place, metric):
     index = plain(np.ones((12, 4)), metric)
     there = published(index, place, f"equal_{metric}")
-    for queries in (np.ones((1, 4)), np.ones((30, 4))):
-        expected = [[0, 1, 2, 3]] * len(queries)
+    for asked in (1, 30):
+        queries = np.ones((asked, 4))
+        expected = asked * [[0, 1, 2, 3]]
         assert index.search(queries, 4).ids.tolist() == expected
         assert there.search(queries, 4, "exact").ids.tolist() == expected
     there.close()
 
 
 def test_ties_of_bits_and_symbols_are_those_of_the_index(place):
-    vectors = np.repeat(RNG.uniform(-1, 1, (3, 16)), 50, 0)
+    vectors = RNG.uniform(-1, 1, (3, 16)).repeat(50, axis=0)
     codebook = dpi.Codebook(RNG.normal(size=(4, 16)))
     specs = {
         "bits": attribute_spec("dp-signrp-rr", 16, k=8, epsilon=60.0, norm=1.0),
@@ -74,13 +78,18 @@ def test_ties_of_bits_and_symbols_are_those_of_the_index(place):
         codes = index.codes.take(np.array([0, 70]))
         for count in (1, 7, 60, 150):
             here = index.search(codes, count)
-            assert there.search(codes, count).ids.tolist() == here.ids.tolist()
+            found = there.search(codes, count)
+            assert found.ids.tolist() == here.ids.tolist()
         there.close()
 
 
-@pytest.mark.parametrize("ids", [None, [f"it's {i}" for i in range(30)]])
+NAMED = [f"it's {i}" for i in range(30)]
+
+
+@pytest.mark.parametrize("ids", [None, NAMED])
 def test_what_is_removed_is_found_by_nobody(place, ids):
-    index = plain(RNG.normal(size=(30, 4)), "cosine", ids=ids, payload={"n": range(30)})
+    vectors = RNG.normal(size=(30, 4))
+    index = plain(vectors, "cosine", ids=ids, payload={"n": range(30)})
     name = f"removed_{ids is None}"
     there = published(index, place, name)
     names = index.ids.tolist()
@@ -88,18 +97,21 @@ def test_what_is_removed_is_found_by_nobody(place, ids):
         there.remove([names[3], "nobody" if ids else 99])
     assert len(there) == 30
     assert there.remove(names[3]) == 1
-    assert there.remove([names[5], names[7], names[5]]) == 2
+    twice = [names[5], names[7], names[5]]
+    assert there.remove(twice) == 2
     there.save()
     again = dpi.open(place, name)
+    left = set(names) - {names[3], *twice}
     for one in (there, again):
         assert len(one) == 27
         assert names[3] not in one
-        found = one.search(RNG.uniform(-1, 1, (2, 4)), 27, "exact").ids
-        assert sorted(found[0].tolist()) == sorted(set(names) - {names[3], names[5], names[7]})
+        queries = RNG.uniform(-1, 1, (2, 4))
+        found = one.search(queries, 27, "exact").ids[0]
+        assert sorted(found.tolist()) == sorted(left)
         with pytest.raises(KeyError):
             one[names[3]]
-    codes = index.codes.take(np.array([3]))
-    again.add_codes(codes, [names[3]], payload={"n": [3]})
+    code = index.codes.take(np.array([3]))
+    again.add_codes(code, [names[3]], payload={"n": [3]})
     assert names[3] in there
     there.close()
     again.close()

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, designed, example, python, refuses
+from helpers.common import attribute_spec, designed, example, picked, python, refuses
+from numpy.testing import assert_allclose
 
 import dpindex as dpi
 from dpindex.device import privatize
@@ -34,7 +35,8 @@ def test_what_is_sent_can_be_added(shape, tmp_path):
     sent = privatize(np.full(shape, 0.5), tmp_path / "spec.json", max_epsilon=2.0)
     index = dpi.PrivateIndex(SPEC)
     index.add_codes(dpi.codes_from_bytes(sent))
-    assert len(index) == (shape[0] if len(shape) == 2 else 1)
+    rows = shape[0] if len(shape) == 2 else 1
+    assert len(index) == rows
 
 
 def test_no_more_is_spent_than_the_owner_accepts():
@@ -54,41 +56,37 @@ SOFTMAX = "codebook-softmax"
 @pytest.mark.parametrize("method", ["dp-designed-laplace", SOFTMAX])
 def test_windows_are_read_from_the_public_file(method, tmp_path):
     """Noise of epsilon = 64 hardly moves a code, and every attribute lies beyond its window."""
-    part = {"window": 0.3} if method == SOFTMAX else {"design": designed(24, window=0.3)}
-    spec = example(
-        find_method(method),
-        epsilon=64.0,
-        bounds=(-9.0, 9.0),
-        **part,
-    )
+    softmax = method == SOFTMAX
+    part = {"window": 0.3} if softmax else {"design": designed(24, window=0.3)}
+    spec = example(find_method(method), epsilon=64.0, bounds=(-9.0, 9.0), **part)
     assert spec.public is not None
-    public = tmp_path / ("public.codebook" if method == SOFTMAX else "public.design")
+    public = tmp_path / ("public.codebook" if softmax else "public.design")
     public.write_bytes(spec.public.to_bytes())
-    (tmp_path / "spec.json").write_text(spec.to_json())
+    stated = tmp_path / "spec.json"
+    stated.write_text(spec.to_json())
     vectors = np.random.default_rng(1).choice([-9.0, -1.5, 1.5, 9.0], (20, 24))
-    sent = privatize(
-        vectors,
-        tmp_path / "spec.json",
-        max_epsilon=64.0,
-        public=public,
-    )
+    sent = privatize(vectors, stated, max_epsilon=64.0, public=public)
     codes = dpi.codes_from_bytes(sent)
     windows = Projection.of(spec.projection).windows
     assert windows is not None
-    clipped = dpi.Privatizer(spec).project(np.clip(vectors, *windows.ends(spec.bounds)))
-    if method == SOFTMAX:
+    low, high = windows.ends(spec.bounds)
+    clipped = dpi.Privatizer(spec).project(vectors.clip(low, high))
+    if softmax:
         scores = clipped + spec.law.offsets
-        reported = np.take_along_axis(scores, codes.stored.astype(np.intp), axis=1)
-        assert (scores.max(axis=1) - reported[:, 0] < 1 << 11).all()  # of 2^12 to a beta
+        reported = picked(scores, codes.stored.astype(np.intp))
+        lost = scores.max(axis=1) - reported[:, 0]
+        assert (lost < 1 << 11).all()  # of 2^12 to a beta
     else:
-        np.testing.assert_allclose(codes.to_float(), clipped * spec.step, atol=1.0)
+        assert_allclose(codes.to_float(), clipped * spec.step, atol=1.0)
 
 
 @pytest.mark.slow
 def test_nothing_else_needs_to_be_installed(tmp_path):
     (tmp_path / "spec.json").write_text(SPEC.to_json())
-    python("-c", ABSENT.format(gone=GONE), "spec.json", "me.codes", cwd=tmp_path)
-    assert len(dpi.codes_from_bytes((tmp_path / "me.codes").read_bytes())) == 1
+    program = ABSENT.format(gone=GONE)
+    python("-c", program, "spec.json", "me.codes", cwd=tmp_path)
+    sent = (tmp_path / "me.codes").read_bytes()
+    assert len(dpi.codes_from_bytes(sent)) == 1
 
 
 def test_low_every_release_of_a_vector_has_noise_of_its_own():

@@ -20,10 +20,11 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 WORDS = ["[UNK]", "cats", "dogs", "trains", "cakes", "and", "more"]
-ROWS = [
-    {"id": f"n{i}", "text": f"{WORDS[1 + i % 4]} and\n{WORDS[1 + i // 4 % 5]}", "topic": "a,b"}
-    for i in range(240)
-]
+ROWS = []
+for i in range(240):
+    one = WORDS[1 + i % 4]
+    other = WORDS[1 + i // 4 % 5]
+    ROWS.append({"id": f"n{i}", "text": f"{one} and\n{other}", "topic": "a,b"})
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,8 @@ def no_network(monkeypatch):
 @pytest.fixture
 def model(tmp_path):
     """A model of seven words in the folder ``model``."""
-    words = Tokenizer(WordLevel({word: row for row, word in enumerate(WORDS)}, "[UNK]"))
+    numbers = {word: row for row, word in enumerate(WORDS)}
+    words = Tokenizer(WordLevel(numbers, "[UNK]"))
     words.pre_tokenizer = Whitespace()
     vectors = normal(len(WORDS), 24).astype(np.float32)
     made = StaticModel(vectors, words)
@@ -52,7 +54,8 @@ def write(folder, kind):
         pyarrow.csv.write_csv(table, folder / "texts")
         (folder / "texts").rename(folder / "texts.csv")
     elif kind == "jsonl":
-        (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+        lines = [json.dumps(row) + "\n" for row in ROWS]
+        (folder / "texts.jsonl").write_text("".join(lines))
     else:
         (folder / "texts" / "train").mkdir(parents=True)
         (folder / "texts" / "dataset_info.json").write_text("{}")
@@ -75,8 +78,9 @@ def test_texts_are_searched_by_the_lines_of_the_readme(kind, model, tmp_path, ca
     parts = [pq.read_table(tmp_path / "made" / f"{name}.parquet") for name in names]
     assert [len(part) for part in parts] == [160, 60, 20]
     assert parts[0].schema.names == ["id", "topic", "vector"]
-    together = {row["id"]: row["vector"] for part in parts for row in part.to_pylist()}
-    assert together.keys() == {row["id"] for row in ROWS}
+    rows = [row for part in parts for row in part.to_pylist()]
+    together = {row["id"]: row["vector"] for row in rows}
+    assert len(together) == len(ROWS)
     vectors = unit(model.encode([row["text"] for row in ROWS]))
     found = [together[row["id"]] for row in ROWS]
     np.testing.assert_allclose(found, vectors, atol=1e-6)
@@ -101,7 +105,8 @@ def test_without_a_model_no_network_and_no_other_package_is_needed(
     call("dpindex embed texts.csv")
     made = pq.read_table(tmp_path / "vectors.parquet").to_pydict()
     assert made["id"] == [0, 1, 2]
-    same, other = np.array(made["vector"])[0] @ np.array(made["vector"]).T[:, 1:]
+    vectors = np.array(made["vector"])
+    same, other = vectors[1:] @ vectors[0]
     assert same > other + 0.2
     fails(run("embed texts.csv --model named --to b"), "run pip install model2vec")
 
@@ -158,7 +163,8 @@ def test_what_is_no_table_of_texts_is_refused_with_its_place(run, model, tmp_pat
     }.items():
         (tmp_path / "wrong.csv").write_text(text)
         fails(run("embed wrong.csv --model model"), "wrong.csv", match)
-    pq.write_table(pa.table({"text": [b"cats"]}), tmp_path / "b.parquet")
+    binary = pa.table({"text": [b"cats"]})
+    pq.write_table(binary, tmp_path / "b.parquet")
     fails(run("embed b.parquet --model model"), "column 'text' holds binary")
 
 
@@ -181,7 +187,8 @@ def test_no_text_is_repeated_in_an_error(run, model, tmp_path):
 def test_people_are_counted_once_by_either_way_of_naming_them(run, prints, model, tmp_path):
     ids = [f"{i:03}" for i in range(10)]
     (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
-    embedded(run, "id,text\n" + "".join(f"{one},cats\n" for one in ids), tmp_path)
+    lines = [f"{one},cats\n" for one in ids]
+    embedded(run, "id,text\n" + "".join(lines), tmp_path)
     build = "--method dp-oporp-staircase --beta 1 --epsilon 2 --ledger l.db"
     files = "build made/vectors.parquet"
     prints(f"{files} one {build} --ids ids.txt")
@@ -197,10 +204,11 @@ def test_texts_are_left_out_whatever_their_column_is_called(model, tmp_path, cal
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "texts.parquet")
     call("dpindex embed texts.parquet --model model --column body --public 20 --to made")
     for name in ("vectors", "public"):
-        table = pq.read_table(tmp_path / "made" / f"{name}.parquet")
+        file = tmp_path / "made" / f"{name}.parquet"
+        table = pq.read_table(file)
         assert sorted(table.column_names) == ["id", "key", "text", "vector"]
         assert set(table["text"].to_pylist()) == {"kept"}
-        assert b"cats" not in (tmp_path / "made" / f"{name}.parquet").read_bytes()
+        assert b"cats" not in file.read_bytes()
 
 
 def test_a_question_is_asked_as_text_and_answered_with_texts(run, prints, model, tmp_path):
@@ -214,7 +222,8 @@ def test_a_question_is_asked_as_text_and_answered_with_texts(run, prints, model,
     asked = f"query my-index --text 'cats and cats' --model model {rerank}"
     code, said, error = run(f"{asked} --candidates 240 --show-from texts.csv:text -k 3")
     assert code == 0, error
-    (best,) = (line for line in said.splitlines() if line.split()[1:2] == ["1"])
+    hits = [line for line in said.splitlines() if line.split()[1:2] == ["1"]]
+    (best,) = hits
     assert "1.000 exact" in best
     assert "cats and" in best
     assert "no text" not in error
@@ -223,8 +232,9 @@ def test_a_question_is_asked_as_text_and_answered_with_texts(run, prints, model,
     assert code == 0
     assert "3 of 3 hits have no text in others.csv:text" in error
     hits = json.loads(prints(f"{asked} --show-from texts.csv:text -k 1 --json"))
-    text = {row["id"]: row["text"] for row in ROWS}
-    assert hits["payload_text"][0][0] == text[hits["ids"][0][0]]
+    ((best,),) = hits["ids"]
+    ((text,),) = hits["payload_text"]
+    assert text == next(row["text"] for row in ROWS if row["id"] == best)
     both = "query my-index made/vectors.parquet --text cats"
     (tmp_path / "twice.csv").write_text("id,text\na,cats\nb,dogs\na,owls\n")
     for line, words in (

@@ -1,18 +1,17 @@
 """The page on LlamaIndex and Haystack runs as it is typed."""
 
-import re
-
 import numpy as np
 import pytest
-from helpers.documents import section
+from helpers.documents import code_blocks, section
 
 PAGE = section("databases.md", "## LlamaIndex and Haystack")
-BLOCKS = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = code_blocks(PAGE, "py")
 
 
 def embed(texts):
     """A vector for each text, the same each time."""
-    return [np.random.default_rng(list(text.encode())).normal(size=384).tolist() for text in texts]
+    seeds = [list(text.encode()) for text in texts]
+    return [np.random.default_rng(seed).normal(size=384).tolist() for seed in seeds]
 
 
 def run(number):
@@ -26,7 +25,8 @@ def run(number):
 def test_the_shared_part():
     names = {"embed": embed}
     exec(BLOCKS[0], names)
-    ((id, cosine),) = names["nearest"](embed(["Bob plays chess."])[0], 1)
+    (vector,) = embed(["Bob plays chess."])
+    ((id, cosine),) = names["nearest"](vector, 1)
     assert id == "2"
     assert cosine == pytest.approx(1.0)
 

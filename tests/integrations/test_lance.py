@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, refuses, uniform
+from helpers.common import attribute_spec, filled_index, flipped, refuses, uniform
 from helpers.lite import LITE, layout
 
 import dpindex as dpi
@@ -36,7 +36,7 @@ def test_small_files_are_joined(database):
 @pytest.mark.parametrize("name", ["", "a.b", "a`b", "code", "_distance", "_rowid"])
 def test_columns_that_lance_cannot_have(database, name):
     with refuses(r"rename it|reserved name"):
-        database.create(layout(pa.schema({name: pa.int64()})))
+        database.create(layout(pa.schema({name: "int64"})))
 
 
 def test_what_lance_refuses_is_one_sentence(database):
@@ -55,7 +55,8 @@ def test_a_place_where_no_folder_can_be(tmp_path):
 def place(tmp_path):
     """An address at which an index is published."""
     where = str(tmp_path / "x.lance")
-    index = filled_index(attribute_spec("dp-oporp-staircase", 6, k=4, epsilon=8.0), uniform(9, 6))
+    spec = attribute_spec("dp-oporp-staircase", 6, k=4, epsilon=8.0)
+    index = filled_index(spec, uniform(9, 6))
     dpi.publish(index, where, "books")
     return where
 
@@ -107,13 +108,19 @@ def test_low_foreign_documents_end_in_one_sentence(place, documents):
     whole = documents.read(WHOLE)
     assert whole is not None
     known, arrays = unpack(whole, WHOLE)
-    settings = [{"settings": known["settings"] | one} for one in each_of(FOREIGN_SETTINGS)]
-    fields = [*each_of(FOREIGN_FIELDS), *settings]
-    changed = [pack(WHOLE, {**known, **field}, arrays) for field in fields]
-    lacking = [pack(WHOLE, {k: known[k] for k in known if k != name}, arrays) for name in known]
-    parts = [_with_part(whole, part, b"AAAA") for part in ("denoiser", "calibration")]
-    headless = pack(WHOLE, {}, {}), pack("denoiser", known, arrays)
-    for document in (*FOREIGN_DOCUMENTS, *changed, *lacking, *parts, *headless):
+    fields = each_of(FOREIGN_FIELDS)
+    for setting in each_of(FOREIGN_SETTINGS):
+        fields.append({"settings": known["settings"] | setting})
+    foreign = [*FOREIGN_DOCUMENTS]
+    foreign += [pack(WHOLE, known | field, arrays) for field in fields]
+    for name in known:
+        left = {field: value for field, value in known.items() if field != name}
+        foreign.append(pack(WHOLE, left, arrays))
+    for part in ("denoiser", "calibration"):
+        foreign.append(_with_part(whole, part, b"AAAA"))
+    foreign.append(pack(WHOLE, {}, {}))
+    foreign.append(pack("denoiser", known, arrays))
+    for document in foreign:
         _write_anew(documents, document)
         with refuses() as caught:
             dpi.open(place, "books")
@@ -123,15 +130,16 @@ def test_low_foreign_documents_end_in_one_sentence(place, documents):
         _write_anew(documents, _with_part(whole, "schema", document))
         with refuses("no schema"):
             dpi.open(place, "books")
-    for place_ in range(0, len(whole), 97):
-        _write_anew(documents, whole[:place_] + bytes([whole[place_] ^ 1]) + whole[place_ + 1 :])
+    for byte in range(0, len(whole), 97):
+        _write_anew(documents, flipped(whole, byte))
         with refuses():
             dpi.open(place, "books")
 
 
 def test_h2_a_published_schema_with_names_that_forge_is_refused(place, documents):
-    schema = pa.schema([("year\n\x1b[2Jepsilon = 0.1", "string")]).serialize().to_pybytes()
-    _write_anew(documents, _with_part(documents.read(WHOLE) or b"", "schema", schema))
+    schema = pa.schema([("year\n\x1b[2Jepsilon = 0.1", "string")])
+    whole = documents.read(WHOLE) or b""
+    _write_anew(documents, _with_part(whole, "schema", schema.serialize().to_pybytes()))
     with refuses("characters that cannot be printed") as caught:
         dpi.open(place, "books")
     assert str(caught.value).isprintable()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.common import all_bytes, counted, folded, python, record_spec, refuses
+from helpers.common import all_bytes, counted, folded, python, record_spec, refuses, top, unit
 
 import dpindex as dpi
 
@@ -31,13 +31,19 @@ def made(**options):
 
 def filled(**options):
     store = made(**options)
-    topics = [{"topic": i % 4} for i in range(len(TEXTS))]
-    store.add_texts(TEXTS, topics, ids=[str(i) for i in range(len(TEXTS))])
+    rows = range(len(TEXTS))
+    topics = [{"topic": row % 4} for row in rows]
+    store.add_texts(TEXTS, topics, ids=[str(row) for row in rows])
     return store
 
 
 def contents(documents):
     return [document.page_content for document in documents]
+
+
+def search(store, text, count=1):
+    """The texts that a search finds."""
+    return contents(store.similarity_search(text, count))
 
 
 @pytest.mark.slow
@@ -55,40 +61,39 @@ def test_langchains_own_tests(monkeypatch):
 
 def test_answers_are_ordered_by_the_applications_vectors():
     store = filled()
-    vectors = np.array(EMBEDDING.embed_documents(TEXTS))
+    vectors = unit(np.array(EMBEDDING.embed_documents(TEXTS)))
     query = np.array(EMBEDDING.embed_query("text 7"))
-    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
-    cosines = vectors @ query / norms
+    cosines = vectors @ query / np.linalg.norm(query)
+    expected = top(cosines[None], 5)[0]
     found = store.similarity_search_with_score("text 7", 5)
-    expected = np.argsort(-cosines)[:5]
-    assert contents([document for document, _ in found]) == [TEXTS[i] for i in expected]
-    np.testing.assert_allclose(
-        [score for _, score in found],
-        cosines[expected],
-        atol=1e-9,
-    )
-    by_vector = store.similarity_search_by_vector(query.tolist(), 5)
-    assert contents(by_vector) == contents([document for document, _ in found])
-    assert contents(store.as_retriever(search_kwargs={"k": 2}).invoke("text 7"))[0] == "text 7"
-    assert contents(asyncio.run(store.asimilarity_search("text 7", 1))) == ["text 7"]
+    texts = contents([document for document, _ in found])
+    scores = [score for _, score in found]
+    assert texts == [TEXTS[i] for i in expected]
+    np.testing.assert_allclose(scores, cosines[expected], atol=1e-9)
+    assert contents(store.similarity_search_by_vector(query.tolist(), 5)) == texts
+    retriever = store.as_retriever(search_kwargs={"k": 2})
+    assert contents(retriever.invoke("text 7")) == texts[:2]
+    later = store.asimilarity_search("text 7", 1)
+    assert contents(asyncio.run(later)) == ["text 7"]
 
 
 def test_private_queries_and_filters():
     store = filled(query="private")
-    assert contents(store.similarity_search("text 9", 1)) == ["text 9"]
+    assert search(store, "text 9") == ["text 9"]
     of_topic = store.similarity_search(
         "text 9",
         20,
         filter=lambda one: one.metadata["topic"] == 2,
     )
-    assert sorted(document.metadata["topic"] for document in of_topic) == [2] * 10
+    assert len(of_topic) == 10
+    assert {document.metadata["topic"] for document in of_topic} == {2}
     assert store.similarity_search("text 9", 3, filter=lambda one: False) == []
 
 
 def test_unlike_answers():
     store = filled()
     store.add_texts(["text 7", "text 7"], ids=["twin", "triplet"])
-    near = contents(store.similarity_search("text 7", 3))
+    near = search(store, "text 7", 3)
     unlike = contents(store.max_marginal_relevance_search("text 7", 3, lambda_mult=0.1))
     assert near == ["text 7"] * 3
     assert unlike[0] == "text 7"
@@ -109,7 +114,8 @@ def test_the_same_text_is_released_once(tmp_path):
     before = store.index["1"].to_bytes()
     store.add_texts(["a"], [{"read": True}], ids=["1"])
     assert store.index["1"].to_bytes() == before
-    assert store.get_by_ids(["1"])[0].metadata == {"read": True}
+    (document,) = store.get_by_ids(["1"])
+    assert document.metadata == {"read": True}
     assert ledger.totals(["1"])[0].releases == 1
     with refuses("second release"):
         store.add_texts(["changed"], ids=["1"])
@@ -122,7 +128,7 @@ def test_another_text_is_a_release_that_is_booked(tmp_path):
     store.add_texts(["changed"], ids=["1"])
     assert ledger.totals(["1"])[0].releases == 2
     assert ledger.totals(["2"])[0].releases == 1
-    assert contents(store.similarity_search("changed", 1)) == ["changed"]
+    assert search(store, "changed") == ["changed"]
 
 
 def test_texts_and_vectors_stay_with_the_application(tmp_path):
@@ -135,18 +141,13 @@ def test_texts_and_vectors_stay_with_the_application(tmp_path):
     assert b"topic" not in published
     assert not store.index.payload_columns  # nor is anything computed from the vectors published
     opened = dpi.open(tmp_path / "index")
-    again = PrivateVectorStore(
-        EMBEDDING,
-        opened,
-        documents=documents,
-        vectors=vectors,
-    )
-    assert contents(again.similarity_search("text 7", 1)) == ["text 7"]
+    again = PrivateVectorStore(EMBEDDING, opened, documents=documents, vectors=vectors)
+    assert search(again, "text 7") == ["text 7"]
     again.delete(["7"])
     assert "7" not in opened
     assert vectors.mget(["7"]) == [None]
-    assert again.get_by_ids(["7", "8"]) == [Document(id="8", page_content="text 8",
-                                                     metadata={"topic": 0})]  # fmt: skip
+    left = Document(id="8", page_content="text 8", metadata={"topic": 0})
+    assert again.get_by_ids(["7", "8"]) == [left]
     again.delete(delete_all=True)
     assert len(opened) == 0
     assert again.similarity_search("text 8") == []
@@ -155,7 +156,7 @@ def test_texts_and_vectors_stay_with_the_application(tmp_path):
 def test_a_store_from_texts_says_what_it_needs():
     store = PrivateVectorStore.from_texts(["a", "b"], EMBEDDING, index=PRIVATE)
     store.candidates = 50
-    assert contents(store.similarity_search("b", 1)) == ["b"]
+    assert search(store, "b") == ["b"]
     with refuses("needs index="):
         PrivateVectorStore.from_texts(["a"], EMBEDDING)
     with refuses("as many ids"):
@@ -177,7 +178,7 @@ def test_texts_that_cannot_be_meant_release_nothing(texts, options, words):
     with refuses(words):
         store.add_texts(texts, **options)
     assert len(store.index) == 0
-    assert store.add_texts(["a"], metadatas=[None]) == list(store.index)
+    assert store.add_texts(["a"], [None]) == list(store.index)
 
 
 @folded("count", [0, -1, 2.5])
@@ -210,11 +211,12 @@ def test_an_opened_index_needs_the_stores_that_were_filled_with_it(tmp_path):
 def test_the_example_finds_after_it_was_closed(tmp_path, monkeypatch, capsys):
     notes = tmp_path / "notes"
     for line in (["Ann has asthma.", "Bob plays chess."], ["Cleo moved."], []):
-        found = ["--find", "Bob plays chess."] if not line else []
-        monkeypatch.setattr("sys.argv", ["langchain_notes", str(notes), *line, *found])
+        asked = line or ["--find", "Bob plays chess."]
+        monkeypatch.setattr("sys.argv", ["langchain_notes", str(notes), *asked])
         langchain_notes.main()
     assert capsys.readouterr().out.startswith("1.00 Bob plays chess.\n")
-    assert counted(dpi.Ledger(notes / "ledger")) == [(3, 1)]
+    ledger = dpi.Ledger(notes / "ledger")
+    assert counted(ledger) == [(3, 1)]
     published = all_bytes(notes / "index")
     assert b"chess" not in published
 

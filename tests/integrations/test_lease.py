@@ -32,8 +32,8 @@ postgres = pytest.mark.skipif(programs() is None, reason="no PostgreSQL is insta
 
 
 def codes(seed):
-    bits = np.random.default_rng(seed).integers(0, 2, (1, 64)).astype(bool)
-    return dpi.BitCodes.from_signs(bits, SPEC.fingerprint)
+    bits = np.random.default_rng(seed).integers(0, 2, (1, 64))
+    return dpi.BitCodes.from_signs(bits.astype(bool), SPEC.fingerprint)
 
 
 def published(folder, place):
@@ -52,14 +52,19 @@ def serve(place):
 def served(place, state):
     """A collector with a state folder of its own, and a client of it."""
     command = [sys.executable, "-W", "ignore", "-m", "dpindex", *serve(place).split()]
-    env = {**os.environ, "DPINDEX_STATE": str(state)}
+    env = os.environ | {"DPINDEX_STATE": str(state)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
         try:
-            yield process, Client(process.stdout.readline().split()[-1], "")
+            url = process.stdout.readline().split()[-1]
+            yield process, Client(url, "")
         finally:
             end_with_children(process, signal.SIGTERM)
             if str(place).startswith("postgresql"):
                 wait_for_leases_to_end(str(place))
+
+
+def submit(client, seed):
+    return client.submit(codes(seed).to_bytes(), ["one"])
 
 
 def test_h5_an_index_directory_under_another_name(tmp_path, run):
@@ -70,9 +75,10 @@ def test_h5_an_index_directory_under_another_name(tmp_path, run):
     link = tmp_path / "elsewhere" / "link"
     link.symlink_to(index)
     with served(index, tmp_path / "a") as (_, client):
-        assert client.submit(codes(1).to_bytes(), ["one"]) == "stored"
+        assert submit(client, 1) == "stored"
         fails(run(serve(link)), "is being written by another process")
-    assert_array_equal(dpi.open(link)["one"].stored, codes(1).stored)
+    stored = dpi.open(link)["one"].stored
+    assert_array_equal(stored, codes(1).stored)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -82,13 +88,13 @@ def test_h5_a_published_index_with_two_state_folders(place, tmp_path, run, monke
     uri = published(tmp_path, place)
     monkeypatch.setenv("DPINDEX_STATE", str(tmp_path / "b"))
     with served(uri, tmp_path / "a") as (process, client):
-        assert client.submit(codes(1).to_bytes(), ["one"]) == "stored"
+        assert submit(client, 1) == "stored"
         said = run(serve(uri))
         fails(said)
         assert re.search("is being written by another|another process has the file", said[2])
         end_with_children(process, signal.SIGTERM if place == "postgresql" else signal.SIGKILL)
     with served(uri, tmp_path / "b") as (_, client):  # the lease ended with its holder
-        assert client.submit(codes(2).to_bytes(), ["one"]) == "taken"
+        assert submit(client, 2) == "taken"
     index = dpi.open(uri)
     assert_array_equal(index["one"].stored, codes(1).stored)
     index.close()
@@ -125,7 +131,8 @@ def test_h5_a_symbolic_link_to_the_files(place, tmp_path):
 def test_h5_sessions_of_postgresql(tmp_path):
     pytest.importorskip("psycopg")
     uri = new_database()
-    first, second = (open_database(uri, "books", new=True) for _ in range(2))
+    first = open_database(uri, "books", new=True)
+    second = open_database(uri, "books", new=True)
     first.create(SYMBOLS)
     second.open(SYMBOLS)
     other = open_database(uri, "films", new=True)
@@ -154,7 +161,8 @@ def test_h5_whoever_waits_is_answered_when_the_index_is_lost(tmp_path):
 
     collector = Collector(Lost(SPEC), tmp_path / "log", lambda: None)
     collector.__enter__()
-    outcome = collector.submit(Submission(codes(1), np.array(["one"])))
+    submission = Submission(codes(1), np.array(["one"]))
+    outcome = collector.submit(submission)
     with pytest.raises(UnavailableError):
         outcome.result(SECONDS)
     with refuses("could not be written"):

@@ -1,10 +1,11 @@
 """A look-up finds the candidates of the index: in DuckDB, Spark and PostgreSQL, and as a stream."""
 
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, known_noise, record_spec, refuses
+from helpers.common import attribute_spec, codes_of, filled_index, known_noise, record_spec, refuses
 from helpers.lite import LITE, PLACES, address
 from helpers.postgres_server import new_database, programs
 
@@ -17,32 +18,36 @@ pytestmark = [*LITE, known_noise]
 
 RNG = np.random.default_rng(0)
 TOPICS = RNG.normal(size=(20, 12))
-X = TOPICS[RNG.integers(0, 20, 4000)] + 0.5 * RNG.normal(size=(4000, 12))
-PUBLIC = TOPICS[RNG.integers(0, 20, 800)] + 0.5 * RNG.normal(size=(800, 12))
+
+
+def about_topics(rows):
+    topics = TOPICS[RNG.integers(0, 20, rows)]
+    return topics + 0.5 * RNG.normal(size=(rows, 12))
+
+
+X = about_topics(4000)
+PUBLIC = about_topics(800)
 Q = X[:4] + 0.2 * RNG.normal(size=(4, 12))
 NAMES = ["it's", 'a "b"', "c\\d", "é"]
-PAYLOAD = {
-    "year": [None if i % 7 == 0 else 1990 + i % 30 for i in range(len(X))],
-    "score": [NAMES[i % 4] for i in range(len(X))],
-}
+YEARS = [None if i % 7 == 0 else 1990 + i % 30 for i in range(len(X))]
+PAYLOAD = {"year": YEARS, "score": 1000 * NAMES}
 FILTERS = [None, "year >= 2000 and not (year == 2005)", "score in [\"it's\", 'c\\\\d']", "id < 99"]
 CANDIDATES = [300, "5%"]
 
 
 @pytest.fixture(scope="module", params=["guided", "plain"])
 def index(request):
-    book = dpi.fit_codebook(PUBLIC, 30) if request.param == "guided" else dpi.Codebook(PUBLIC[:50])
+    guided = request.param == "guided"
+    book = dpi.fit_codebook(PUBLIC, 30) if guided else dpi.Codebook(PUBLIC[:50])
     spec = record_spec("record-codebook", 12, epsilon=8.0, codebook=book)
     return filled_index(spec, X, query_epsilon=6.0, payload=PAYLOAD)
 
 
 def asked(index):
     """Exact queries and a code, with all that is asked of them."""
-    code = dpi.Privatizer(index.query_spec).privatize(Q[:1])
-    for query in (Q[:1], Q[1:2], code):
-        for candidates in CANDIDATES:
-            for filter_ in FILTERS:
-                yield query, {"candidates": candidates, "filter": filter_}
+    code = codes_of(index.query_spec, Q[:1])
+    for query, candidates, filter_ in product((Q[:1], Q[1:2], code), CANDIDATES, FILTERS):
+        yield query, {"candidates": candidates, "filter": filter_}
 
 
 def chosen(index, query, **options):
@@ -54,24 +59,28 @@ def chosen(index, query, **options):
         return np.zeros(len(ids))
 
     vector = query if isinstance(query, np.ndarray) else Q[:1]
-    index.search(vector, 1, "exact", rerank=dpi.Answers(answer), **options)
+    holder = dpi.Answers(answer)
+    index.search(vector, 1, "exact", rerank=holder, **options)
     return sorted(found)
 
 
 def agree(rows, index, lookup, every=None):
     """The answer of an engine has the rows that the look-up names, and of the last score any."""
     ids = [id_ for id_, _ in rows]
-    scores = np.array([float(score) for _, score in rows])
+    scores = [float(score) for _, score in rows]
     assert len(set(ids)) == len(ids) <= lookup.count
-    assert (np.diff(scores) <= 0).all()
-    stored = index.codes.stored[:, 0]
+    assert scores == sorted(scores, reverse=True)
+    codes = index.codes.stored[:, 0]
     known = dict(zip(lookup.codes.tolist(), lookup.scores.tolist(), strict=True))
-    assert scores.tolist() == [known[stored[id_]] for id_ in ids]
+
+    def scores_of(ids):
+        return [known[codes[id_]] for id_ in ids]
+
+    assert scores_of(ids) == scores
     if every is not None:
-        own = [known[stored[id_]] for id_ in every]
-        assert sorted(own) == sorted(scores.tolist())
-        inner = scores > scores[-1] if len(scores) else scores
-        assert {id_ for id_, is_inner in zip(ids, inner, strict=True) if is_inner} <= set(every)
+        assert sorted(scores_of(every), reverse=True) == scores
+        surely = {id_ for id_, score in zip(ids, scores, strict=True) if score > scores[-1]}
+        assert surely <= set(every)
 
 
 def published_places(index, folder):
@@ -82,9 +91,12 @@ def published_places(index, folder):
 
 
 def checked(index, run):
+    """What an engine finds by each look-up, and whether a search ends with the same candidates."""
     for query, options in asked(index):
         lookup = index.to_lookup(query, **options)
-        every = chosen(index, query, **options) if isinstance(query, np.ndarray) else None
+        every = None
+        if isinstance(query, np.ndarray):
+            every = chosen(index, query, **options)
         agree(run(lookup), index, lookup, every)
 
 
@@ -92,7 +104,11 @@ def checked(index, run):
 def test_duckdb_finds_the_candidates_of_the_index(index, tmp_path):
     duckdb = pytest.importorskip("duckdb")
     for place in published_places(index, tmp_path):
-        checked(index, lambda lookup, place=place: duckdb.sql(lookup.sql(place)).fetchall())
+
+        def run(lookup, place=place):
+            return duckdb.sql(lookup.sql(place)).fetchall()
+
+        checked(index, run)
 
 
 @pytest.mark.extra
@@ -103,12 +119,12 @@ def test_spark_finds_the_candidates_of_the_index(index, tmp_path, monkeypatch):
     builder = sql.SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
     for place in published_places(index, tmp_path):
-        checked(
-            index,
-            lambda lookup, place=place: [
-                tuple(row) for row in spark.sql(lookup.sql(place, "spark")).collect()
-            ],
-        )
+
+        def run(lookup, place=place):
+            found = spark.sql(lookup.sql(place, "spark")).collect()
+            return [tuple(row) for row in found]
+
+        checked(index, run)
     spark.stop()
 
 
@@ -119,10 +135,11 @@ def test_postgresql_finds_the_candidates_of_the_index(index):
     uri = new_database()
     dpi.publish(index, uri, "letters")
     with psycopg.connect(uri) as connection:
-        checked(
-            index,
-            lambda lookup: connection.execute(lookup.sql("letters", "postgresql")).fetchall(),
-        )
+
+        def run(lookup):
+            return connection.execute(lookup.sql("letters", "postgresql")).fetchall()
+
+        checked(index, run)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -143,7 +160,9 @@ def test_published_candidates_are_those_of_the_index(index, place, tmp_path, mon
         lookup = served.to_lookup(query, "exact", **options)
         assert lookup.sql("x") == here.sql("x")
         blocks = list(served.stream(lookup))
-        rows = [pair for ids, scores in blocks for pair in zip(ids.tolist(), scores, strict=True)]
+        rows = []
+        for ids, scores in blocks:
+            rows += zip(ids.tolist(), scores, strict=True)
         every = None
         if isinstance(query, np.ndarray):
             every = chosen(index, query, **options)
@@ -157,11 +176,10 @@ def test_published_candidates_are_those_of_the_index(index, place, tmp_path, mon
 def test_a_lookup_has_few_symbols_and_a_table(index):
     lookup = index.to_lookup(Q[:1], candidates=50)
     assert len(lookup.codes) < 5
-    assert lookup.table().to_pylist()[0] == {
-        "code": int(lookup.codes[0]),
-        "score": float(lookup.scores[0]),
-    }
-    assert index.to_lookup(Q[:1], "private", candidates="1%").count > 0
+    first = lookup.table().to_pylist()[0]
+    assert first == {"code": int(lookup.codes[0]), "score": float(lookup.scores[0])}
+    few = index.to_lookup(Q[:1], "private", candidates="1%")
+    assert few.count > 0
     assert index.to_lookup(Q[:1]).count == 1000
 
 
@@ -178,8 +196,9 @@ def test_what_no_lookup_is_of(index):
     signs = filled_index(spec, X[:9].clip(-1, 1))
     with refuses("needs codes that are symbols"):
         signs.to_lookup(Q[:1].clip(-1, 1))
+    lookup = Lookup(np.array([1]), np.array([0.5]), 3)
     with refuses("dialects are duckdb"):
-        Lookup(np.array([1]), np.array([0.5]), 3).sql("x", "oracle")
+        lookup.sql("x", "oracle")
 
 
 @pytest.mark.extra
@@ -189,7 +208,8 @@ def test_the_command_prints_a_statement_that_runs(index, tmp_path, prints):
     np.save(tmp_path / "q.npy", Q[:1])
     options = "--query exact --candidates 5% --filter 'year >= 2000'"
     out = prints(f"query codes.parquet q.npy --as-sql duckdb {options}")
-    found = duckdb.sql(out.replace("codes.parquet", str(tmp_path / "codes.parquet"))).fetchall()
+    statement = out.replace("codes.parquet", str(tmp_path / "codes.parquet"))
+    found = duckdb.sql(statement).fetchall()
     asked_for = {"candidates": "5%", "filter": "year >= 2000"}
     lookup = index.to_lookup(Q[:1], **asked_for)
     agree(found, index, lookup, chosen(index, Q[:1], **asked_for))

@@ -27,7 +27,7 @@ def test_an_agent_searches_and_reads_what_is_protected(monkeypatch):
         epsilon=64.0,
         adjacency=dpi.attribute(0.1),
     )
-    index = filled_index(spec, vectors, ids=[f"row {i}" for i in range(50)])
+    index = filled_index(spec, vectors, [f"row {i}" for i in range(50)])
     asked = []
     search = index.search
 
@@ -40,15 +40,17 @@ def test_an_agent_searches_and_reads_what_is_protected(monkeypatch):
 
     async def ask():
         async with mcp.Client(server) as client:
-            tools = {tool.name: tool.description for tool in (await client.list_tools()).tools}
+            offered = await client.list_tools()
             found = await client.call_tool("search", {"text": "7", "k": 3})
             facts = await client.call_tool("describe", {})
+        tools = {tool.name: tool.description for tool in offered.tools}
         assert set(tools) == {"search", "describe"}
         assert str(spec.guarantee) in tools["search"]
-        assert found.structured_content["result"][0]["id"] == "row 7"
-        assert len(found.structured_content["result"]) == 3
+        hits = found.structured_content["result"]
+        assert hits[0]["id"] == "row 7"
+        assert len(hits) == 3
         assert json.loads(facts.content[0].text)["records"] == 50
-        for answer, hit in zip(found.content, found.structured_content["result"], strict=True):
+        for answer, hit in zip(found.content, hits, strict=True):
             assert json.loads(answer.text, parse_constant=pytest.fail) == hit
         json.dumps(found.structured_content, allow_nan=False)
 

@@ -1,12 +1,11 @@
 """PostgreSQL: plain SQL finds what dpindex finds, and what the server cannot keep is said."""
 
-import re
 import threading
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, refuses, uniform
-from helpers.documents import section
+from helpers.common import attribute_spec, codes_of, filled_index, refuses, uniform
+from helpers.documents import code_blocks, section
 from helpers.lite import LITE
 from helpers.postgres_server import new_database, programs
 
@@ -41,16 +40,12 @@ def database(uri):
     made.close()
 
 
-def _blocks(kind):
-    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-
-
 def test_the_page_runs_as_it_is_typed(uri, capsys):
-    (made,) = _blocks("py")
+    (made,) = code_blocks(PAGE, "py")
     names = {}
     exec(made.replace("postgresql://me@localhost/library", uri), names)
     code = capsys.readouterr().out.strip()
-    common, candidates, neighbours = _blocks("sql")
+    common, candidates, neighbours = code_blocks(PAGE, "sql")
     with psycopg.connect(uri) as reader:
         counts = dict(reader.execute(common).fetchall())
         found = reader.execute(candidates).fetchall()
@@ -62,7 +57,8 @@ def test_the_page_runs_as_it_is_typed(uri, capsys):
     wanted = np.flatnonzero(np.isin(symbols, [17, 4, 256]) & (years >= 2000))
     assert sorted(id_ for id_, _ in found) == wanted.tolist()
     hits = names["pictures"].search(names["query"], 10, filter="year >= 2000")
-    assert [64 - 2 * distance for _, distance in nearest] == hits.scores[0].tolist()
+    scores = [64 - 2 * distance for _, distance in nearest]
+    assert scores == hits.scores[0].tolist()
 
 
 def test_without_pgvector_signs_and_symbols_are_searched(uri, monkeypatch):
@@ -70,12 +66,14 @@ def test_without_pgvector_signs_and_symbols_are_searched(uri, monkeypatch):
         return False
 
     monkeypatch.setattr(Postgres, "has_vectors", missing)
+    spec = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=8.0)
     x = uniform(50, 16)
-    index = filled_index(attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=8.0), x)
+    index = filled_index(spec, x)
     dpi.publish(index, uri, "signs", exact_queries=False)
-    code = dpi.Privatizer(index.spec).privatize(x[:2])
+    code = codes_of(spec, x[:2])
     served = dpi.open(uri, "signs")
-    assert np.array_equal(served.search(code, 5).scores, index.search(code, 5).scores)
+    found = served.search(code, 5)
+    assert np.array_equal(found.scores, index.search(code, 5).scores)
     with psycopg.connect(uri, autocommit=True) as server:
         user = "create role reader login; grant create on schema public to reader"
         server.execute(user)
@@ -85,10 +83,11 @@ def test_without_pgvector_signs_and_symbols_are_searched(uri, monkeypatch):
 
 def test_names_of_columns_are_no_commands(database):
     names = ['x"; drop table books; --', "100%"]
-    schema = pa.schema([(name, pa.int64()) for name in names])
+    schema = pa.schema(dict.fromkeys(names, "int64"))
     database.create(Layout(False, 0, 0, "ip", schema))
     row = {"id": 7, "code": 3, names[0]: 1, names[1]: 2}
-    database.insert(pa.Table.from_pylist([row], schema=database.layout.columns))
+    rows = pa.Table.from_pylist([row], schema=database.layout.columns)
+    database.insert(rows)
     (found,) = database.select("id = 7", 9, names).to_pylist()
     assert found == row
 
@@ -101,13 +100,16 @@ def test_f7_submitted_ids_are_no_commands_where_backslashes_escape(uri):
         server.execute(f"alter database {name[0]} set standard_conforming_strings = off")
     database = open_database(uri, "books")
     database.create(Layout(True, 0, 0, "ip"))
-    ids = np.array(["plain", "\\", "\\' or true --", "\\'; drop table books; --", "a\\\\'b"])
-    database.insert(database.layout.table({"id": ids.tolist(), "code": range(len(ids))}))
-    for id_ in ids.tolist():
-        assert database.count(database.is_in("id", [id_])) == 1
-        assert database.select(database.is_in("id", [id_]), 9)["id"].to_pylist() == [id_]
-    assert database.count(database.is_in("id", ["\\' or true --x"])) == 0
-    assert database.count(database.is_in("id", ids.tolist())) == database.count() == len(ids)
+    ids = ["plain", "\\", "\\' or true --", "\\'; drop table books; --", "a\\\\'b"]
+    database.insert(database.layout.table({"id": ids, "code": range(len(ids))}))
+    for id_ in ids:
+        condition = database.is_in("id", [id_])
+        assert database.count(condition) == 1
+        assert database.select(condition, 9)["id"].to_pylist() == [id_]
+    nobody = database.is_in("id", ["\\' or true --x"])
+    assert database.count(nobody) == 0
+    assert database.count(database.is_in("id", ids)) == len(ids)
+    assert database.count() == len(ids)
     database.close()
 
 
@@ -127,7 +129,8 @@ def test_what_it_cannot_keep_is_said(database, field, sentence):
 def test_a_text_with_a_zero_is_refused(database):
     database.create(Layout(True, 0, 0, "ip"))
     with refuses("PostgreSQL refuses this"):
-        database.insert(database.layout.table({"id": ["a\0b", "c"], "code": range(2)}))
+        rows = database.layout.table({"id": ["a\0b", "c"], "code": range(2)})
+        database.insert(rows)
     assert database.count() == 0
 
 
@@ -140,13 +143,14 @@ def test_of_two_writers_of_one_id_one_is_refused(uri, database):
         own = open_database(uri, "books")
         own.open(SYMBOLS)
         try:
-            own.insert(SYMBOLS.table({"id": range(2000), "code": [symbol] * 2000}))
+            rows = SYMBOLS.table({"id": range(2000), "code": 2000 * [symbol]})
+            own.insert(rows)
             outcomes.append(symbol)
         except InputError as error:
             outcomes.append(str(error))
         own.close()
 
-    writers = [threading.Thread(target=write, args=(symbol,)) for symbol in (1, 2)]
+    writers = [threading.Thread(target=write, args=[symbol]) for symbol in (1, 2)]
     for writer in writers:
         writer.start()
     for writer in writers:
@@ -158,14 +162,16 @@ def test_of_two_writers_of_one_id_one_is_refused(uri, database):
 
 def test_a_lost_connection_is_named_and_loses_nothing(uri, database):
     database.create(SYMBOLS)
-    database.insert(SYMBOLS.table({"id": range(5), "code": range(5)}))
+    first = SYMBOLS.table({"id": range(5), "code": range(5)})
+    more = SYMBOLS.table({"id": range(5, 9), "code": range(4)})
+    database.insert(first)
     with psycopg.connect(uri, autocommit=True) as server:
         server.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where datname = current_database() and pid <> pg_backend_pid()"
         )
     with pytest.raises(StorageError, match="cannot be reached"):
-        database.insert(SYMBOLS.table({"id": range(5, 9), "code": range(4)}))
+        database.insert(more)
     again = open_database(uri, "books")
     again.open(SYMBOLS)
     assert again.count() == 5

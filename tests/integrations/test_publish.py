@@ -1,5 +1,7 @@
 """What is published, in which order, and how it begins anew."""
 
+from itertools import product
+
 import pytest
 from helpers.common import attribute_spec, filled_index, refuses, uniform
 from helpers.lite import LITE, PLACES, address, layout
@@ -49,12 +51,13 @@ def _fail_at(monkeypatch, name, call):
         monkeypatch.setattr(database, name, lost)
 
 
-@pytest.mark.parametrize(
-    "name, call",
-    [(name, 0) for name in STEPS] + [(name, 1) for name in STEPS] + [("insert", 4), ("insert", 7)],
-)
+CUTS = [*product(STEPS, (0, 1)), ("insert", 4), ("insert", 7)]
+OF_EVERY_DATABASE = [("insert", 4), ("finish", 1)]
+
+
+@pytest.mark.parametrize("name, call", CUTS)
 def test_what_was_cut_off_begins_anew(name, call, place, monkeypatch):
-    if (name, call) not in [("insert", 4), ("finish", 1)] and not place.endswith(".lance"):
+    if (name, call) not in OF_EVERY_DATABASE and not place.endswith(".lance"):
         return  # the steps are those of publication, whichever the database
     index = _index()
     with monkeypatch.context() as patch:
@@ -115,39 +118,39 @@ def test_what_is_there_is_left_alone(place):
         dpi.publish(index, place, "letters")
 
 
+def _published(database, place):
+    """Ids of what is written beside the rows, and the columns of these, as its own client says."""
+    if isinstance(database, Milvus):
+        client = pytest.importorskip("pymilvus").MilvusClient(place)
+        rows = client.query("books_dpindex", filter="id != ''", output_fields=["id"])
+        described = client.describe_collection("books")["fields"]
+        return [row["id"] for row in rows], [field["name"] for field in described]
+    if isinstance(database, Postgres):
+        connection = pytest.importorskip("psycopg").connect(place)
+        rows = connection.execute("select id from books_dpindex").fetchall()
+        described = connection.execute("select * from books").description or []
+        return [id_ for (id_,) in rows], [column.name for column in described]
+    if isinstance(database, Parquet):
+        documents = Documents(database)
+        assert documents.open()
+        schema = pytest.importorskip("pyarrow.parquet").read_schema(f"{place}/books.parquet")
+        return documents.rows.select("true", 10)["id"].to_pylist(), schema.names
+    assert isinstance(database, Lance)
+    connection = pytest.importorskip("lancedb").connect(place)
+    rows = connection.open_table("books_dpindex").to_arrow()
+    return rows["id"].to_pylist(), connection.open_table("books").schema.names
+
+
 def test_nothing_but_the_index_is_published(place, tmp_path):
     """No ledger, no path, no projected vector: documents and columns are those of the index."""
     index = dpi.PrivateIndex(SPEC)
     ledger = dpi.Ledger(tmp_path / "ledger")
     index.save(tmp_path / "index")
-    index.add(X, ids=[f"name{i}" for i in range(60)], ledger=ledger)
+    index.add(X, [f"name{i}" for i in range(60)], ledger=ledger)
     dpi.publish(index, place, "books")
     database = open_database(place, "books")
-    if isinstance(database, Milvus):
-        client = pytest.importorskip("pymilvus").MilvusClient(place)
-        rows = client.query(
-            "books_dpindex",
-            filter="id != ''",
-            output_fields=["id"],
-        )
-        columns = [f["name"] for f in client.describe_collection("books")["fields"]]
-    elif isinstance(database, Postgres):
-        connection = pytest.importorskip("psycopg").connect(place)
-        found = connection.execute("select id from books_dpindex").fetchall()
-        rows = [{"id": name} for (name,) in found]
-        described = connection.execute("select * from books").description or []
-        columns = [column.name for column in described]
-    elif isinstance(database, Parquet):
-        documents = Documents(database)
-        assert documents.open()
-        rows = documents.rows.select("true", 10).to_pylist()
-        columns = pytest.importorskip("pyarrow.parquet").read_schema(f"{place}/books.parquet").names
-    else:
-        assert isinstance(database, Lance)
-        connection = pytest.importorskip("lancedb").connect(place)
-        rows = connection.open_table("books_dpindex").to_arrow().to_pylist()
-        columns = connection.open_table("books").schema.names
-    assert {row["id"].removesuffix("/0") for row in rows} == {"begun", WHOLE}
+    names, columns = _published(database, place)
+    assert {name.removesuffix("/0") for name in names} == {"begun", WHOLE}
     assert columns == ["id", "code", "vector"]
     documents = Documents(database)
     assert documents.open()

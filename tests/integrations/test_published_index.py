@@ -10,8 +10,10 @@ from helpers.common import (
     attribute_spec,
     codes_of,
     known_noise,
+    picked,
     record_spec,
     refuses,
+    top,
     typed,
     unit,
 )
@@ -28,16 +30,16 @@ N = 900
 NQ = 70
 DIM = 32
 RNG = np.random.default_rng(0)
-X = RNG.normal(size=(N, 8)) @ RNG.normal(size=(8, DIM)) + 0.3 * RNG.normal(size=(N, DIM))
-X = unit(X)
-Q = X[:NQ] + 0.1 * RNG.normal(size=(NQ, DIM)) / DIM**0.5
-Q = unit(Q)
+X = RNG.normal(size=(N, 8)) @ RNG.normal(size=(8, DIM))
+X = unit(X + 0.3 * RNG.normal(size=(N, DIM)))
+Q = unit(X[:NQ] + 0.1 * RNG.normal(size=(NQ, DIM)) / DIM**0.5)
+TITLES = [f"it's {i}" for i in range(N)]
 PAYLOAD = {
     "year": [None if i % 7 == 0 else 1990 + i % 30 for i in range(N)],
-    "title": [f"it's {i}" for i in range(N)],
+    "title": TITLES,
 }
 TEXT_IDS = [f'it\'s "{i}"' for i in range(N)]
-
+BOOK = dpi.Codebook(RNG.normal(size=(50, DIM)))
 SIGNS = attribute_spec("dp-signrp-rr", DIM, k=124, epsilon=60.0, norm=1.0)
 NUMBERS = attribute_spec(
     "dp-oporp-staircase",
@@ -46,8 +48,7 @@ NUMBERS = attribute_spec(
     epsilon=20.0,
     norm=1.0,
 )
-SYMBOLS = record_spec("record-codebook", DIM, epsilon=8.0,
-                   codebook=dpi.Codebook(RNG.normal(size=(50, DIM))))  # fmt: skip
+SYMBOLS = record_spec("record-codebook", DIM, epsilon=8.0, codebook=BOOK)
 CASES = {
     "signs": (SIGNS, "cosine", False),
     "cosine": (NUMBERS, "cosine", False),
@@ -93,7 +94,8 @@ def _same(here, there, ties):
     assert_allclose(there.scores, here.scores, atol=2e-6 * largest)
     same = here.ids == there.ids
     if not ties:
-        gaps = np.abs(np.diff(here.scores, axis=1)).min(axis=1, initial=np.inf)
+        gaps = np.abs(np.diff(here.scores, axis=1))
+        gaps = gaps.min(axis=1, initial=np.inf)
         swapped = gaps < 4e-6 * largest  # both scores are rounded
         # The last hit may tie with the first that is not among them; scores are compared above.
         tied_with_next = same[:, :-1].all(axis=1)
@@ -104,7 +106,8 @@ def _same(here, there, ties):
             assert_allclose(found[same], expected[same], atol=1e-5)
     rows = np.flatnonzero(same.ravel())
     assert there.payload.schema == here.payload.schema
-    assert there.payload.take(rows).equals(here.payload.take(rows))
+    expected = here.payload.take(rows)
+    assert there.payload.take(rows).equals(expected)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -113,7 +116,7 @@ def test_hits_are_those_of_the_index(name, made):
     codes = codes_of(index.query_spec, Q)
     few = index.ids[3:7].tolist()
     own = MILVUS if "Milvus" in type(served.database).__name__ else SQL
-    pairs = [(None, None), *zip(FILTERS, own, strict=True), (few, few), (few, set(few))]
+    pairs = [(None, None), (few, few), (few, set(few)), *zip(FILTERS, own, strict=True)]
     for filter_, there in pairs:
         rows = slice(None if filter_ is None else 9)
         for asked in (Q[rows], codes.take(rows)):
@@ -125,13 +128,14 @@ def test_hits_are_those_of_the_index(name, made):
             for option in options:
                 found = served.search(asked, 10, query="exact", **option)
                 _same(here, found, name in ("symbols", "signs"))
-    for k, query, filter_, found in (
+    for k, query, filter_, size in (
         (5, "exact", [], 0),
         (10, "private", None, 10),
         (5, "exact", "year > 3000", 0),
         (2 * N, "exact", None, N),
     ):
-        assert served.search(Q[:2], k, query, filter=filter_).ids.shape == (2, found)
+        found = served.search(Q[:2], k, query, filter=filter_)
+        assert found.ids.shape == (2, size)
 
 
 @pytest.mark.parametrize("name", ["signs", "symbols"])
@@ -140,60 +144,54 @@ def test_similarities_of_ties_are_those_of_their_codes(name, made):
     for asked in (Q, codes_of(index.query_spec, Q)):
         found = served.search(asked, 10, query="exact")
         all_ = index.search(asked, N)
-        for one, whole in ((found[i], all_[i]) for i in range(len(found))):
-            places = [np.flatnonzero(whole.ids == id_)[0] for id_ in one.ids]
+        for query in range(len(found)):
+            hits = found[query]
+            whole = all_[query]
+            row_of = {id_: row for row, id_ in enumerate(whole.ids.tolist())}
+            rows = [row_of[id_] for id_ in hits.ids.tolist()]
             for column in ("scores", "similarity", "stderr", "unbiased", "unbiased_stderr"):
-                expected = getattr(whole, column)[places]
-                assert_allclose(
-                    getattr(one, column),
-                    expected,
-                    rtol=1e-5,
-                    atol=1e-5,
-                )
+                expected = getattr(whole, column)[rows]
+                assert_allclose(getattr(hits, column), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["signs", "denoised_l2"])
 def test_originals_order_its_candidates(name, made):
     index, served = made(name)
     names = index.ids
-    originals = dpi.Originals(X, ids=names)
-    every = served.search(Q, 5, candidates=N, rerank=originals, query="exact")
     metric = index.metric
-    truth = -((Q[:, None] - X[None]) ** 2).sum(axis=2) if metric == "l2" else Q @ X.T
-    best = np.argsort(-truth, axis=1)[:, :5]
+    terms = {"rerank": dpi.Originals(X, ids=names), "query": "exact"}
+    every = served.search(Q, 5, candidates=N, **terms)
+    truth = Q @ X.T
+    if metric == "l2":
+        differences = Q[:, None] - X
+        truth = -np.square(differences).sum(axis=2)
+    best = top(truth, 5)
     if metric != "l2":  # all of these vectors have norm 1
-        assert_allclose(every.similarity, np.take_along_axis(truth, best, axis=1))
+        assert_allclose(every.similarity, picked(truth, best))
     assert_array_equal(every.ids, names[best])
     assert every.exact.all()
     assert (every.stderr == 0).all()
-    rows = {id_: row for row, id_ in enumerate(names.tolist())}
-    assert every.payload["title"].to_pylist() == [
-        PAYLOAD["title"][rows[id_]] for id_ in every.ids.ravel().tolist()
-    ]
-    found = served.search(Q[:5], 40, filter="year >= 2000", query="exact")
-    few = served.search(
-        Q[:5], 5, candidates=40, rerank=originals, filter="year >= 2000", query="exact"
-    )
+    titles = dict(zip(names.tolist(), TITLES, strict=True))
+    expected = [titles[id_] for id_ in every.ids.ravel().tolist()]
+    assert every.payload["title"].to_pylist() == expected
+    since = {"filter": "year >= 2000"}
+    found = served.search(Q[:5], 40, query="exact", **since)
+    few = served.search(Q[:5], 5, candidates=40, **terms, **since)
     if name != "signs":  # of many equal codes others may be found
         for ids, candidates in zip(few.ids.tolist(), found.ids.tolist(), strict=True):
             assert set(ids) <= set(candidates)
     threshold = -1.0 if metric == "l2" else 0.5
-    near = served.range_search(
-        Q[:5],
-        abs(threshold),
-        candidates=N,
-        rerank=originals,
-        query="exact",
-    )
+    near = served.range_search(Q[:5], abs(threshold), candidates=N, **terms)
     for row, one in enumerate(near):
-        expected = names[truth[row] >= threshold]
-        assert sorted(one.ids.tolist()) == sorted(expected.tolist())
+        expected = names[truth[row] >= threshold].tolist()
+        assert sorted(one.ids.tolist()) == sorted(expected)
 
 
 def test_rows_of_a_published_index_are_its_ids_or_need_them(made):
     index, served = made("cosine")
     here = index.search(Q[:5], 5, candidates=N, rerank=X)
-    assert_array_equal(served.search(Q[:5], 5, candidates=N, rerank=X, query="exact").ids, here.ids)
+    there = served.search(Q[:5], 5, candidates=N, rerank=X, query="exact")
+    assert_array_equal(there.ids, here.ids)
     _, named = made("signs")
     with refuses("order of the index, which is not known here"):
         named.search(Q[:1], rerank=X, query="exact")
@@ -221,21 +219,28 @@ def test_it_is_a_dictionary_too(made):
 
 @pytest.mark.parametrize(
     "filter_, said",
-    [("year >", "cannot be read"), ("pages > 3", "names 'pages'"), ({"year": 2000}, "list of ids"),
-     ([[1], [2, 3]], "list of ids"), ([True] * N, "list of ids"),
-     (lambda row: True, "list of ids"), (["x"], "whole numbers")],
-)  # fmt: skip
+    [
+        ("year >", "cannot be read"),
+        ("pages > 3", "names 'pages'"),
+        ({"year": 2000}, "list of ids"),
+        ([[1], [2, 3]], "list of ids"),
+        (N * [True], "list of ids"),
+        (lambda row: True, "list of ids"),
+        (["x"], "whole numbers"),
+    ],
+)
 def test_filters_without_meaning(filter_, said, made):
+    _, served = made("cosine")
     with refuses(said):
-        made("cosine")[1].search(Q[:1], filter=filter_, query="exact")
+        served.search(Q[:1], filter=filter_, query="exact")
     with refuses("refuses"):
-        made("cosine")[1].search(Q[:1], where="year >", query="exact")
+        served.search(Q[:1], where="year >", query="exact")
 
 
 def test_k_and_codes_are_checked(made):
     _, served = made("cosine")
     most = served.database.max_found
-    for k, said in ((0, "at least 1"), (most + 1, f"at most {most}")):
+    for k, said in {0: "at least 1", most + 1: f"at most {most}"}.items():
         with refuses(said):
             served.search(Q[:1], k, query="exact")
     codes = codes_of(SIGNS, X[:2])
@@ -244,8 +249,12 @@ def test_k_and_codes_are_checked(made):
     with refuses("another spec"):
         served.add_codes(codes, [901, 902])
     own = codes_of(NUMBERS, X[:2])
-    for ids, said in (([1, 901], "are in the index"), ([901, 901], "each another"),
-                      (["a", "b"], "whole numbers"), ([901], "each another")):  # fmt: skip
+    for ids, said in (
+        ([1, 901], "are in the index"),
+        ([901, 901], "each another"),
+        (["a", "b"], "whole numbers"),
+        ([901], "each another"),
+    ):
         with refuses(said):
             served.add_codes(own, ids)
 
@@ -270,6 +279,7 @@ class TestCollectors(CollectorContract):
 
 @pytest.mark.parametrize("place", PLACES[:1])
 def test_the_page_runs_as_it_is_typed(place, tmp_path):
-    said = "".join(typed(section("databases.md", "## Publish and search"), tmp_path))
+    page = section("databases.md", "## Publish and search")
+    said = "".join(typed(page, tmp_path))
     assert "books.db, collection books: 20000 codes" in said
     assert said.count("±") == 16  # the heading, and five hits of each query

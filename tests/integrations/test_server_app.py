@@ -5,7 +5,7 @@ import logging
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, filled_index, known_noise, uniform
+from helpers.common import attribute_spec, codes_of, filled_index, flipped, known_noise, uniform
 
 import dpindex as dpi
 from dpindex.integrations.collector import Collector
@@ -23,6 +23,7 @@ OTHER = attribute_spec("dp-signoporp-rr", 16, k=16, epsilon=5.0)
 SUBMIT = 32 * "a"
 SEARCH = 32 * "b"
 METRICS = 32 * "m"
+TOKENS = Tokens(f"submit {SUBMIT}\nsearch {SEARCH}\nmetrics {METRICS}")
 CODES = {"content-type": "application/octet-stream"}
 VECTORS = uniform(40, 16)
 
@@ -36,29 +37,25 @@ def codes(rows=0, spec=SPEC):
 
 
 def as_submitter(ids, **more):
-    return {**CODES, **bearer(SUBMIT), "dpindex-ids": json.dumps(ids), **more}
+    return CODES | bearer(SUBMIT) | {"dpindex-ids": json.dumps(ids), **more}
 
 
 def submit(client, ids, sent=None, **more):
     """The answer to codes that are sent under ids."""
-    body = codes() if sent is None else sent
-    return client.post("/codes", content=body, headers=as_submitter(ids, **more))
+    content = codes() if sent is None else sent
+    return client.post("/codes", content=content, headers=as_submitter(ids, **more))
 
 
 def search(client, asked=None, query=""):
     """The answer to query codes."""
-    body = codes() if asked is None else asked
-    return client.post(f"/search{query}", content=body, headers={**CODES, **bearer(SEARCH)})
+    content = codes() if asked is None else asked
+    return client.post(f"/search{query}", content=content, headers=CODES | bearer(SEARCH))
 
 
 @pytest.fixture
 def index(tmp_path):
-    made = filled_index(
-        SPEC,
-        VECTORS[20:],
-        query_epsilon=6.0,
-        ids=[f"old {i}" for i in range(20)],
-    )
+    names = [f"old {i}" for i in range(20)]
+    made = filled_index(SPEC, VECTORS[20:], names, query_epsilon=6.0)
     made.save(tmp_path / "index")
     return made
 
@@ -67,13 +64,14 @@ def index(tmp_path):
 def make(index):
     """Makes a client of the collector; the index is as it was saved when the test ends."""
     path = index.path
-    with Collector(index, path / ".accepted", lambda: index.save(path)) as collector:
 
-        def client(tokens=True, **options):
-            known = (
-                Tokens(f"submit {SUBMIT}\nsearch {SEARCH}\nmetrics {METRICS}") if tokens else None
-            )
-            app = Service(collector, known, **options).app()
+    def save():
+        index.save(path)
+
+    with Collector(index, path / ".accepted", save) as collector:
+
+        def client(tokens=TOKENS, **options):
+            app = Service(collector, tokens, **options).app()
             return testclient.TestClient(app, base_url="http://localhost")
 
         yield client
@@ -85,13 +83,14 @@ def test_a_repetition_has_the_same_key_ids_and_codes(make):
     first = {"idempotency-key": 16 * "k"}
     other = {"idempotency-key": 17 * "k"}
     sent = codes(slice(0, 1))
+    changed = codes(slice(1, 2))
     for ids, keys, body, status in (
         (["a"], first, sent, 201),
         (["a"], first, sent, 200),
         (["a"], other, sent, 409),
         (["a"], {}, sent, 409),
-        (["a"], {}, codes(slice(1, 2)), 409),
-        (["a"], first, codes(slice(1, 2)), 422),
+        (["a"], {}, changed, 409),
+        (["a"], first, changed, 422),
         (["b"], first, sent, 422),
         (["b"], other, sent, 201),
     ):
@@ -101,7 +100,8 @@ def test_a_repetition_has_the_same_key_ids_and_codes(make):
 
 def test_submit_and_search(make):
     client = make()
-    answer = submit(client, ["a", "é"], codes(slice(0, 2)))
+    two = codes(slice(0, 2))
+    answer = submit(client, ["a", "é"], two)
     assert answer.status_code == 201
     for spec in (SPEC, SPEC.with_epsilon(6.0)):
         asked = codes(slice(20, 23), spec)
@@ -110,7 +110,8 @@ def test_submit_and_search(make):
         hits = found.json()
         assert "codes are too few" in hits.pop("unstated")
         assert set(hits) == {"ids", "scores", *ESTIMATES}
-        assert {np.shape(lists) for lists in hits.values()} == {(3, 5)}
+        shapes = {np.shape(lists) for lists in hits.values()}
+        assert shapes == {(3, 5)}
 
 
 def test_documents_are_open_and_search_is_not_a_submitter_s(make):
@@ -138,7 +139,7 @@ WRONG_TOKENS = [
 
 @pytest.mark.parametrize("path, token, status", WRONG_TOKENS)
 def test_wrong_tokens(make, path, token, status):
-    headers = {**CODES, "dpindex-ids": '["a"]', **token}
+    headers = CODES | {"dpindex-ids": '["a"]'} | token
     answer = make().post(path, content=codes(), headers=headers)
     assert answer.status_code == status
     assert ("www-authenticate" in answer.headers) == (status == 401)
@@ -152,7 +153,7 @@ WRONG_IDS = [
 
 @pytest.mark.parametrize("ids", WRONG_IDS)
 def test_wrong_ids(make, index, ids):
-    headers = {**CODES, **bearer(SUBMIT)}
+    headers = CODES | bearer(SUBMIT)
     if ids is not None:
         headers["dpindex-ids"] = ids.encode("utf-8")
     answer = make().post("/codes", content=codes(), headers=headers)
@@ -163,7 +164,7 @@ def test_wrong_ids(make, index, ids):
 
 def test_ids_that_are_numbers(make, index):
     index.remove(index.ids)
-    index.add(VECTORS[:3], ids=[5, 6, 7])
+    index.add(VECTORS[:3], [5, 6, 7])
     client = make()
     for ids in ([True], [-1], [2**53 + 1], [1.0], ["1"]):
         assert submit(client, ids).status_code == 422
@@ -171,28 +172,25 @@ def test_ids_that_are_numbers(make, index):
 
 def _wrong_bodies():
     good = codes()
-    kind = "content-type"
     many = codes(np.zeros(max_rows(SPEC) + 1, np.int64))
+    of_numbers = attribute_spec("dp-oporp-staircase", 16, k=8, epsilon=2.0)
+    most = max_body(SPEC)
     return {
         "nothing": (b"", {}, 422),
         "no codes": (b"xyzzy", {}, 422),
         "cut off": (good[:-1], {}, 422),
-        "damaged": (good[:-1] + bytes([good[-1] ^ 1]), {}, 422),
+        "damaged": (flipped(good, -1), {}, 422),
         "foreign": (codes(spec=OTHER), {}, 422),
-        "another form": (
-            codes(spec=attribute_spec("dp-oporp-staircase", 16, k=8, epsilon=2.0)),
-            {},
-            422,
-        ),
+        "another form": (codes(spec=of_numbers), {}, 422),
         "a form that lies": (_lying(), {}, 422),
         "no row": (_empty(), {}, 422),
         "too many": (many, {}, 413),
-        "huge": (bytes(max_body(SPEC) + 1), {}, 413),
-        "huge, in parts": (bytes(3 * max_body(SPEC)), {"transfer-encoding": "chunked"}, 413),
-        "huge, asked before": (bytes(max_body(SPEC) + 1), {"expect": "100-continue"}, 413),
+        "huge": (bytes(most + 1), {}, 413),
+        "huge, in parts": (bytes(3 * most), {"transfer-encoding": "chunked"}, 413),
+        "huge, asked before": (bytes(most + 1), {"expect": "100-continue"}, 413),
         "compressed": (good, {"content-encoding": "gzip"}, 415),
-        "JSON": (good, {kind: "application/json"}, 415),
-        "a form": (good, {kind: "text/plain"}, 415),
+        "JSON": (good, {"content-type": "application/json"}, 415),
+        "a form": (good, {"content-type": "text/plain"}, 415),
         "a short key": (good, {"idempotency-key": "xyzzy"}, 422),
     }
 
@@ -200,13 +198,14 @@ def _wrong_bodies():
 def _lying():
     """Codes of another form under the right fingerprint."""
     spec = attribute_spec("dp-signoporp-rr", 16, k=8, epsilon=4.0)
-    made = dpi.Privatizer(spec).privatize(VECTORS[0])
+    made = codes_of(spec, VECTORS[0])
     form = type(made.format)(8, SPEC.fingerprint)
     return form.codes(made.stored).to_bytes()
 
 
 def _empty():
-    return SPEC.format.codes(np.empty((0, SPEC.format.width), np.uint8)).to_bytes()
+    none = np.empty((0, SPEC.format.width), np.uint8)
+    return SPEC.format.codes(none).to_bytes()
 
 
 def test_wrong_bodies(make, index):
@@ -232,19 +231,31 @@ def test_wrong_queries(make):
     assert search(client, many).status_code == 413
 
 
+WRONG_QUERIES = [
+    [],
+    {},
+    {"vectors": []},
+    {"vectors": "xyzzy"},
+    {"vectors": [[0.777]]},
+    {"vectors": [16 * ["0.777"]]},
+    {"vectors": [16 * [10**400]]},
+    {"vectors": [16 * [True]]},
+    {"vectors": [15 * [0.777] + [7e7]]},
+    {"vectors": 2 * [16 * [7e7]]},
+    {"vectors": VECTORS[20:22].tolist(), "more": 1},
+]
+
+
 def test_exact_queries_are_off_unless_allowed(make):
     headers = bearer(SEARCH)
     body = {"vectors": VECTORS[20:22].tolist()}
-    assert make().post("/search", json=body, headers=headers).status_code == 403
+    refused = make().post("/search", json=body, headers=headers)
+    assert refused.status_code == 403
     client = make(exact_queries=True)
     found = client.post("/search?k=3", json=body, headers=headers)
     assert found.status_code == 200
     assert np.shape(found.json()["ids"]) == (2, 3)
-    for wrong in (
-        [], {}, {"vectors": []}, {"vectors": [[0.777]]}, {"vectors": "xyzzy"},
-        {"vectors": [["0.777"] * 16]}, {"vectors": [[10**400] * 16]}, {"vectors": [[True] * 16]},
-        {"vectors": [[0.777] * 15 + [7e7]]}, {**body, "more": 1}, {"vectors": [[7e7] * 16] * 2},
-    ):  # fmt: skip
+    for wrong in WRONG_QUERIES:
         answer = client.post("/search", json=wrong, headers=headers)
         assert answer.status_code == 422, wrong
         assert "777" not in answer.text
@@ -254,7 +265,7 @@ def test_exact_queries_are_off_unless_allowed(make):
 @pytest.mark.parametrize("path", ["/codes", "/search", "/health", "/spec"])
 def test_a_long_head_is_refused(make, path):
     client = make()
-    headers = {**as_submitter(["a"]), "x-long": 70_000 * "x"}
+    headers = as_submitter(["a"]) | {"x-long": 70_000 * "x"}
     method = "POST" if path in ("/codes", "/search") else "GET"
     answer = client.request(method, path, headers=headers)
     assert answer.status_code == 400
@@ -269,28 +280,26 @@ def test_a_long_head_is_refused(make, path):
 )
 def test_json_is_counted_before_an_object_is_made_of_each_bracket(make, monkeypatch, one, status):
     """A list takes 34 times the bytes of its text."""
-    body = '{"vectors": [' + ",".join([one] * 5000) + "]}"
+    lists = ",".join(5000 * [one])
+    body = f'{{"vectors": [{lists}]}}'
     monkeypatch.setattr(json, "loads", pytest.fail)
-    headers = {**bearer(SEARCH), "content-type": "application/json"}
-    answer = make(exact_queries=True).post(
-        "/search",
-        content=body,
-        headers=headers,
-    )
+    headers = bearer(SEARCH) | {"content-type": "application/json"}
+    client = make(exact_queries=True)
+    answer = client.post("/search", content=body, headers=headers)
     assert answer.status_code == status
 
 
 def test_ids_that_json_readers_would_round_are_not_sent(make, index):
-    for largest, status in ((2**53, 200), (2**53 + 1, 409), (-(2**62), 409)):
+    for largest, status in {2**53: 200, 2**53 + 1: 409, -(2**62): 409}.items():
         index.remove(index.ids)
-        index.add(VECTORS[:3], ids=[5, 6, largest])
+        index.add(VECTORS[:3], [5, 6, largest])
         assert search(make(), query="?k=3").status_code == status
 
 
 def test_slow_bodies_are_given_up(make, index):
     async def call():
         answered = []
-        headers = {**as_submitter(["a"]), "host": "localhost"}
+        headers = as_submitter(["a"]) | {"host": "localhost"}
 
         async def receive():
             await anyio.sleep_forever()
@@ -301,7 +310,7 @@ def test_slow_bodies_are_given_up(make, index):
         scope = {
             "type": "http", "method": "POST", "path": "/codes", "raw_path": b"/codes",
             "query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1",
-            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         }  # fmt: skip
         await app(scope, receive, send)
         return int(answered[0]["status"])
@@ -311,11 +320,13 @@ def test_slow_bodies_are_given_up(make, index):
 
 
 def test_without_tokens_only_local_names_are_answered(make):
-    client = make(tokens=False)
-    assert client.post("/search", content=codes(), headers=CODES).status_code == 200
+    client = make(tokens=None)
+    answer = client.post("/search", content=codes(), headers=CODES)
+    assert answer.status_code == 200
     # As from a page in a browser, whose name was made to mean this machine.
-    headers = {**CODES, "host": "attacker.example"}
-    assert client.post("/search", content=codes(), headers=headers).status_code == 400
+    headers = CODES | {"host": "attacker.example"}
+    answer = client.post("/search", content=codes(), headers=headers)
+    assert answer.status_code == 400
 
 
 def test_a_failure_is_logged_without_what_was_sent(make, caplog, monkeypatch):
@@ -353,9 +364,11 @@ def test_metrics_count_answers_and_hold_nothing_that_was_sent(make):
     assert first == "# TYPE dpindex_request_seconds summary"
     values = dict(line.rsplit(" ", 1) for line in lines)
     counts = {name: value for name, value in values.items() if "_count{" in name}
+    answered = [("/codes", 201), ("/codes", 409), ("/metrics", 403), ("/search", 200)]
     assert counts == {
         f'dpindex_request_seconds_count{{route="{route}",status="{status}"}}': "1"
-        for route, status in (("/codes", 201), ("/codes", 409), ("/metrics", 403), ("/search", 200))
+        for route, status in answered
     }
-    assert {name.replace("_count", "_sum") for name in counts} | set(counts) == set(values)
+    sums = {name.replace("_count", "_sum") for name in counts}
+    assert set(values) == sums | set(counts)
     assert all(float(value) > 0 for value in values.values())

@@ -1,6 +1,5 @@
 """A collector in a process of its own: it is killed while clients submit, and nothing is lost."""
 
-import re
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from helpers.common import attribute_spec, fails, filled_index, needs_posix, refuses, uniform
-from helpers.documents import section
+from helpers.documents import code_blocks, section
 
 import dpindex as dpi
 from dpindex.integrations.client import Client
@@ -30,8 +29,8 @@ SECONDS = 600.0
 
 def codes(rows):
     """Codes that differ from each other, as codes of vectors do with high probability."""
-    bits = np.random.default_rng(0).integers(0, 2, (rows, 64)).astype(bool)
-    return dpi.BitCodes.from_signs(bits, SPEC.fingerprint)
+    bits = np.random.default_rng(0).integers(0, 2, (rows, 64))
+    return dpi.BitCodes.from_signs(bits.astype(bool), SPEC.fingerprint)
 
 
 @pytest.fixture
@@ -49,10 +48,9 @@ def served(index, program=(sys.executable, "-m", "dpindex")):
     command = [*program, "serve", str(index), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            said = process.stdout.readline()
-            found = re.search(r"http://127\.0\.0\.1:[0-9]+", said)
-            assert found, said
-            yield process, found[0]
+            url = process.stdout.readline().split()[-1]
+            assert url.startswith("http://127.0.0.1:")
+            yield process, url
         finally:
             process.kill()
 
@@ -93,12 +91,16 @@ def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_d
     def code(row):
         return all_codes.take(slice(row, row + 1)).to_bytes()
 
+    def is_stored(row):
+        return answers[row][-1:] in (["stored"], ["repeated"])
+
     def insist(first):
         for row in range(first, devices, CLIENTS):
-            while not is_over.is_set() and answers[row][-1:] not in (["stored"], ["repeated"]):
+            while not (is_over.is_set() or is_stored(row)):
                 try:
                     client = Client(address[0], SUBMIT, timeout=SECONDS)
-                    answers[row].append(client.submit(code(row), [f"device {row}"], f"{row:032}"))
+                    said = client.submit(code(row), [f"device {row}"], f"{row:032}")
+                    answers[row].append(said)
                 except dpi.InputError:  # killed, or without room
                     is_over.wait(0.01)
 
@@ -108,7 +110,7 @@ def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_d
             assert any(thread.is_alive() for thread in threads)
             threads[0].join(0.01)
 
-    threads = [threading.Thread(target=insist, args=(first,)) for first in range(CLIENTS)]
+    threads = [threading.Thread(target=insist, args=[first]) for first in range(CLIENTS)]
     ends = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT]
     try:
         for round_, number in enumerate(ends, 1):
@@ -118,8 +120,9 @@ def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_d
                         thread.start()
                 have(50 * round_)
                 full.touch()
+                client = Client(address[0], SUBMIT)
                 with refuses("nothing can be stored now"):
-                    Client(address[0], SUBMIT).submit(code(0), [f"refused {round_}"])
+                    client.submit(code(0), [f"refused {round_}"])
                 full.unlink()
                 have(50 * round_ + 25)
                 process.send_signal(number)
@@ -142,7 +145,8 @@ def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_d
     saved = dpi.open(index)
     assert sorted(saved) == sorted(f"device {row}" for row in range(devices))
     for row in range(devices):
-        assert np.array_equal(saved[f"device {row}"].stored, all_codes.stored[row : row + 1])
+        stored = saved[f"device {row}"].stored
+        assert np.array_equal(stored, all_codes.stored[row : row + 1])
 
 
 @pytest.mark.slow
@@ -150,10 +154,10 @@ def test_the_example_of_the_page(index, capsys):
     spec = attribute_spec("dp-oporp-staircase", 8, k=4, epsilon=2.0)
     place = index.parent / "other"
     vectors = uniform(3, 8)
-    other = filled_index(spec, vectors[2], query_epsilon=4.0, ids=["berta"])
+    other = filled_index(spec, vectors[2], ["berta"], query_epsilon=4.0)
     other.save(place)
     page = section("devices.md", "## Collect codes over HTTP")
-    (block,) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (block,) = code_blocks(page, "py")
     known = {"submit_token": SUBMIT, "search_token": SEARCH}
     known |= {"vector": vectors[0], "query": vectors[1]}
     with served(place) as (_, url):

@@ -10,7 +10,15 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import shuffle_collector
-from helpers.common import attribute_spec, free_port, needs_posix, normal, refuses
+from helpers.common import (
+    attribute_spec,
+    flipped,
+    free_port,
+    needs_posix,
+    normal,
+    record_spec,
+    refuses,
+)
 from shuffle_collector import LOG_NAME, Shuffle, ShuffleCollector, ShuffledFile, make_app
 
 import dpindex as dpi
@@ -21,26 +29,20 @@ from dpindex.integrations.requests import RefusedError, Tokens
 from dpindex.storage.statement import summarize
 
 DIM = 16
-RECORD = dpi.record()
-CAP = dpi.Spec("record-cap", DIM, k=64, epsilon=1.0, adjacency=RECORD)
+CAP = record_spec("record-cap", DIM, k=64, epsilon=1.0)
 BOOK = dpi.Codebook(normal(200, DIM))
-SYMBOLS = dpi.Spec(
-    "record-codebook",
-    DIM,
-    epsilon=8.0,
-    adjacency=RECORD,
-    codebook=BOOK,
-)
+SYMBOLS = record_spec("record-codebook", DIM, epsilon=8.0, codebook=BOOK)
 SHUFFLE = Shuffle(30, 1e-6)
 TOKEN = 32 * "a"
 
 
 def codes(rows, spec=CAP):
     """Codes that differ from each other, as far as there are so many."""
-    rng = np.random.default_rng(1)
     if spec is SYMBOLS:
-        return spec.format.codes(np.arange(rows, dtype=np.uint16)[:, None] % 200)
-    return spec.format.codes(rng.integers(0, 256, (rows, 8), np.uint8))
+        stored = np.arange(rows, dtype=np.uint16)[:, None] % 200
+    else:
+        stored = np.random.default_rng(1).integers(0, 256, (rows, 8), np.uint8)
+    return spec.format.codes(stored)
 
 
 def rows_of(codes):
@@ -95,7 +97,8 @@ def test_a_file_keeps_every_code_and_not_the_order_of_arrival(spec, tmp_path):
     assert kept.format == given.format
     assert rows_of(kept) == rows_of(given)
     if spec is CAP:
-        assert np.all(kept.stored == given.stored, axis=1).sum() < 10
+        in_place = (kept.stored == given.stored).all(axis=1)
+        assert in_place.sum() < 10
     if os.name == "posix":
         assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
 
@@ -127,7 +130,7 @@ def test_what_is_damaged_or_of_another_shuffle_is_refused(tmp_path):
     with refuses("which its senders were told"):
         ShuffledFile(path, CAP.format, Shuffle(30, 1e-5))
     whole = bytearray(path.read_bytes())
-    slots = np.frombuffer(whole, np.uint8)[64:].reshape(-1, 12)
+    slots = np.frombuffer(whole, np.uint8, offset=64).reshape(-1, 12)
     full = np.flatnonzero(slots.any(axis=1))
     assert len(full) == 25
     slots[full[:5], 7] ^= 1  # a power failure may cut off those that nobody was told of
@@ -139,7 +142,7 @@ def test_what_is_damaged_or_of_another_shuffle_is_refused(tmp_path):
     path.write_bytes(whole)
     with pytest.raises(DamagedError, match="it holds 19 of 20 codes; restore it from a copy"):
         ShuffledFile(path, CAP.format, SHUFFLE)
-    for wrong in (whole[:70], b"x" + whole[1:], b""):
+    for wrong in (whole[:70], flipped(bytes(whole), 0), b""):
         path.write_bytes(wrong)
         with pytest.raises(DamagedError, match="is damaged"):
             ShuffledFile(path, CAP.format, SHUFFLE)
@@ -149,7 +152,8 @@ def test_enough_codes_are_published_in_another_order(index):
     given = codes(40)
     with collecting(index) as collector:
         for row in range(40):
-            assert sent(collector, given.take(slice(row, row + 1))) == "stored"
+            one = given.take(slice(row, row + 1))
+            assert sent(collector, one) == "stored"
     assert not (index / LOG_NAME).exists()
     saved = dpi.open(index)
     assert rows_of(saved.codes) == rows_of(given)
@@ -157,7 +161,8 @@ def test_enough_codes_are_published_in_another_order(index):
     assert saved.ids.tolist() == list(range(40))
     # The promise of the shuffle rests on the collector: an index states that of a code alone.
     assert summarize(index).settings.spec.guarantee == CAP.guarantee
-    assert len(saved.search(np.eye(DIM)[:1], k=3).ids[0]) == 3
+    (found,) = saved.search(np.eye(DIM)[:1], k=3).ids
+    assert len(found) == 3
 
 
 def test_a_shuffled_promise_is_one_for_real_numbers():
@@ -177,10 +182,9 @@ def test_a_shuffle_is_published_once(index):
 def test_too_few_codes_wait_for_the_next_start(index):
     given = codes(35)
     for start, stop in ((0, 10), (10, 29), (29, 35)):
+        assert len(dpi.open(index)) == 0
         with collecting(index) as collector:
             assert sent(collector, given.take(slice(start, stop))) == "stored"
-        published = len(dpi.open(index))
-        assert published == (35 if stop == 35 else 0)
     assert rows_of(dpi.open(index).codes) == rows_of(given)
 
 
@@ -227,23 +231,31 @@ def test_f6_a_retry_is_known_until_the_collector_ends(index, monkeypatch):
     many = (1 << 17) + 10  # as many as were remembered once
     with collecting(index) as collector:
         one = codes(1)
+
+        def number_sent(number):
+            return sent(collector, one, number.to_bytes(32, "big"))
+
         for number in range(many):
-            assert sent(collector, one, number.to_bytes(32, "big")) == "stored"
+            assert number_sent(number) == "stored"
         for number in (0, 1, many - 1):
-            assert sent(collector, one, number.to_bytes(32, "big")) == "repeated"
+            assert number_sent(number) == "repeated"
         assert file.rows == many
         monkeypatch.setattr(shuffle_collector, "MAX_KEYS", many)
         with pytest.raises(RefusedError, match="can remember no more"):
-            sent(collector, one, many.to_bytes(32, "big"))
-        assert sent(collector, one, bytes(32)) == "repeated"
+            number_sent(many)
+        assert number_sent(0) == "repeated"
         assert file.rows == many
 
 
 def test_low_a_short_write_is_gone_on_with(tmp_path, monkeypatch):
     real = os.pwrite
     file = ShuffledFile(tmp_path / "file", CAP.format, SHUFFLE)
+
+    def short(fd, data, place):
+        return real(fd, data[:5], place)
+
     with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", lambda fd, data, place: real(fd, data[:5], place))
+        patched.setattr(os, "pwrite", short)
         file.append(codes(20))
     file.close()
     again = ShuffledFile(tmp_path / "file", CAP.format, SHUFFLE)
@@ -278,30 +290,28 @@ def test_a_guarantee_that_no_shuffle_amplifies_is_refused(spec, tmp_path):
 
 def test_requests_with_ids_and_without_a_token_are_refused(index):
     testclient = pytest.importorskip("starlette.testclient")
-    kind = {"content-type": "application/octet-stream", "authorization": f"Bearer {TOKEN}"}
+    kind = {"content-type": "application/octet-stream"}
+    headers = kind | {"authorization": f"Bearer {TOKEN}"}
     body = codes(2).to_bytes()
     with collecting(index) as collector:
         other = 32 * "b"
         tokens = Tokens(f"submit {TOKEN}\nsearch {other}")
         client = testclient.TestClient(make_app(collector, tokens))
-        wrong_role = {**kind, "authorization": f"Bearer {other}"}
-        assert client.post("/codes", content=body, headers=wrong_role).status_code == 401
+
+        def post(content=body, path="/codes", **more):
+            return client.post(path, content=content, headers=headers | more)
+
+        assert post(authorization=f"Bearer {other}").status_code == 401
         key = {"idempotency-key": "0123456789abcdef"}
-        for status in (201, 200):
-            answer = client.post("/codes", content=body, headers={**kind, **key})
-            assert answer.status_code == status
-        named = client.post(
-            "/codes",
-            content=body,
-            headers={**kind, "dpindex-ids": '["a", "b"]'},
-        )
+        assert post(**key).status_code == 201
+        assert post(**key).status_code == 200
+        named = post(**{"dpindex-ids": '["a", "b"]'})
         assert named.status_code == 422
         assert "ids are refused" in named.text
-        for wrong, status in ((b"xyzzy", 422), (bytes(1 << 23), 413)):
-            answer = client.post("/codes", content=wrong, headers=kind)
-            assert answer.status_code == status
+        assert post(b"xyzzy").status_code == 422
+        assert post(bytes(1 << 23)).status_code == 413
         assert client.post("/codes", content=body).status_code == 401
-        assert client.post("/search", content=body, headers=kind).status_code == 404
+        assert post(path="/search").status_code == 404
         stated = client.get("/guarantee").json()
         assert stated["guarantee"]["epsilon"] == 1.0
         promised = SHUFFLE.guarantee(CAP)
@@ -313,8 +323,9 @@ def test_requests_with_ids_and_without_a_token_are_refused(index):
 def command(index):
     """The example as a process, once it answers."""
     port = free_port()
-    options = ("--fewest", "30", "--delta", "0.01", "--port", str(port), *tokens_in(index.parent))
-    line = [sys.executable, str(shuffle_collector.__file__), str(index), *options]
+    options = ("--fewest", "30", "--delta", "0.01", "--port", str(port))
+    program = [sys.executable, str(shuffle_collector.__file__), str(index)]
+    line = [*program, *options, *tokens_in(index.parent)]
     client = Client(f"http://127.0.0.1:{port}", TOKEN)
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -340,7 +351,8 @@ def test_the_command_publishes_what_survived_kill_9(index, prints):
             assert client.submit(one, None) == "stored"
         process.send_signal(signal.SIGKILL)
     with command(index) as (process, client):
-        assert client.submit(given.take(slice(20, 40)).to_bytes(), None) == "stored"
+        others = given.take(slice(20, 40)).to_bytes()
+        assert client.submit(others, None) == "stored"
         process.send_signal(signal.SIGTERM)
         assert process.wait(600) == 0
         said = process.stdout.read()
@@ -354,14 +366,14 @@ def test_the_command_publishes_what_survived_kill_9(index, prints):
 def test_a_shuffle_that_gains_nothing_is_refused(tmp_path, capsys, monkeypatch):
     spec = CAP.with_epsilon(8.0)
     dpi.PrivateIndex(spec).save(tmp_path / "index")
-    line = ["collect", str(tmp_path / "index"), "--fewest", "5000", *tokens_in(tmp_path)]
+    place = str(tmp_path / "index")
+    line = ["collect", place, "--fewest", "5000", *tokens_in(tmp_path)]
     monkeypatch.setattr(sys, "argv", line)
     with pytest.raises(SystemExit) as ended:
         shuffle_collector.main()
     assert ended.value.code == 2
     assert "a shuffle of 5000 codes gains nothing" in capsys.readouterr().err
-    Shuffle(1_000_000).refuse_without_gain(spec)
+    many = Shuffle(1_000_000)
+    many.refuse_without_gain(spec)
     with refuses("amplifies pure DP"):
-        Shuffle(1_000_000).refuse_without_gain(
-            attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=1.0)
-        )
+        many.refuse_without_gain(attribute_spec("dp-oporp-staircase", DIM, k=8, epsilon=1.0))

@@ -37,7 +37,8 @@ def test_case_accents_and_spaces_make_no_difference():
 
 def test_an_unknown_word_is_of_known_pieces_or_left_out():
     assert MODEL.encode(["xqzvbicycles"]).any()
-    assert_array_equal(MODEL.encode(["bicycle жук", "bicycle"]).std(axis=0), 0)
+    bare, known = MODEL.encode(["bicycle", "bicycle жук"])
+    assert_array_equal(known, bare)
 
 
 @pytest.mark.parametrize("text", ["", " \n", "жук", "\u0301", "a" * 101])
@@ -59,6 +60,10 @@ def test_intents_of_clinc150_are_found(data_dir):
     with gzip.open(data_dir / "clinc150_texts.txt.gz", "rt", encoding="utf-8") as file:
         vectors = unit(MODEL.encode(file.read().splitlines()))
     with np.load(data_dir / "clinc150_minilm.npz") as arrays:
-        intents, queries, corpus = (arrays[f] for f in ("intent", "query_idx", "corpus_idx"))
-    near = np.argpartition(-vectors[queries] @ vectors[corpus].T, 10)[:, :10]
-    assert (intents[corpus][near] == intents[queries][:, None]).mean() > 0.81
+        intents = arrays["intent"]
+        queries = arrays["query_idx"]
+        corpus = arrays["corpus_idx"]
+    distances = -vectors[queries] @ vectors[corpus].T
+    near = np.argpartition(distances, 10)[:, :10]
+    found = intents[corpus][near] == intents[queries][:, None]
+    assert found.mean() > 0.81

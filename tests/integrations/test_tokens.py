@@ -19,7 +19,8 @@ def written(path, text, mode=0o600):
 def test_roles(tmp_path):
     text = f"# devices\nsubmit {A}\n\nsearch {B}\nsubmit  {C}\nsearch {C}\n"
     tokens = Tokens.read(written(tmp_path / "tokens", text))
-    assert [tokens.roles(t) for t in (A, B, C)] == [{"submit"}, {"search"}, {"submit", "search"}]
+    expected = {A: {"submit"}, B: {"search"}, C: {"submit", "search"}}
+    assert {token: tokens.roles(token) for token in expected} == expected
     for wrong in ("", A[:-1], A + "a", A.upper(), "\udcff", "é" * 32):
         assert not tokens.roles(wrong)
 
