@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers.common import attribute_spec, folded, refuses, uniform
+from helpers.common import attribute_spec, codes_of, folded, refuses, uniform
 from scipy import sparse
 
 from dpindex import PrivateIndex, Privatizer
@@ -35,9 +35,10 @@ def test_minus_zero_is_zero():
     assert str(finite_number(-0.0, "x")) == "0.0"
 
 
-@folded(
-    "value", [math.nan, math.inf, -math.inf, True, np.bool_(True), "2", None, 1j, [2.0], 10**400]
-)
+NO_NUMBERS = [math.nan, math.inf, -math.inf, True, np.bool_(True), "2", None, 1j, [2.0], 10**400]
+
+
+@folded("value", NO_NUMBERS)
 def test_what_is_no_number_is_refused(value):
     with refuses(r"^the width must be a finite number, not .*\.$"):
         finite_number(value, "the width")
@@ -60,7 +61,7 @@ def test_bounds_of_budgets():
         with refuses(r"epsilon must lie in \[0.001, 64\]"):
             checked_epsilon(value)
     assert checked_delta(1e-30, "it") == 1e-30
-    for value, most in ((0.0, 1.0), (1.0, 1.0), (1e-31, 1.0), (0.5, 0.5)):
+    for value, most in {0.0: 1.0, 1.0: 1.0, 1e-31: 1.0, 0.5: 0.5}.items():
         with refuses("it needs a delta in"):
             checked_delta(value, "it", most)
 
@@ -69,19 +70,23 @@ def test_bounds_of_budgets():
 def test_tables_keep_their_values(x):
     rows = real_matrix(x, 2)
     assert rows.shape == (2, 2)
-    dense = rows.toarray() if sparse.issparse(rows) else rows
-    wanted = x.toarray() if sparse.issparse(x) else np.asarray(x)
-    np.testing.assert_array_equal(dense, wanted)
+    if sparse.issparse(x):
+        rows = rows.toarray()
+        x = x.toarray()
+    np.testing.assert_array_equal(rows, x)
 
 
 def test_a_single_vector_is_one_row():
     assert real_matrix([1.0, 2.0], 2).shape == (1, 2)
 
 
+MASKED = np.ma.masked_array(np.zeros((2, 2)), mask=True)
+
+
 @folded(
     "x, words",
     [
-        (np.ma.masked_array(np.zeros((2, 2)), mask=True), "queries have a mask"),
+        (MASKED, "queries have a mask"),
         (np.zeros((2, 3)), "queries have 3 columns where 2 are expected"),
         (np.zeros((0, 2)), "there are no queries"),
         (np.zeros((1, 2, 2)), "queries must form a table of two dimensions, not 3"),
@@ -104,7 +109,9 @@ def test_a_pipe_gets_a_line_for_each_quarter(capsys):
         for done in range(101):
             report(done, 100, "ε = 8")
     assert capsys.readouterr().err.splitlines() == [
-        *("planning: 25 %; ε = 4", "planning: 50 %; ε = 4", "planning: 75 %; ε = 4"),
+        "planning: 25 %; ε = 4",
+        "planning: 50 %; ε = 4",
+        "planning: 75 %; ε = 4",
         "planning: ε = 8",  # and not back to 0 %
     ]
     with progress_bar("building") as report:
@@ -119,7 +126,10 @@ SPEC = attribute_spec("dp-oporp-staircase", 6, epsilon=20.0)
 X = uniform(20, 6)
 
 
-@folded("name", [name for name in vars(errors) if name.endswith("Error")])
+ERRORS = [name for name in vars(errors) if name.endswith("Error")]
+
+
+@folded("name", ERRORS)
 def test_every_error_is_an_input_error_that_says_when(name):
     error = getattr(errors, name)
     assert issubclass(error, InputError)
@@ -133,7 +143,7 @@ def test_naming_keeps_the_class():
 
 def test_too_few_codes():
     with pytest.raises(errors.NoDenoiserError, match="too few"):
-        fit_denoiser(Privatizer(SPEC).privatize(X), SPEC)
+        fit_denoiser(codes_of(SPEC, X), SPEC)
 
 
 def test_no_denoiser():

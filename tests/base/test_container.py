@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.common import needs_posix, python, refuses
+from helpers.common import flipped, needs_posix, python, refuses
 
 from dpindex.base.arrays import release_pages
 from dpindex.base.files import (
@@ -23,9 +23,11 @@ DATA = {"x": np.arange(6, dtype=np.int16).reshape(2, 3), "y": np.ones(2)}
 
 
 def test_round_trip():
-    facts, arrays = unpack(pack("sketch", {"a": [1, None]}, DATA), "sketch")
+    packed = pack("sketch", {"a": [1, None]}, DATA)
+    facts, arrays = unpack(packed, "sketch")
     assert facts == {"a": [1, None]}
-    assert all((arrays[name] == array).all() for name, array in DATA.items())
+    for name, array in DATA.items():
+        assert (arrays[name] == array).all()
 
 
 @pytest.mark.parametrize(
@@ -40,7 +42,7 @@ def test_words_for_one_and_for_several(kind, not_one, damaged):
     with refuses(not_one):
         unpack(b"x" * 100, kind)
     with refuses(damaged):
-        unpack(raw[:-1] + bytes([raw[-1] ^ 1]), kind)
+        unpack(flipped(raw, -1), kind)
     with refuses("are cut off or too many"):
         unpack(raw + b"x", kind)
     with refuses("format version 9; this is version 2"):

@@ -1,7 +1,7 @@
 """The nearest items of many queries, against a plain sort of all scores."""
 
 import numpy as np
-from helpers.common import folded
+from helpers.common import folded, picked, top
 
 from dpindex.base.arrays import nearest_items
 
@@ -16,10 +16,10 @@ def test_are_those_of_a_plain_sort_and_of_equal_ones_the_first(copies, count, by
     items = random.integers(-2, 3, (50, 3)).astype(np.float32)
     scores = queries @ items.T
     if by_distance:
-        scores = -np.square(queries[:, None] - items).sum(axis=2)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-    expected = np.take_along_axis(scores, order, axis=1)
+        differences = queries[:, None] - items
+        scores = -np.square(differences).sum(axis=2)
+    order = top(scores, count)
     many = np.tile(queries, (copies, 1))
     found, rows = nearest_items(many, items, count, by_distance=by_distance)
     assert (rows.reshape(copies, 6, count) == order).all()
-    assert (found.reshape(copies, 6, count) == expected).all()
+    assert (found.reshape(copies, 6, count) == picked(scores, order)).all()

@@ -58,9 +58,11 @@ def test_low_the_mark_of_an_unfinished_build_is_private(tmp_path):
     with open_dataset(tmp_path / "x.npy") as dataset:
         with pytest.raises(KeyboardInterrupt):
             build_index(dataset, target, SPEC, options, progress=interrupt)
+        mark = private / RELEASE_MARK
         assert mode(private) == 0o700
-        assert mode(private / RELEASE_MARK) == mode(private / "lock") == 0o600
-        for path, command in ((private / RELEASE_MARK, "chmod 600"), (private, "chmod 700")):
+        assert mode(private / "lock") == 0o600
+        assert mode(mark) == 0o600
+        for path, command in {mark: "chmod 600", private: "chmod 700"}.items():
             before = mode(path)
             path.chmod(before | 0o040)
             with pytest.raises(StorageError, match=rf"{path} can be read by others; run {command}"):

@@ -16,9 +16,12 @@ from helpers.common import (
     attribute_spec,
     fails,
     filled_index,
+    flipped,
     low_rank,
     needed,
     normal,
+    picked,
+    top,
     uniform,
     unit,
     write_dataset,
@@ -35,6 +38,10 @@ INTERRUPTED = "dpindex: interrupted; what was committed is kept. Run it again.\n
 QUICK = ("raw-staircase", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-signoporp-geometric", "none-oporp")
 
 
+def names_of(rows):
+    return [f"doc-{row}" for row in rows]
+
+
 @pytest.fixture
 def files(tmp_path):
     """Vectors, queries, ids and faulty vectors as files."""
@@ -43,8 +50,8 @@ def files(tmp_path):
     np.save(tmp_path / "q.npy", x[:5])
     np.savez(tmp_path / "two.npz", base=x, queries=x[:5])
     scipy.sparse.save_npz(tmp_path / "sparse.npz", scipy.sparse.csr_matrix(x))
-    (tmp_path / "ids.txt").write_text("".join(f"doc-{i}\n" for i in range(300)))
-    for name, value in (("nan", np.nan), ("far", 1.5)):
+    (tmp_path / "ids.txt").write_text("\n".join(names_of(range(300))))
+    for name, value in {"nan": np.nan, "far": 1.5}.items():
         bad = x.copy()
         bad[299, 3] = value
         np.save(tmp_path / f"{name}.npy", bad)
@@ -62,7 +69,7 @@ def test_build_query_info(prints, told, files):
     assert "300 vectors (300 privatized now)" in out
     assert "epsilon = 20 (pure DP) under attribute(beta=1)" in out
     hits = told("query ix q.npy -k 3")
-    assert [row[0] for row in hits["ids"]] == [f"doc-{i}" for i in range(5)]
+    assert [row[0] for row in hits["ids"]] == names_of(range(5))
     assert all(similarity[0] > 0.9 for similarity in hits["similarity"])
     out = prints("query ix q.npy --query private")
     assert "doc-0" in out
@@ -96,9 +103,9 @@ def test_names_are_printed_on_one_line_and_quoted_for_a_shell(prints, files):
 def test_query_formats(run, prints, told, files):
     run(f"build x.npy ix {STAIRCASE}")
     hits = told("query ix q.npy")
-    assert {name: np.shape(column) for name, column in hits.items()} == dict.fromkeys(
-        ("ids", "scores", "similarity", "stderr", "unbiased", "unbiased_stderr"), (5, 10)
-    )
+    estimates = ("similarity", "stderr", "unbiased", "unbiased_stderr")
+    assert hits.keys() == {"ids", "scores", *estimates}
+    assert {np.shape(column) for column in hits.values()} == {(5, 10)}
     out = prints("query ix x.npy -k 1")
     assert "290 more queries" in out
 
@@ -107,20 +114,20 @@ def test_query_formats(run, prints, told, files):
 def test_query_reranks(run, prints, told, files):
     run(f"build x.npy ix {STAIRCASE} --ids ids.txt")
     asked = "query ix q.npy -k 3 --candidates 300"
-    x = np.load(files / "x.npy").astype(float)
-    x = unit(x)
-    truth = x[:5] @ x.T
-    np.save(files / "back.npy", np.load(files / "x.npy")[::-1])
-    (files / "back.txt").write_text("".join(f"doc-{i}\n" for i in range(299, -1, -1)))
+    stored = np.load(files / "x.npy")
+    np.save(files / "back.npy", stored[::-1])
+    (files / "back.txt").write_text("\n".join(names_of(range(299, -1, -1))))
+    vectors = unit(stored.astype(float))
+    truth = vectors[:5] @ vectors.T
+    best = top(truth, 3)
     for options in ("x.npy", "back.npy --rerank-ids back.txt", "two.npz:base"):
         hits = told(f"{asked} --rerank {options}")
-        best = np.argsort(-truth, axis=1)[:, :3]
-        assert hits["ids"] == [[f"doc-{i}" for i in row] for row in best.tolist()]
-        np.testing.assert_allclose(hits["similarity"], np.take_along_axis(truth, best, axis=1))
+        assert hits["ids"] == [names_of(row) for row in best]
+        np.testing.assert_allclose(hits["similarity"], picked(truth, best))
         assert hits["stderr"] == [[0.0] * 3] * 5
         assert hits["exact"] == [[True] * 3] * 5
     assert "1.000 exact" in prints("query ix q.npy --query private --rerank x.npy")
-    np.save(files / "few.npy", np.load(files / "x.npy")[:2])
+    np.save(files / "few.npy", stored[:2])
     (files / "few.txt").write_text("doc-0\ndoc-1\n")
     few = "few.npy --rerank-ids few.txt"
     code, out, error = run(f"query ix q.npy --candidates 300 --rerank {few}")
@@ -145,9 +152,8 @@ def test_the_three_people(run, prints, files):
     assert prints("query ix q.codes --query private -k 1 --json") == out
     run(f"build x.npy other --code-length 24 {STAIRCASE} --seed 9")
     fails(run("add other q.codes"), "another spec")
-    damaged = bytearray((files / "q.codes").read_bytes())
-    damaged[-1] ^= 1
-    (files / "bad.codes").write_bytes(damaged)
+    whole = (files / "q.codes").read_bytes()
+    (files / "bad.codes").write_bytes(flipped(whole, -1))
     fails(run("add ix bad.codes"), "bad.codes", "checksum")
 
 
@@ -224,7 +230,8 @@ def test_the_size_is_said_first(prints, files):
 
 
 def test_wide_vectors_are_refused_by_raw_methods_with_the_way_out(run, files):
-    wide = scipy.sparse.csr_matrix(([1.0, 1.0], ([0, 1], [5, 1 << 23])), shape=(2, 1 << 24))
+    columns = [5, 1 << 23]
+    wide = scipy.sparse.csr_matrix(([1.0, 1.0], ([0, 1], columns)), shape=(2, 1 << 24))
     scipy.sparse.save_npz(files / "wide.npz", wide)
     for method in ("raw-staircase", "raw-square-wave"):
         stated = f"--method {method} --beta 1 --epsilon 2 --bounds 0 1"
@@ -238,7 +245,8 @@ def test_wide_vectors_are_refused_by_raw_methods_with_the_way_out(run, files):
 
 def test_info_reads_no_codes(run, prints, files, monkeypatch):
     run(f"build x.npy ix {STAIRCASE} --index-type SQ4")
-    before, said = (prints("info", "ix", *flag) for flag in ((), ("--index-recall",)))
+    before = prints("info ix")
+    said = prints("info ix --index-recall")
     assert "SQ4 finds" in said
     assert "SQ4 finds" not in before
     place = files / "ix" / "segments" / "000000.codes"
@@ -371,22 +379,23 @@ def test_a_denoiser_that_cannot_be_learned_is_no_failure(run, told, files):
     assert "300 vectors" in out
     facts = told("info ix")
     assert facts["denoiser"] is None
-    facts = told("info ix --index-recall")
-    assert facts["index_recall"] is None
+    assert told("info ix --index-recall")["index_recall"] is None
     fails(run("denoise ix"), "too few")
     assert run(f"build x.npy other {STAIRCASE} --denoise best")[0] == 2
 
 
+def marks_of(row):
+    return () if row.name in QUICK else pytest.mark.slow
+
+
 @pytest.mark.parametrize(
     "row",
-    [
-        pytest.param(row, id=row.name, marks=() if row.name in QUICK else pytest.mark.slow)
-        for row in dpi.methods()
-    ],
+    [pytest.param(row, id=row.name, marks=marks_of(row)) for row in dpi.methods()],
 )
 def test_every_method_builds_and_answers(run, prints, told, files, row):
     """What a spec states, the command line states: both give the same spec, and hits."""
-    x = default_rng(1).uniform(0.5, 1, (40, 24)).astype(np.float32)
+    x = default_rng(1).uniform(0.5, 1, (40, 24))
+    x = x.astype(np.float32)
     np.save(files / "v.npy", x)
     options = f"--method {row.name}"
     stated = {**needed(row), "dim": 24}
@@ -497,13 +506,17 @@ def test_every_option_has_a_help_text(prints, command):
     listed, _, example = output.partition("\nExample:\n")
     for option in re.findall(r"^  -.*(?:\n {5,}.*)*", listed, re.MULTILINE):
         assert re.search(r"(?: {2}|\n {5,})[A-Za-z0-9*]", option[2:]), option
-    words = shlex.split(example.replace("\\\n", " ").partition(">")[0])
-    assert words[0] == "dpindex"
-    *groups, name = words[1 : 1 + len(command.split())]
-    assert [*groups, name] == command.split()
-    group = commands().get_command(None, "race") if groups else commands()
-    found = group.get_command(None, name)
-    found.make_context(name, words[1 + len(command.split()) :])  # all its options exist
+    typed = example.replace("\\\n", " ").partition(">")[0]
+    program, *words = shlex.split(typed)
+    assert program == "dpindex"
+    names = command.split()
+    options = words[len(names) :]
+    assert words[: len(names)] == names
+    group = commands()
+    for name in names[:-1]:
+        group = group.get_command(None, name)
+    found = group.get_command(None, names[-1])
+    found.make_context(names[-1], options)  # all its options exist
 
 
 def test_help_of_build_fits_two_screens(prints, monkeypatch):
@@ -512,15 +525,18 @@ def test_help_of_build_fits_two_screens(prints, monkeypatch):
     lines = prints("build --help").splitlines()
     assert len(lines) <= 66
     assert max(map(len, lines)) <= 80
-    needed = lines[lines.index("Needed first:") + 1 :]
-    assert [line.split()[0] for line in needed[: needed.index("")] if line[2] == "-"] == [
-        *("--public", "--plan", "--method", "--epsilon", "--beta", "--l2", "--record"),
-    ]
+    first = lines[lines.index("Needed first:") + 1 :]
+    first = first[: first.index("")]
+    options = [line.split()[0] for line in first if line[2] == "-"]
+    named = "--public --plan --method --epsilon --beta --l2 --record"
+    assert options == named.split()
 
 
 def test_help_of_serve_begins_with_who_may_ask(prints):
-    needed = prints("serve --help").partition("Needed first:\n")[2].partition("\n\n")[0]
-    assert re.findall(r"^  (--[a-z-]+)", needed, re.MULTILINE) == ["--tokens", "--open-to-all"]
+    _, _, below = prints("serve --help").partition("Needed first:\n")
+    needed = below.partition("\n\n")[0]
+    options = re.findall(r"^  (--[a-z-]+)", needed, re.MULTILINE)
+    assert options == ["--tokens", "--open-to-all"]
 
 
 def test_help_is_not_cut_off(prints):
@@ -546,7 +562,8 @@ def test_codes_that_are_added_again_are_noticed(run, prints, files):
 def test_add_replaces_ids(run, prints, told, files):
     """Of vectors a second release, which must be allowed; of codes what their makers paid for."""
     (files / "few.txt").write_text("doc-1\ndoc-2\nnew\n")
-    np.save(files / "few.npy", np.eye(3, 24, dtype=np.float32))
+    few = np.eye(3, 24, dtype=np.float32)
+    np.save(files / "few.npy", few)
     build = f"build x.npy ix {STAIRCASE} --ids ids.txt --ledger ledger"
     prints(build)
     replace = "add ix few.npy --upsert"
@@ -568,15 +585,19 @@ def test_add_replaces_ids(run, prints, told, files):
 @pytest.mark.slow
 def test_payload_filter_and_show(run, prints, told, files):
     """Columns published beside the codes filter a search and stand beside its hits."""
-    rows = "".join(f"{1900 + i},{'de' if i % 2 else 'en'}\n" for i in range(300))
-    (files / "facts.csv").write_text("year,lang\n" + rows)
+    lines = ["year,lang"]
+    for row in range(300):
+        language = "de" if row % 2 else "en"
+        lines.append(f"{1900 + row},{language}")
+    (files / "facts.csv").write_text("\n".join(lines))
     assert "not protected" in prints(f"build x.npy ix {STAIRCASE} --payload facts.csv")
     query = "query ix q.npy -k 3"
     kept = """--filter "year >= 1903 and lang == 'de'" --show lang,year"""
     hits = told(f"{query} {kept}")
-    assert {lang for row in hits["payload_lang"] for lang in row} == {"de"}
-    assert [ids[0] for ids in hits["ids"]][3] == 3
-    assert hits["payload_year"] == [[1900 + i for i in row] for row in hits["ids"]]
+    assert {language for row in hits["payload_lang"] for language in row} == {"de"}
+    assert hits["ids"][3][0] == 3
+    years = np.array(hits["payload_year"])
+    assert (years - 1900).tolist() == hits["ids"]
     out = prints(f"{query} {kept}")
     assert "lang" in out
     assert "1903" in out
@@ -584,45 +605,46 @@ def test_payload_filter_and_show(run, prints, told, files):
     fails(run(f"{query} --show title"), "no payload column 'title'", "year, lang")
     fails(run(f"build x.npy b {STAIRCASE} --payload x.npy"), "x.npy")
     # What looks like a column of a table would publish all of them.
-    pd.DataFrame({"year": range(300), "name": "Ann"}).to_parquet(files / "facts.parquet")
+    people = pd.DataFrame({"year": range(300), "name": "Ann"})
+    people.to_parquet(files / "facts.parquet")
     out = run(f"build x.npy b {STAIRCASE} --payload facts.parquet:year")
     fails(out, "facts.parquet:year", "--payload-columns")
     (files / "x.tsv").write_text("a\tb\n" + "0.5\t0.25\n" * 300)
-    fails(
-        run(f"build x.tsv b {STAIRCASE} --payload x.tsv --payload-columns a"), "holds the vectors"
-    )
+    out = run(f"build x.tsv b {STAIRCASE} --payload x.tsv --payload-columns a")
+    fails(out, "holds the vectors")
     fails(run(f"build x.tsv b {STAIRCASE} --payload x.tsv:header=yes"), "holds the vectors")
 
 
 def test_an_attribute_is_neither_payload_nor_id(run, files):
     frame = pd.DataFrame(np.eye(4, dtype=int), columns=["c0", "c1", "c2", "year"])
-    frame.assign(year=range(4)).to_parquet("t.parquet")
+    frame["year"] = range(4)
+    frame.to_parquet("t.parquet")
     build = f"build t.parquet ix --columns c0:c2 {STAIRCASE}"
     table = "--payload t.parquet --payload-columns"
     for published in (
-        *("--payload-columns year,c1", f"{table} year,c1"),
-        *("--id-column c1", "--ids t.parquet:c1"),
+        "--payload-columns year,c1",
+        f"{table} year,c1",
+        "--id-column c1",
+        "--ids t.parquet:c1",
     ):
-        fails(
-            run(f"{build} {published}"),
-            "column 'c1' is an attribute",
-            "leave it out",
-        )
+        said = run(f"{build} {published}")
+        fails(said, "column 'c1' is an attribute", "leave it out")
     assert run(f"{build} --ids t.parquet:year")[0] == 0
     for published in (f"{table} c1", "--ids t.parquet:c1"):
-        fails(
-            run(f"add ix t.parquet --columns c0:c2 {published}"),
-            "column 'c1' is an attribute",
-        )
+        said = run(f"add ix t.parquet --columns c0:c2 {published}")
+        fails(said, "column 'c1' is an attribute")
 
 
 def test_a_folder_of_files_brings_its_payload(run, prints, files):
-    build = f"build {write_dataset(files / 'data')} ix --id-column id {STAIRCASE}"
+    folder = write_dataset(files / "data")
+    build = f"build {folder} ix --id-column id {STAIRCASE}"
     pd.DataFrame({"row": range(240)}).to_parquet("rows.parquet")
     assert "not protected" in prints(f"{build} --payload rows.parquet")
-    assert dpi.open(files / "ix").payload["row"].to_pylist() == list(range(240))
+    index = dpi.open(files / "ix")
+    assert index.payload["row"].to_pylist() == list(range(240))
     shutil.rmtree(files / "ix")
     assert "not protected" in prints(f"{build} --payload-columns row")
     index = dpi.open(files / "ix")
-    assert [f"n{row}" for row in index.payload["row"].to_pylist()] == index.ids.tolist()
+    rows = index.payload["row"].to_pylist()
+    assert index.ids.tolist() == [f"n{row}" for row in rows]
     fails(run(f"{build} --payload-columns row,row"), "names a column twice")

@@ -27,9 +27,13 @@ main()
 """
 
 
+SENTENCE = "dpindex: interrupted; what was committed is kept. Run it again.\n"
+
+
 def struck(name, handler="default_int_handler"):
     """``dpindex methods``, to which Ctrl-C is sent when it begins to import that module."""
-    return finished(sys.executable, "-c", STRIKE.format(name=name, handler=handler))
+    program = STRIKE.format(name=name, handler=handler)
+    return finished(sys.executable, "-c", program)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +46,7 @@ def struck(name, handler="default_int_handler"):
 )
 def test_while_modules_are_imported(name):
     done = struck(name)
-    assert done.stderr == "dpindex: interrupted; what was committed is kept. Run it again.\n"
+    assert done.stderr == SENTENCE
     assert done.returncode == 130
     assert done.stdout == ""
 
@@ -53,11 +57,8 @@ def test_little_is_imported_before_it_can_be_answered():
         "print(*sorted(name for name in set(sys.modules) - before))"
     )
     new = python("-c", script).split()
-    assert [name for name in new if name.startswith("dpindex")] == [
-        "dpindex",
-        "dpindex.__main__",
-        "dpindex.version",
-    ]
+    own = [name for name in new if name.startswith("dpindex")]
+    assert own == ["dpindex", "dpindex.__main__", "dpindex.version"]
     assert not {"typing", "re", "numpy", "typer"} & set(new)
 
 
@@ -89,10 +90,7 @@ def test_around_the_command(monkeypatch, capfd):
         assert left == [130]
     finally:
         signal.signal(signal.SIGINT, before)
-    assert (
-        capfd.readouterr().err
-        == "dpindex: interrupted; what was committed is kept. Run it again.\n"
-    )
+    assert capfd.readouterr().err == SENTENCE
 
 
 # SIGTERM ends a command in order: nothing temporary stays
@@ -115,9 +113,13 @@ __main__.main()
 @pytest.mark.slow
 @needs_posix
 def test_a_command_that_is_ended_leaves_no_temporary_folder(tmp_path):
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, env=environment, text=True
+        command,
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
     ) as process:
         assert "temporary folder" in process.stdout.readline()
         assert len(list(tmp_path.glob("dpindex-*"))) == 1

@@ -18,6 +18,7 @@ from helpers.common import (
     ROOT,
     STAIRCASE,
     attribute_spec,
+    codes_of,
     fails,
     filled_index,
     needs_posix,
@@ -27,7 +28,7 @@ from helpers.common import (
 )
 
 import dpindex
-from dpindex import InputError, PrivateIndex, Privatizer
+from dpindex import InputError, PrivateIndex
 from dpindex.base.errors import EXTRAS, naming
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
@@ -40,15 +41,18 @@ def files(tmp_path, prints):
     """One thing of each kind, and vectors that are refused."""
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "far.npy", 2 * X)
-    np.save(tmp_path / "bytes.npy", np.arange(120, dtype=np.uint8).reshape(20, 6))
+    grey = np.arange(120, dtype=np.uint8)
+    np.save(tmp_path / "bytes.npy", grey.reshape(20, 6))
     np.save(tmp_path / "images.npy", np.zeros((20, 2, 3)))
-    (tmp_path / "ids.txt").write_text("".join(f"i{row}\n" for row in range(20)))
+    names = [f"i{row}" for row in range(20)]
+    (tmp_path / "ids.txt").write_text("\n".join(names))
     (tmp_path / "spec.json").write_text(SPEC.to_json())
-    (tmp_path / "x.codes").write_bytes(Privatizer(SPEC).privatize(X).to_bytes())
+    (tmp_path / "x.codes").write_bytes(codes_of(SPEC, X).to_bytes())
     index = filled_index(SPEC, X)
     index.save(tmp_path / "ix")
-    sketch = RaceSketch(SketchSpec(6, 10, None, PStable(1.0), 1.0))
-    sketch.partial_fit(X).release().save(tmp_path / "x.race")
+    spec = SketchSpec(6, 10, None, PStable(1.0), 1.0)
+    sketch = RaceSketch(spec).partial_fit(X).release()
+    sketch.save(tmp_path / "x.race")
     prints(f"build x.npy booked {STAIRCASE} --ids ids.txt --ledger book")
     return tmp_path
 
@@ -93,32 +97,22 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 def test_one_thing_taken_for_another(run, files, place):
     for thing in KINDS.keys() - PLACES[place].split():
-        fails(
-            run(place.format(thing)),
-            f"dpindex: {KINDS[thing]}",
-            REMEDIES[thing],
-        )
+        said = run(place.format(thing))
+        fails(said, f"dpindex: {KINDS[thing]}", REMEDIES[thing])
 
 
 class TestFlags:
     """The library speaks of parameters, the command line of its flags."""
 
     def test_where_they_are_the_remedy(self, run, files):
-        again = "--ids ids.txt --ledger book"
-        fails(
-            run(f"build x.npy new {STAIRCASE} {again}"),
-            "; ",
-            "(--allow-rerelease).",
-        )
-        bare = "--method none-oporp --beta 1"
-        fails(run(f"build x.npy new {bare}"), "to build with it (--allow-unprotected).")
+        again = f"build x.npy new {STAIRCASE} --ids ids.txt --ledger book"
+        fails(run(again), "; ", "(--allow-rerelease).")
+        bare = "build x.npy new --method none-oporp --beta 1"
+        fails(run(bare), "to build with it (--allow-unprotected).")
         fails(run(f"build x.npy new {STAIRCASE} --beta -1"), "not -1.0 (--beta).")
         fails(run("plan --beta 1 --n 500 --epsilon 1"), "--public")
-        fails(
-            run(f"build far.npy new {STAIRCASE}"),
-            "set scale or bounds",
-            "or clip",
-        )
+        far = run(f"build far.npy new {STAIRCASE}")
+        fails(far, "set scale or bounds", "or clip")
         fails(run(f"build x.npy new {STAIRCASE} --code-length 0"), "not 0 (--code-length)")
 
     def test_a_wrong_option_is_not_the_fault_of_the_query_file(self, run, files):
@@ -179,13 +173,11 @@ class TestVectors:
         prints(f"build bytes.npy new {STAIRCASE} {scaled}")
 
     def test_a_stack_of_images(self, run, files):
-        fails(
-            run(f"build images.npy new {STAIRCASE}"),
-            "3 dimension",
-            "x.reshape(len(x), -1)",
-        )
+        said = run(f"build images.npy new {STAIRCASE}")
+        fails(said, "3 dimension", "x.reshape(len(x), -1)")
+        images = np.zeros((4, 2, 3))
         with refuses(r"x\.reshape\(len\(x\), -1\)"):
-            PrivateIndex(SPEC).add(np.zeros((4, 2, 3)))
+            PrivateIndex(SPEC).add(images)
 
     def test_too_little_memory(self, run, files, monkeypatch):
         size = "Unable to allocate 8.0 GiB for an array"
@@ -198,11 +190,8 @@ class TestVectors:
             said = run(f"build x.npy new {STAIRCASE}")
         fails(said, f"x.npy: not enough memory ({size})", "save it as .npy")
         monkeypatch.setattr(PrivateIndex, "search", none_left)
-        fails(
-            run("query ix x.npy"),
-            f"not enough memory ({size})",
-            "--code-length",
-        )
+        said = run("query ix x.npy")
+        fails(said, f"not enough memory ({size})", "--code-length")
 
 
 @contextmanager
@@ -224,8 +213,9 @@ class TestIds:
 
     @pytest.mark.slow
     def test_from_standard_input(self, files):
-        command = (sys.executable, "-m", "dpindex", *f"build x.npy new {STAIRCASE} --ids -".split())
-        succeeds(*command, cwd=files, given=(files / "ids.txt").read_text())
+        words = f"build x.npy new {STAIRCASE} --ids -".split()
+        given = (files / "ids.txt").read_text()
+        succeeds(sys.executable, "-m", "dpindex", *words, cwd=files, given=given)
         assert PrivateIndex.open(files / "new").ids[3] == "i3"
 
     def test_from_standard_input_that_is_closed(self, run, files, monkeypatch):
@@ -366,7 +356,7 @@ def test_extras_are_those_of_the_package():
     for extra, packages in EXTRAS.items():
         line = re.search(rf"^{extra} = \[(.*)\]$", project, re.MULTILINE)
         assert line
-        named = [re.split("[=~]", package)[0] for package in packages.split()]
+        named = [re.split("[=~]", one)[0] for one in packages.split()]
         assert re.findall(r'"([\w\[\]-]+)[>=]=', line[1]) == named
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.common import example
+from helpers.common import example, uniform
 
 import dpindex as dpi
 from dpindex.mechanism.method_table import find_method
@@ -19,7 +19,7 @@ KINDS = {
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_info_and_query(run, prints, tmp_path, kind, count):
     index = dpi.PrivateIndex(example(find_method(KINDS[kind])))
-    vectors = np.random.default_rng(0).uniform(0, 1, (5, 24))
+    vectors = uniform(5, 24)
     if count:
         index.add(vectors[:count])
     index.save(tmp_path / "index")

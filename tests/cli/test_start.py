@@ -10,12 +10,11 @@ from helpers.common import attribute_spec, filled_index, python, uniform
 from dpindex import __main__ as start
 
 HEAVY = {
-    *("dpindex.audit", "dpindex.cli.race_commands", "dpindex.race"),
-    *("cryptography", "dp_accounting", "faiss", "jinja2", "matplotlib", "mpmath", "numpy.ma"),
-    *("numpy.testing", "obstore", "pandas", "PIL", "pyarrow", "pydantic", "rich", "scipy.linalg"),
-    *("scipy.optimize", "scipy.sparse", "scipy.spatial", "scipy.special", "scipy.stats"),
-    *("sklearn", "sqlite3"),
-}
+    "dpindex.audit", "dpindex.cli.race_commands", "dpindex.race", "cryptography", "dp_accounting",
+    "faiss", "jinja2", "matplotlib", "mpmath", "numpy.ma", "numpy.testing", "obstore", "pandas",
+    "PIL", "pyarrow", "pydantic", "rich", "scipy.linalg", "scipy.optimize", "scipy.sparse",
+    "scipy.spatial", "scipy.special", "scipy.stats", "sklearn", "sqlite3",
+}  # fmt: skip
 """What takes long to import, and other commands; numpy and typer no command can do without."""
 
 SCRIPT = f"""
@@ -41,6 +40,12 @@ def folder(tmp_path):
     return tmp_path
 
 
+def loaded_by(command, folder):
+    """Which of these modules a command has imported when it ends."""
+    said = python("-c", SCRIPT, *command.split(), cwd=folder)
+    return said.splitlines()[-1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command, loaded",
@@ -52,14 +57,12 @@ def folder(tmp_path):
     ],
 )
 def test_a_command_loads_what_it_needs(folder, command, loaded):
-    said = python("-c", SCRIPT, *command.split(), cwd=folder)
-    assert said.splitlines()[-1] == loaded
+    assert loaded_by(command, folder) == loaded
 
 
 @pytest.mark.slow
 def test_a_query_loads_no_noise_engine_and_no_tables(folder):
-    said = python("-c", SCRIPT, "query", "index", "x.npy", "--json", cwd=folder)
-    loaded = set(said.splitlines()[-1].split())
+    loaded = set(loaded_by("query index x.npy --json", folder).split())
     assert "faiss" in loaded
     assert not loaded & {"cryptography", "rich", "pyarrow", "dp_accounting"}
     assert not loaded & {"scipy.linalg", "scipy.optimize", "scipy.sparse"}
@@ -69,7 +72,11 @@ def test_a_query_loads_no_noise_engine_and_no_tables(folder):
 def test_idle_threads_of_blas_sleep_soon(monkeypatch, stated, used):
     """What the user says holds."""
     seen = []
-    monkeypatch.setattr("dpindex.cli.main", lambda: seen.append(os.environ[BLAS]))
+
+    def main():
+        seen.append(os.environ[BLAS])
+
+    monkeypatch.setattr("dpindex.cli.main", main)
     monkeypatch.setenv(BLAS, stated or "")
     if stated is None:
         monkeypatch.delenv(BLAS)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import typer.testing
 from helpers.common import ROOT, few_queries, folded, known_noise, vectors, write_dataset
-from helpers.documents import COMMANDS, blocks, inline_code, paste, prose, run_python
+from helpers.documents import COMMANDS, blocks, code_blocks, inline_code, paste, prose, run_python
 from scipy import sparse
 
 import dpindex as dpi
@@ -21,7 +21,9 @@ PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-TEXT = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
+TEXT = {}
+for page in PAGES:
+    TEXT[str(page.relative_to(ROOT))] = page.read_text(encoding="utf-8")
 TUTORIAL = "docs/tutorial.md"
 
 
@@ -29,8 +31,11 @@ OTHER_TOOLS = ("curl ", "pip ", "python ", "ruff ")
 
 
 def _anchors(text):
-    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+    found = set()
+    for head in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        words = re.sub(r"[^\w\- ]", "", head.lower())
+        found.add(words.replace(" ", "-"))
+    return found
 
 
 @folded("page", PAGES)
@@ -46,7 +51,7 @@ def test_links_lead_somewhere(page):
 
 
 def _python(text):
-    return [block.text for block in blocks(text) if block.language == "python"]
+    return code_blocks(text, "python")
 
 
 @pytest.mark.slow
@@ -54,8 +59,11 @@ def _python(text):
 def test_python_runs(tmp_path):
     """Each block by itself; the other pages have tests of their own."""
     tested = ("README.md", TUTORIAL, "docs/sketches.md")
-    others = [text for name, text in TEXT.items() if name not in tested]
-    said = "".join(run_python(block, tmp_path) for text in others for block in _python(text))
+    said = ""
+    for name, text in TEXT.items():
+        if name not in tested:
+            for block in _python(text):
+                said += run_python(block, tmp_path)
     assert "epsilon = 2 (pure DP) under attribute(beta=255)" in said
     assert "epsilon = 12, delta = 1.2e-05 (DP) under l2(radius=0.5)" in said
     assert "epsilon = 3.48368, delta = 1e-05 (DP) under l2(radius=0.5)" in said
@@ -99,8 +107,10 @@ def test_the_classifier_is_as_good_as_it_says():
     names = {}
     exec(block, names)
     held_out = names["x"][20_000:], names["y"][20_000:]
-    assert names["model"].score(*held_out) == pytest.approx(said, abs=0.015)
-    assert 1 - held_out[1].mean() == pytest.approx(majority, abs=0.015)
+    score = names["model"].score(*held_out)
+    assert score == pytest.approx(said, abs=0.015)
+    share = 1 - held_out[1].mean()
+    assert share == pytest.approx(majority, abs=0.015)
     assert said > majority + 0.1
 
 
@@ -109,16 +119,22 @@ def files(tmp_path):
     """The files that the how-to pages name."""
     rng = np.random.default_rng(0)
     # A few directions explain these vectors, as they do real ones: there is something to denoise.
-    vectors = np.tanh(rng.normal(size=(3600, 3)) @ rng.normal(size=(3, 24))).astype(np.float32)
+    causes = rng.normal(size=(3600, 3))
+    directions = rng.normal(size=(3, 24))
+    vectors = np.tanh(causes @ directions).astype(np.float32)
     np.save(tmp_path / "public.npy", vectors[3000:])
     counts = {"vectors": 3000, "private": 1000, "base": 300, "queries": 5, "me": 1}
     for name, count in counts.items():
         np.save(tmp_path / f"{name}.npy", vectors[:count])
-    (tmp_path / "ids.txt").write_text("".join(f"person {i}\n" for i in range(3000)))
+    people = [f"person {row}" for row in range(3000)]
+    (tmp_path / "ids.txt").write_text("\n".join(people))
 
 
 def _commands(page):
-    return [command for block in blocks(TEXT[page]) for command in block.commands()]
+    commands = []
+    for block in blocks(TEXT[page]):
+        commands += block.commands()
+    return commands
 
 
 @pytest.mark.usefixtures("files")
@@ -138,19 +154,22 @@ def test_build_and_info(call):
 
 def _tables(save, rng):
     """Readings of two columns, counts, and words: private and public of each."""
-    save("vectors", rng.uniform(size=(800, 2)) * [120, 1e6])
-    save("public", rng.uniform(size=(600, 2)) * [120, 1e6])
+    highest = [120, 1e6]
+    save("vectors", rng.uniform(size=(800, 2)) * highest)
+    save("public", rng.uniform(size=(600, 2)) * highest)
     save("counts", rng.poisson(2, (800, 8)))
     save("public-counts", rng.poisson(2, (600, 8)))
-    for name, rows in (("words", 800), ("public-words", 600)):
-        sparse.save_npz(f"{name}.npz", sparse.csr_matrix(rng.uniform(size=(rows, 64)) < 0.2))
+    for name, rows in {"words": 800, "public-words": 600}.items():
+        occurs = rng.uniform(size=(rows, 64)) < 0.2
+        sparse.save_npz(f"{name}.npz", sparse.csr_matrix(occurs))
 
 
 def _pictures(save, rng):
     causes = rng.normal(size=(4, 64))
-    pixels = np.tanh(rng.normal(size=(1400, 4)) @ causes) * 127 + 128
-    save("vectors", pixels[:800].astype(np.uint8))
-    save("public", pixels[800:].astype(np.uint8))
+    shades = np.tanh(rng.normal(size=(1400, 4)) @ causes)
+    pixels = (127 * shades + 128).astype(np.uint8)
+    save("vectors", pixels[:800])
+    save("public", pixels[800:])
 
 
 def _sentences(save, rng):
@@ -185,7 +204,11 @@ RUN_ELSEWHERE = ("dpindex embed", "dpindex build vectors.parquet", "dpindex quer
 @pytest.mark.parametrize("name", HOW_TO)
 def test_the_commands_of_a_how_to_run(name, call, tmp_path):
     made, printed = HOW_TO[name]
-    made(lambda file, rows: np.save(f"{file}.npy", rows), np.random.default_rng(0))
+
+    def save(file, rows):
+        np.save(f"{file}.npy", rows)
+
+    made(save, np.random.default_rng(0))
     (tmp_path / "ranges.csv").write_text("column,low,high\nage,0,120\nincome,0,1000000\n")
     commands = [line for line in _commands(name) if line.startswith("dpindex ")]
     if name == "docs/embeddings.md":
@@ -197,7 +220,8 @@ def test_the_commands_of_a_how_to_run(name, call, tmp_path):
 def test_a_folder_of_parquet_files(call, tmp_path):
     write_dataset(tmp_path / "vectors")
     np.save(tmp_path / "queries.npy", vectors(2))
-    said = "".join(map(call, _commands("docs/scale.md")[:3]))
+    first_three = _commands("docs/scale.md")[:3]
+    said = "".join(map(call, first_three))
     for words in ("240 vectors (240 privatized now)", "240 vectors of 12 attributes", "estimate"):
         assert words in said
 
@@ -230,7 +254,8 @@ def test_the_rooms_are_all_listed():
     text = TEXT["CONTRIBUTING.md"]
     section = text[text.index("## Where things are") : text.index("## The path of a release")]
     listed = set(re.findall(r"^\| `([a-z]+)` \|", section, re.MULTILINE))
-    rooms = {path.parent.name for path in (ROOT / "dpindex").glob("*/__init__.py")}
+    packages = (ROOT / "dpindex").glob("*/__init__.py")
+    rooms = {path.parent.name for path in packages}
     assert listed == rooms
 
 
@@ -241,20 +266,17 @@ def test_files_that_contributing_names_exist():
 
 
 def test_words_stand_once_and_in_order():
-    text = TEXT["CONTRIBUTING.md"]
-    rows = re.findall(
-        r"^\| ([^|]+) \|",
-        text[text.index("## Words") :],
-        re.MULTILINE,
-    )
-    words = [row.strip().lower().replace("`", "") for row in rows[1:]]
+    _, _, below = TEXT["CONTRIBUTING.md"].partition("## Words")
+    _, *rows = re.findall(r"^\| ([^|]+) \|", below, re.MULTILINE)
+    words = [row.strip().lower().replace("`", "") for row in rows]
     assert len(words) > 50
     assert words == sorted(set(words))
 
 
 @cache
 def _help(command):
-    return typer.testing.CliRunner().invoke(app, [*command.split(), "--help"]).output
+    runner = typer.testing.CliRunner()
+    return runner.invoke(app, [*command.split(), "--help"]).output
 
 
 @folded("name", TEXT)
@@ -265,7 +287,8 @@ def test_methods_commands_and_options_exist(name):
     for command in commands:  # a promise is always stated
         if re.match("dpindex (build|plan|evaluate|spec) ", command) and "--plan" not in command:
             assert len(re.findall(r" --(?:beta|l2|record)(?= |$)", command)) == 1, command
-    for code in [*re.findall(r"`([^`\n]+)`", prose(TEXT[name])), *commands]:
+    quoted = re.findall(r"`([^`\n]+)`", prose(TEXT[name]))
+    for code in (*quoted, *commands):
         if code.startswith(OTHER_TOOLS) or "::" in code:  # the name of a test is no method's
             continue
         for method in re.findall(r"\b(?:dp|idp|row|raw)-[a-z]+(?:-[a-z]+)*\b", code):
@@ -276,28 +299,35 @@ def test_methods_commands_and_options_exist(name):
             assert command[1] in _help(""), code
 
 
+def _stated_certainties():
+    """For each number of records the cells of epsilons and of the certainties that are stated."""
+    lines = TEXT["docs/epsilon.md"].splitlines()
+    rows = [line.split("|")[1:-1] for line in lines if "|" in line]
+    labels = [row[0].strip() for row in rows]
+    of_two = labels.index("epsilon")
+    of_many = labels.index("one of n records")
+    yield 2, rows[of_two][1:], rows[of_two + 2][1:]
+    for label, *stated in rows[of_many + 2 : of_many + 5]:
+        number = label.strip().removeprefix("n = ")
+        yield int(number.replace(" ", "")), rows[of_many][1:], stated
+
+
 def test_the_tables_of_certainties():
     """Bounds are rounded up, to the digits that are shown."""
-    rows = [line.split("|")[1:-1] for line in TEXT["docs/epsilon.md"].splitlines() if "|" in line]
-    labels = [row[0].strip() for row in rows]
-    of_two, of_many = labels.index("epsilon"), labels.index("one of n records")
-    bounds = {2: (rows[of_two], rows[of_two + 2])}
-    for row in rows[of_many + 2 : of_many + 5]:
-        n = int(row[0].strip().removeprefix("n = ").replace(" ", ""))
-        bounds[n] = rows[of_many], row
-    for n, (epsilons, stated) in bounds.items():
-        for epsilon, percent in zip(epsilons[1:], stated[1:], strict=True):
+    for n, epsilons, stated in _stated_certainties():
+        for epsilon, percent in zip(epsilons, stated, strict=True):
             odds = math.exp(float(epsilon.strip().removeprefix("ε = ")))
             most = 100 * odds / (odds + n - 1)
             shown = percent.strip().removesuffix(" %")
-            unit_shown = 10.0 ** -len(shown.partition(".")[2])
-            assert most <= float(shown) < most + unit_shown
+            digits = len(shown.partition(".")[2])
+            assert most <= float(shown) < most + 10.0**-digits
 
 
 def test_every_private_method_has_a_statement():
     text = TEXT["docs/guarantees.md"]
     for row in dpi.methods():
-        assert f"`{row.name}`" in text or row.name.startswith(("idp-", "none-")), row.name
+        if not row.name.startswith(("idp-", "none-")):
+            assert f"`{row.name}`" in text, row.name
 
 
 def test_the_limits_that_are_stated():

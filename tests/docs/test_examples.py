@@ -17,10 +17,14 @@ ENGINES = {"on_ray": "ray", "on_spark": "pyspark"}
 THREE_PEOPLE = ("holder", "device", "searcher")
 
 
+def _cells(name):
+    return json.loads(NOTEBOOKS[name].read_text(encoding="utf-8"))["cells"]
+
+
 def _code(name):
     """The code of a notebook as one program: it needs no Jupyter."""
-    cells = json.loads(NOTEBOOKS[name].read_text(encoding="utf-8"))["cells"]
-    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    sources = [cell["source"] for cell in _cells(name) if cell["cell_type"] == "code"]
+    return "\n\n".join("".join(lines) for lines in sources)
 
 
 FEW_QUERIES = """
@@ -32,7 +36,8 @@ comparison.ALL_QUERIES = comparison.QUERIES = 100
 
 def _run(name, folder, before=""):
     quiet = {"MPLBACKEND": "agg", "PYTHONIOENCODING": "utf-8"}
-    return python("-W", "error", "-c", before + _code(name), cwd=folder, **quiet)
+    program = before + _code(name)
+    return python("-W", "error", "-c", program, cwd=folder, **quiet)
 
 
 @pytest.mark.slow
@@ -47,9 +52,8 @@ def test_the_three_people(tmp_path):
     assert "accountant in memory: none" in said["device"]
     assert "at most epsilon = 1 of DP is accepted" in said["device"]
     assert "1201 codes" in said["searcher"]
-    assert {path.name for path in (tmp_path / "published").iterdir()} == {
-        "index", "spec.json", "sent.codes",
-    }  # fmt: skip
+    published = {path.name for path in (tmp_path / "published").iterdir()}
+    assert published == {"index", "spec.json", "sent.codes"}
 
 
 @pytest.mark.slow
@@ -81,8 +85,7 @@ def test_sketches(tmp_path):
 def test_every_notebook_is_run_and_small():
     assert set(NOTEBOOKS) == {*THREE_PEOPLE, "sentences", "sketches"}
     for name, path in NOTEBOOKS.items():
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        outputs = [output for cell in cells for output in cell.get("outputs", [])]
+        outputs = [output for cell in _cells(name) for output in cell.get("outputs", [])]
         assert outputs, f"{name} shows nothing"
         assert not any(output["output_type"] == "error" for output in outputs), name
         assert path.stat().st_size < 100_000, name
@@ -118,7 +121,10 @@ def test_a_weaker_promise_that_finds_more(name, lines, said):
 def test_linkage_finds_what_its_page_says():
     pytest.importorskip("recordlinkage", reason="recordlinkage is not installed")
     lines = python("-W", "ignore", EXAMPLES / "linkage.py", "8").splitlines()
-    complete = [float(line.split("completeness ")[1].split(",")[0]) for line in lines]
+    complete = []
+    for line in lines:
+        after = line.split("completeness ")[1]
+        complete.append(float(after.split(",")[0]))
     reduced = [float(line.split("ratio ")[1]) for line in lines]
     assert reduced == [0.95, 0.9, 0.95, 0.9]
     exact, wider, private, wider_private = complete

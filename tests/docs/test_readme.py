@@ -29,7 +29,8 @@ def test_every_block_runs(call, tmp_path):
     assert "What is not protected" in printed
     index = dpi.open(tmp_path / "vectors-index")
     assert len(index) == 4990
-    assert len(call("dpindex query my-index public.parquet --query private").splitlines()) > 5
+    said = call("dpindex query my-index public.parquet --query private")
+    assert len(said.splitlines()) > 5
 
 
 def test_every_file_named_exists():
@@ -45,9 +46,5 @@ def test_the_license():
 
 def test_ci_finds_the_test_command():
     """CI runs what stands below the mark, so there is one such block."""
-    (command,) = re.findall(
-        r"^<!-- tests -->\n```sh\n(.*)\n```$",
-        TEXT,
-        re.MULTILINE,
-    )
+    (command,) = re.findall(r"^<!-- tests -->\n```sh\n(.*)\n```$", TEXT, re.MULTILINE)
     assert "pytest" in command

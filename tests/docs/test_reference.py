@@ -14,7 +14,8 @@ from helpers.common import ROOT, folded
 
 import dpindex as dpi
 
-MODULES = re.findall(r"reference/([\w.]+)\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+MODULES = re.findall(r"reference/([\w.]+)\.md", NAVIGATION)
 CLOSE = ("self", "cls")
 TOO_LONG = {
     "dpindex.study.run_demo": "tests/study/test_demo.py",
@@ -25,14 +26,16 @@ TOO_LONG = {
 
 def _names():
     for module in MODULES:
-        own = vars(import_module(module))
-        public = own.get("__all__", [name for name in own if not name.startswith("_")])
-        for name in public:
-            value = getattr(import_module(module), name)
+        loaded = import_module(module)
+        own = vars(loaded)
+        own_names = [name for name in own if not name.startswith("_")]
+        for name in own.get("__all__", own_names):
+            value = getattr(loaded, name)
             defined = getattr(value, "__module__", None) == module
             if not defined and "__all__" not in own:
                 continue
-            if inspect.isclass(value) or inspect.isfunction(inspect.unwrap(value)):
+            is_function = inspect.isfunction(inspect.unwrap(value))
+            if inspect.isclass(value) or is_function:
                 yield f"{module}.{name}", value
 
 
@@ -57,22 +60,23 @@ FUNCTIONS = dict(_functions())
 
 
 def _parameters(function):
-    return [name for name in inspect.signature(function).parameters if name not in CLOSE]
+    names = inspect.signature(function).parameters
+    return [name for name in names if name not in CLOSE]
 
 
 def _raises(function):
     """Whether the function itself, and not only what it calls, raises InputError."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    raised = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc]
-    return any(isinstance(e, ast.Call) and ast.unparse(e.func) == "InputError" for e in raised)
+    raised = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise)]
+    calls = [error for error in raised if isinstance(error, ast.Call)]
+    return any(ast.unparse(call.func) == "InputError" for call in calls)
 
 
 def test_the_navigation_has_what_users_import():
-    assert {"dpindex", "dpindex.device", "dpindex.audit", "dpindex.data"} <= set(MODULES)
-    assert {"dpindex.study", "dpindex.study.planner"} <= set(MODULES)
-    assert {"dpindex.race", "dpindex.integrations.sklearn", "dpindex.integrations.dask"} <= set(
-        MODULES
-    )
+    for name in ("device", "audit", "data", "study", "study.planner", "race"):
+        assert f"dpindex.{name}" in MODULES
+    for name in ("dpindex", "dpindex.integrations.sklearn", "dpindex.integrations.dask"):
+        assert name in MODULES
     assert len(PUBLIC) > 70
 
 
@@ -83,11 +87,18 @@ def test_every_name_has_an_example(name):
         assert (ROOT / TOO_LONG[name]).exists()
         return
     value = PUBLIC[name]
-    about = [value, *vars(value).values()] if inspect.isclass(value) else [value]
-    assert any(">>> " in (inspect.getdoc(part) or "") for part in about), name
+    parts = [value]
+    if inspect.isclass(value):
+        parts += vars(value).values()
+    texts = [inspect.getdoc(part) or "" for part in parts]
+    assert any(">>> " in text for text in texts), name
 
 
-@folded("name", [name for name in PUBLIC if inspect.isclass(PUBLIC[name])])
+CLASSES = [name for name, value in PUBLIC.items() if inspect.isclass(value)]
+RAISING = [name for name, function in FUNCTIONS.items() if _raises(function)]
+
+
+@folded("name", CLASSES)
 def test_every_class_says_what_it_is_made_of(name):
     text = inspect.getdoc(PUBLIC[name]) or ""
     protocol = getattr(PUBLIC[name], "_is_protocol", False)  # which is never made
@@ -105,7 +116,7 @@ def test_every_parameter_is_described(name):
         assert re.search(rf"\b{parameter}\b", text), f"{name}: {parameter}"
 
 
-@folded("name", [name for name in FUNCTIONS if _raises(FUNCTIONS[name])])
+@folded("name", RAISING)
 def test_errors_are_described(name):
     assert "InputError" in (inspect.getdoc(FUNCTIONS[name]) or ""), name
 
