@@ -165,7 +165,7 @@ def last_of_two_calls(original: Any) -> Any:
     def appended(room: Any, count: int, rows: Any) -> Any:
         room = original(room, count, rows)
         end = count + len(rows)
-        if count >= len(rows) and rows.shape[1] > 1:
+        if rows.ndim > 1 and count >= len(rows) and rows.shape[1] > 1:
             room[count:end, -1] = room[: len(rows), -1]
         return room
 
