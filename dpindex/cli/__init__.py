@@ -233,7 +233,9 @@ def main() -> None:
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "")
         _end(f"{error.filename or 'a file'}: {error.strerror or error}{remedy}.", 2)
-    except MemoryError as error:
+    except (MemoryError, ImportError) as error:
+        if isinstance(error, ImportError) and not _is_out_of_memory(error):
+            raise
         _end(
             f"there is not enough memory ({_first_line(error)}); take fewer vectors or queries at "
             f"once, or shorter codes (--code-length).",
@@ -253,6 +255,11 @@ def _usage(error: Any) -> str:
     if error.ctx:
         shown = f"; see {error.ctx.command_path} --help."
     return f"{said[0].lower()}{said[1:]}{shown}"
+
+
+def _is_out_of_memory(error: ImportError) -> bool:
+    """Whether the loader had no room for a module."""
+    return any(words in str(error) for words in ("failed to map", "annot allocate memory"))
 
 
 def _first_line(error: BaseException) -> str:

@@ -39,6 +39,7 @@ LOOPBACK = ("127.0.0.1", "localhost")
 
 _CONNECTIONS = 256
 _HEAD_BYTES = 1 << 16
+_BESIDE_HEADER = len(b": \r\n")
 _IDLE_SECONDS = 10
 _GRACE_SECONDS = 10
 _BACKLOG = 1024
@@ -472,7 +473,7 @@ def _check_head(request: Any) -> None:
     """RefusedError for a long head: the limit of uvicorn holds for heads that come in pieces."""
     size = len(request.scope["raw_path"]) + len(request.scope["query_string"])
     for name, value in request.scope["headers"]:
-        size += len(name) + len(value)
+        size += len(name) + len(value) + _BESIDE_HEADER
     if size > _HEAD_BYTES:
         raise r.RefusedError(400, f"the request's line and headers exceed {_HEAD_BYTES} bytes.")
 

@@ -193,6 +193,12 @@ class TestVectors:
         said = run("query ix x.npy")
         fails(said, f"not enough memory ({size})", "--code-length")
 
+        def no_room(*_, **__):
+            raise ImportError("part.so: failed to map segment from shared object")
+
+        monkeypatch.setattr(PrivateIndex, "search", no_room)
+        fails(run("query ix x.npy"), "not enough memory (part.so: failed to map segment")
+
 
 @contextmanager
 def written_to(pipe, text):

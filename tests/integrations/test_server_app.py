@@ -270,8 +270,8 @@ def test_a_long_head_is_refused(make, path):
     answer = client.request(method, path, headers=headers)
     assert answer.status_code == 400
     assert "exceed 65536 bytes" in answer.text
-    many = {f"x-{i}": 1000 * "x" for i in range(70)}
-    assert client.request(method, path, headers=many).status_code == 400
+    for many in ({f"x-{i}": 1000 * "x" for i in range(70)}, {f"x{i}": "" for i in range(9000)}):
+        assert client.request(method, path, headers=many).status_code == 400
 
 
 @pytest.mark.parametrize(
