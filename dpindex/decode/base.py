@@ -169,8 +169,8 @@ class Posterior(Estimator):
         ----------
         spec : Spec
         codes : Codes
-            Up to :data:`~dpindex.decode.calibration.SAMPLE_ROWS` of the collection, in a random
-            order.
+            Some hundred, and up to :data:`~dpindex.decode.calibration.SAMPLE_ROWS`, of the
+            collection, in a random order.
         rows : int
             Codes in the collection.
         """

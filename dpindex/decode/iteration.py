@@ -98,7 +98,7 @@ class ScoreTable:
         widest = farthest + 3 * math.sqrt(max_variance)
         step = likelihood.cell / 2
         points = 2 * widest / step
-        step *= max(1, math.ceil(points / _MAX_POINTS))
+        step *= math.ceil(points / _MAX_POINTS)
         # An odd number of points, with a distance of 0 in the middle.
         self._half = math.ceil(widest / step)
         self._per_unit = 1 / step

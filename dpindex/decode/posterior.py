@@ -156,17 +156,13 @@ def fitted_prior(
     Parameters
     ----------
     pairs : Observations
-        Arrays of shape (n,).
+        Arrays of shape (n,), n > 0.
     law : ObservationLaw
     rows : int
     owners : int array, shape (n,)
         The vector, from 0, that each pair has in common with others; in order.
     """
     z = pairs.z
-    if not len(z):
-        doubt = np.linalg.inv(np.linalg.cholesky(_PENALTY)).T
-        doubt = np.column_stack([doubt, np.zeros(SPLINES)])
-        return _with_outliers(_density(_start(0.0)), rows), doubt
     count, chance, places = _histograms(pairs, law)
     start = _start(float(law.inverse(z.mean())))
     slope = (law.expected[-1] - law.expected[0]) / 2
@@ -183,7 +179,8 @@ def fitted_prior(
     varying = share**2 * _varying(density, chance, places, owners)
     doubt = bread @ np.linalg.cholesky(_PENALTY + varying)
     doubt = np.column_stack([doubt, more - less])
-    return _with_outliers(_smeared(density, mean_error), rows), doubt
+    prior = _with_outliers(_smeared(density, mean_error), rows)
+    return prior, np.asarray(doubt, np.float64)
 
 
 def _histograms(pairs: Observations, law: ObservationLaw) -> tuple[Doubles, Doubles, Indices]:

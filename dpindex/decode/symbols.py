@@ -319,11 +319,8 @@ class SymbolPosterior(Posterior):
 
     @classmethod
     def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
-        uncovered = 0.0
-        if len(codes) >= 2:
-            crowded = max(crowding(codes, SymbolLaw.of(spec.law)), 1.0)
-            uncovered = 1.0 - 1.0 / crowded
-        return SimilarityCalibration(rows, uncovered=uncovered)
+        crowded = max(crowding(codes, SymbolLaw.of(spec.law)), 1.0)
+        return SimilarityCalibration(rows, uncovered=1.0 - 1.0 / crowded)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         by_symbol = codeword_similarities(queries)

@@ -182,7 +182,7 @@ def geometric_table(
         # The mass of a cell on level 0, if all levels went on for ever.
         exact = half * (1 - ratio) / (inner + (width - inner) * ratio)
         start = int(mpmath.floor(exact))
-    levels = max(1, math.ceil(-math.log(_TAIL) / float(drop)))
+    levels = math.ceil(-math.log(_TAIL) / float(drop))
     cells_on = [inner] + [width] * (levels - 1) + [width - inner]
     slack = 1
     while True:

@@ -320,7 +320,7 @@ def gaussian_cells(
         table = gaussian_table(sigma, epsilon, delta, code_length, cell_bits)
         return AdditiveNoise(table, grid_bits)
     # Both digits of about √σ cells, so that both tables are short; σ₁ is then .49σ₂ or more.
-    digit = max(1, round(math.log2(math.sqrt(sigma) / 2)))
+    digit = round(math.log2(math.sqrt(sigma) / 2))
     base = 1 << digit
     fine_sigma = 4.0 * base
     coarse_sigma = math.sqrt(sigma**2 - fine_sigma**2) / base

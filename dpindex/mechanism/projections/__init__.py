@@ -352,7 +352,7 @@ class Rotation(RecordEncoder):
         self._places = np.sort(chosen)
         self.rms = 1.0
         self.scale = 1.0 / math.sqrt(k)
-        self.inner_product_factor = max(0.0, 1.0 / k - 1.0 / self.padded)
+        self.inner_product_factor = 1.0 / k - 1.0 / self.padded
 
     @cached_property
     def _matrix(self) -> Doubles | None:
