@@ -185,7 +185,7 @@ def write_file(
     temporary.unlink(missing_ok=True)
     try:
         with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
-            _write_through(file, data, place)
+            write_through(file, data, place)
         os.replace(temporary, place)
     finally:
         temporary.unlink(missing_ok=True)
@@ -209,14 +209,15 @@ def create_file(
         raise InputError(f"{place} already exists; choose another name.") from None
     try:
         with file:
-            _write_through(file, data, place)
+            write_through(file, data, place)
     except BaseException:
         place.unlink()
         raise
     sync_folder(place.parent)
 
 
-def _write_through(file: BinaryIO, data: bytes, place: Path) -> None:
+def write_through(file: BinaryIO, data: Buffer, place: Path) -> None:
+    """Write bytes to the disk itself; an error of the system names the place."""
     try:
         file.write(data)
         file.flush()

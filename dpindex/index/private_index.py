@@ -94,17 +94,8 @@ class PrivateIndex(SearchableStore):
         index_type: str = EXACT,
         query_epsilon: float | None = None,
     ) -> None:
-        if isinstance(spec, Planned):
-            metric = metric or spec.metric
-            spec = spec.spec
-        if not isinstance(spec, Spec):
-            raise InputError(
-                f"a new index needs a Spec or a plan, not {type(spec).__name__}; "
-                f"dpindex.open(path) opens one that was saved.",
-                field="spec",
-            )
-        settings = Settings(spec, metric or "cosine", index_type, query_epsilon)
-        super().__init__(settings, CodeStore.of_segments(spec.format))
+        settings = Settings.of(spec, metric, index_type, query_epsilon)
+        super().__init__(settings, CodeStore.of_segments(settings.spec.format))
         self._writing = threading.Lock()
         self._checkpoint: Checkpoint | None = None
         self._history: History | None = None

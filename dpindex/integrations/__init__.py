@@ -187,15 +187,14 @@ def build(
     from dpindex.storage.targets import IndexOptions, build_index
 
     if isinstance(spec, Planned):
-        metric = metric or spec.metric
         denoise = denoise or spec.denoiser
-        spec = spec.spec
+    settings = Settings.of(spec, metric, index_type, query_epsilon)
     if not isinstance(vectors, Dataset):
         vectors = open_dataset(vectors)
     return build_index(
         vectors,
         location,
-        Settings(spec, metric or "cosine", index_type, query_epsilon),
+        settings,
         IndexOptions(denoise, allow_unprotected, private, table_at(location, vectors)),
         Terms(ledger, allow_rerelease, skip_leak_check),
         engine=engine,

@@ -39,6 +39,7 @@ from dpindex.base.files import (
     read_private_file,
     sync_folder,
     unpack,
+    write_through,
     writing,
 )
 from dpindex.data.stores import Bucket
@@ -183,9 +184,7 @@ class PrivateFolder:
         place = self._place(name)
         try:
             with open(temporary, "xb", opener=opened) as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+                write_through(file, data, self.path / name)
             # A link fails where the name is taken, so what was there first stays, and is whole.
             os.link(
                 temporary,

@@ -228,6 +228,26 @@ class Settings:
         if self.query_epsilon is not None:
             object.__setattr__(self, "query_epsilon", self.query_spec.epsilon)
 
+    @classmethod
+    def of(
+        cls,
+        spec: Spec | Planned,
+        metric: Metric | None,
+        index_type: str,
+        query_epsilon: float | None,
+    ) -> Settings:
+        """Return the settings of a spec, or of a plan, whose metric is the default."""
+        if isinstance(spec, Planned):
+            metric = metric or spec.metric
+            spec = spec.spec
+        if not isinstance(spec, Spec):
+            raise InputError(
+                f"a new index needs a Spec or a plan, not {type(spec).__name__}; "
+                f"dpindex.open(path) opens one that was saved.",
+                field="spec",
+            )
+        return cls(spec, metric or "cosine", index_type, query_epsilon)
+
     def structure(self) -> IndexType:
         """Return the index type, taken apart; InputError for one that the codes cannot have."""
         decoder = decoder_of(self.spec)

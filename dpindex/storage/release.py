@@ -294,15 +294,8 @@ def release(
         vectors, codes that were published already, and what the target refuses. A fault in the
         last vector costs no budget.
     """
-    run = ReleaseRun(
-        dataset,
-        target,
-        terms=terms or Terms(),
-        engine=engine,
-        threads=threads,
-        progress=progress or no_progress,
-    )
-    return run.release()
+    progress = progress or no_progress
+    return ReleaseRun(dataset, target, terms or Terms(), engine, threads, progress).release()
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,11 @@ SPEC = attribute_spec("dp-oporp-staircase", 8, k=8, epsilon=8.0)
 
 @folded("spec", ["my-index", Path("my-index"), None, 7, {"method": "record-cap"}])
 def test_an_index_is_made_of_a_spec(spec):
-    with refuses(r"needs a Spec or a plan, not .*; dpindex\.open\(path\) opens"):
+    said = r"needs a Spec or a plan, not .*; dpindex\.open\(path\) opens"
+    with refuses(said):
         dpi.PrivateIndex(spec)
+    with refuses(said):
+        dpi.build("nowhere.npy", "my-index", spec)
 
 
 @pytest.mark.parametrize("index", ["my-index", Path("my-index"), None])
