@@ -205,9 +205,13 @@ class PublishedIndex(Searchable):
             raise InputError(f"{len(codes)} codes need as many ids, each another.")
         if repeated := self.database.count(self._among(listed)):
             raise InputError(f"{repeated} of these ids are in the index; ids must be unique.")
-        if payload is not None:
-            payload = self._no_payload.checked(payload, len(codes), names)
-        filled = self._no_payload.extended(0, payload, len(codes))  # nulls where none is given
+        if payload is not None and not self.payload_columns:
+            raise InputError("this index was published without a payload: leave it out here too.")
+        filled = self._no_payload
+        if self.payload_columns:
+            if payload is not None:
+                payload = filled.checked(payload, len(codes), names)
+            filled = filled.extended(0, payload, len(codes))  # nulls where none is given
         rows = self._publication.rows_of(codes, names, filled.table)
         self.database.insert(rows)
 

@@ -1,5 +1,6 @@
 """A published index answers as the index itself does."""
 
+from contextlib import closing
 from itertools import count
 
 import numpy as np
@@ -9,6 +10,7 @@ from helpers.common import (
     Seeded,
     attribute_spec,
     codes_of,
+    filled_index,
     known_noise,
     picked,
     record_spec,
@@ -257,6 +259,19 @@ def test_k_and_codes_are_checked(made):
     ):
         with refuses(said):
             served.add_codes(own, ids)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_codes_join_an_index_without_a_payload(place, tmp_path):
+    uri = address(tmp_path, place)
+    dpi.publish(filled_index(NUMBERS, X), uri)
+    more = codes_of(NUMBERS, X[:2])
+    with closing(dpi.open(uri)) as served:
+        served.add_codes(more, [901, 902])
+        served.save()
+        assert len(served) == len(X) + 2
+        with refuses("published without a payload"):
+            served.add_codes(more, [903, 904], payload={"year": [1, 2]})
 
 
 @pytest.mark.parametrize("place", PLACES)
