@@ -226,8 +226,8 @@ class PrivateVectorStore(VectorStore):
             raise InputError(
                 f"{len(replaced)} of these {len(names)} ids have a code of another text, or of one "
                 f"whose document is missing, such as id {replaced[0]!r}: another code is a second "
-                f"release of that id, and its epsilons add up; allow it if that is meant.",
-                field="allow_rerelease",
+                f"release of that id, and its epsilons add up; if that is meant, make the store "
+                f"with allow_rerelease=True."
             )
         self._write(documents, kept, replaced)
         return names
