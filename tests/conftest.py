@@ -44,7 +44,8 @@ LARGE_PACKAGES = (
 
 SHORT_ROOMS = {"independent", "index", "package", "privacy"}
 
-DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
+ELSEWHERE = Path(__file__).parents[2] / "shared" / "data"
+DATA = Path(os.environ.get("DPINDEX_DATA", ELSEWHERE))
 
 # No test depends on how busy the machine is, nor on which examples are drawn today.
 settings.register_profile(
@@ -78,7 +79,8 @@ def _compiled_once(config):
     The second compiles large packages while the first compiles what is ours.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER")
-    fresh = not Path(__file__).with_name("study").joinpath("__pycache__").exists()
+    compiled = Path(__file__).with_name("study") / "__pycache__"
+    fresh = not compiled.exists()
     if worker is None or not fresh or sys.dont_write_bytecode:
         yield
         return
@@ -152,15 +154,17 @@ def pytest_terminal_summary(terminalreporter):
     file = os.environ.get("DPINDEX_SKIPPED")
     if file is not None:
         reports = terminalreporter.stats.get("skipped", [])
-        ids = [r.nodeid for r in reports if not (_is_extra(r) or _excused(r, LACKING))]
-        Path(file).write_text("".join(f"{id_}\n" for id_ in ids), "utf-8")
+        missed = [one for one in reports if not (_is_extra(one) or _excused(one, LACKING))]
+        lines = [f"{report.nodeid}\n" for report in missed]
+        Path(file).write_text("".join(lines), "utf-8")
 
 
 def _is_extra(report):
     if hasattr(report, "keywords"):
         return "extra" in report.keywords
     # Of a file that was skipped when it was imported: whether all tests in it are.
-    text = Path(__file__).parents[1].joinpath(report.nodeid).read_text("utf-8")
+    file = Path(__file__).parents[1] / report.nodeid
+    text = file.read_text("utf-8")
     marked = r"^pytestmark = .*mark\.extra|^    pytest\.mark\.extra,$"
     each = text.count("\n@pytest.mark.extra\n") >= text.count("\ndef test_")
     return each or re.search(marked, text, re.MULTILINE) is not None
@@ -243,7 +247,11 @@ def data_dir():
 def eager_milvus(monkeypatch):
     """Milvus's client looks every half second whether its server is done; here far oftener."""
     if find_spec("pymilvus") is not None:
-        quick = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
+
+        def sleep(seconds):
+            time.sleep(seconds / 50)
+
+        quick = SimpleNamespace(time=time.time, sleep=sleep)
         monkeypatch.setattr("pymilvus.client.grpc_handler.time", quick)
 
 

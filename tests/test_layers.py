@@ -9,9 +9,8 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
 import pytest
-from helpers.common import python
+from helpers.common import attribute_spec, filled_index, python, uniform
 
 import dpindex
 from dpindex.decode.base import Decoder, ExactQueries, PrivateQueries
@@ -49,8 +48,10 @@ def modules():
     """Every module of the package by its name."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
-        parts = ("dpindex", *path.relative_to(ROOT).with_suffix("").parts)
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        parts = ["dpindex", *path.relative_to(ROOT).with_suffix("").parts]
+        if parts[-1] == "__init__":
+            parts.pop()
+        found[".".join(parts)] = path
     return found
 
 
@@ -68,14 +69,14 @@ def nodes():
 def _imported(node):
     """The modules of the package that one statement imports."""
     if isinstance(node, ast.Import):
-        return {alias.name for alias in node.names if alias.name in modules()}
+        return {alias.name for alias in node.names} & modules().keys()
     assert not node.level, "relative imports hide where they point"
     module = node.module or ""
     if module not in modules():
         return set()
     names = {f"{module}.{alias.name}" for alias in node.names}
-    inside = names & set(modules())
-    return inside | ({module} if names - inside else set())
+    inside = names & modules().keys()
+    return inside if inside == names else inside | {module}
 
 
 @cache
@@ -83,19 +84,22 @@ def arrows():
     """For every module the modules that it imports."""
     found = {}
     for name, inside in nodes().items():
-        imports = [node for node in inside if isinstance(node, ast.Import | ast.ImportFrom)]
-        found[name] = {target for node in imports for target in _imported(node)} - {name}
+        targets = set()
+        for node in inside:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                targets |= _imported(node)
+        found[name] = targets - {name}
     return found
 
 
 def _layer(module):
     """Depth and part of a module."""
-    parts = [
-        (len(part), depth, part)
-        for depth, line in enumerate(LAYERS)
-        for part in line
-        if module == part or (module.startswith(part + ".") and part != "dpindex")
-    ]
+    parts = []
+    for depth, line in enumerate(LAYERS):
+        for part in line:
+            below = part != "dpindex" and module.startswith(f"{part}.")
+            if module == part or below:
+                parts.append((len(part), depth, part))
     assert parts, f"{module} belongs to no layer"
     _, depth, part = max(parts)
     return depth, part
@@ -163,13 +167,12 @@ def test_integrations_use_the_public_face_and_listed_contracts():
         if not module.startswith("dpindex.integrations"):
             continue
         for node in inside:
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpindex."):
-                room = (node.module or "").split(".")[1]
-                names = {alias.name for alias in node.names}
-                if room not in ("integrations", "base"):
-                    used |= names
+            if isinstance(node, ast.ImportFrom):
+                source = (node.module or "").split(".")
+                if source[0] == "dpindex" and source[1:2] not in ([], ["integrations"], ["base"]):
+                    used |= {alias.name for alias in node.names}
             if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
-                owner = node.value.id if isinstance(node.value, ast.Name) else ""
+                owner = _owner(node.value)
                 own = owner in ("self", "cls", "os") or node.attr.startswith("__")
                 assert own, f"{module}:{node.lineno} uses {owner}.{node.attr}"
     assert used - contracts - set(dpindex.__all__) == set()
@@ -187,12 +190,13 @@ def _defined(inside):
     """Names of the functions, classes, variables and own attributes that a file defines."""
     names = set()
     for node in inside:
+        stored = isinstance(getattr(node, "ctx", None), ast.Store)
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        elif isinstance(node, ast.Name) and stored:
             names.add(node.id)
-        elif isinstance(node, ast.Attribute) and _owner(node.value) == "self":
-            names.update([node.attr] * isinstance(node.ctx, ast.Store))
+        elif isinstance(node, ast.Attribute) and stored and _owner(node.value) == "self":
+            names.add(node.attr)
     return names
 
 
@@ -202,7 +206,8 @@ def _used(inside):
         if isinstance(node, ast.Attribute) and _owner(node.value) != "os":
             yield node.lineno, node.attr
         elif isinstance(node, ast.ImportFrom):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            for alias in node.names:
+                yield node.lineno, alias.name
         elif isinstance(node, ast.Call) and node.args and _owner(node.args[0]) != "os":
             # As setattr(object, "name", …), setattr("module.name", …) and the functions of plants.
             called = getattr(node.func, "attr", "attr")
@@ -215,7 +220,9 @@ def _used(inside):
 
 def test_private_names_of_the_package_are_used_by_the_oracle_alone():
     """Tests use its public names, and planted weaknesses replace steps that are named as such."""
-    private = {name for path in modules().values() for name in PRIVATE.findall(path.read_text())}
+    private = set()
+    for path in modules().values():
+        private.update(PRIVATE.findall(path.read_text()))
     reached = []
     for folder in ("tests", "bench", "examples"):
         for path in sorted((ROOT.parent / folder).rglob("*.py")):
@@ -225,7 +232,9 @@ def test_private_names_of_the_package_are_used_by_the_oracle_alone():
             inside = _nodes(text)
             foreign = private - _defined(inside)
             place = path.relative_to(ROOT.parent)
-            reached += [f"{place}:{line} {name}" for line, name in _used(inside) if name in foreign]
+            for line, name in _used(inside):
+                if name in foreign:
+                    reached.append(f"{place}:{line} {name}")
     assert reached == []
 
 
@@ -238,9 +247,9 @@ def test_formats_and_methods_are_not_told_apart_by_name():
         names = methods if module in places else methods | set(FORMATS)
         for node in inside:
             if isinstance(node, ast.Compare):
-                parts = ast.walk(node)
-                texts = {part.value for part in parts if isinstance(part, ast.Constant)}
-                comparisons += [f"{module}:{node.lineno}"] * bool(texts & names)
+                parts = [part for part in ast.walk(node) if isinstance(part, ast.Constant)]
+                if names & {part.value for part in parts}:
+                    comparisons.append(f"{module}:{node.lineno}")
     assert comparisons == []
 
 
@@ -277,15 +286,18 @@ def _subclasses(kind):
 def _dispatches(inside, kinds, flags=FLAGS):
     """Lines that tell kinds of code apart by a type, or by a part of a spec that is not there."""
     for node in inside:
+        tells_apart = False
         if isinstance(node, ast.Call) and _owner(node.func) in ("isinstance", "issubclass"):
-            names = {getattr(part, "attr", _owner(part)) for part in ast.walk(node.args[1])}
-            if names & kinds:
-                yield node.lineno
-        if isinstance(node, ast.Compare) and getattr(node.left, "attr", "") in PARTS:
-            yield from [node.lineno] * isinstance(node.ops[0], ast.Is | ast.IsNot)
-        if isinstance(node, ast.Attribute) and node.attr in flags:
+            parts = ast.walk(node.args[1])
+            names = {getattr(part, "attr", _owner(part)) for part in parts}
+            tells_apart = not names.isdisjoint(kinds)
+        elif isinstance(node, ast.Compare) and getattr(node.left, "attr", "") in PARTS:
+            tells_apart = isinstance(node.ops[0], ast.Is | ast.IsNot)
+        elif isinstance(node, ast.Attribute) and node.attr in flags:
             asked = getattr(node.value, "attr", _owner(node.value))
-            yield from [node.lineno] * asked.endswith(("spec", "format", "format_type"))
+            tells_apart = asked.endswith(("spec", "format", "format_type"))
+        if tells_apart:
+            yield node.lineno
 
 
 def test_kinds_of_code_are_told_apart_in_mechanism_and_decode_alone():
@@ -294,25 +306,26 @@ def test_kinds_of_code_are_told_apart_in_mechanism_and_decode_alone():
         import_module(name)
     kinds = {below.__name__ for kind in KINDS for below in _subclasses(kind)}
     counting = [f"dpindex.study.{one}" for one in COUNTING]
-    places = [
-        f"{module}:{line}"
-        for module, inside in nodes().items()
-        if not module.startswith(("dpindex.mechanism", "dpindex.decode"))
-        for line in _dispatches(inside, kinds, () if module in counting else FLAGS)
-    ]
+    places = []
+    for module, inside in nodes().items():
+        if not module.startswith(("dpindex.mechanism", "dpindex.decode")):
+            flags = () if module in counting else FLAGS
+            places += [f"{module}:{line}" for line in _dispatches(inside, kinds, flags)]
     assert places == []
     code = "isinstance(spec.law, noise.SignLaw | int)\nif spec.design is not None: pass"
     code += "\nif row.spec.symbols: pass"
-    assert sorted(_dispatches(_nodes(code), kinds)) == [1, 2, 3]
+    lines = _dispatches(_nodes(code), kinds)
+    assert sorted(lines) == [1, 2, 3]
 
 
 def test_there_is_no_circle():
     """Modules that import nothing are taken away, again and again: all must go."""
     left = {name: set(targets) for name, targets in arrows().items()}
     while left:
-        free = {name for name, targets in left.items() if not targets & set(left)}
+        free = {name for name, targets in left.items() if targets.isdisjoint(left)}
         assert free, f"these import each other: {left}"
-        left = {name: targets for name, targets in left.items() if name not in free}
+        for name in free:
+            del left[name]
 
 
 def test_the_secret_stream_has_two_users():
@@ -347,22 +360,20 @@ print(sorted(m for m in sys.modules if m in secret))
 @pytest.mark.slow
 def test_a_searcher_never_loads_the_secret_stream(tmp_path):
     """Opening an index and asking it with exact queries: search has no noise engine in memory."""
-    index = dpindex.PrivateIndex(
-        dpindex.Spec("dp-oporp-staircase", 24, k=8, epsilon=2.0, adjacency=dpindex.attribute(1.0))
-    )
-    index.add(np.random.default_rng(0).uniform(-1, 1, (9, 24)))
+    spec = attribute_spec("dp-oporp-staircase", 24, k=8, epsilon=2.0)
+    index = filled_index(spec, uniform(9, 24))
     index.save(tmp_path / "index")
     assert python("-c", SEARCH, tmp_path / "index").strip() == "[]"
 
 
 def test_only_contracts_for_extensions_need_pytest():
     """And nothing of the package imports them."""
+    pytest_imported = re.compile(r"^\s*(import|from) pytest", re.MULTILINE)
     for module, path in modules().items():
         if not module.startswith("dpindex.testing"):
-            assert not re.search(r"^\s*(import|from) pytest", path.read_text(), re.MULTILINE), (
-                module
-            )
-            assert not [name for name in arrows()[module] if name.startswith("dpindex.testing")]
+            assert not pytest_imported.search(path.read_text()), module
+            contracts = [name for name in arrows()[module] if name.startswith("dpindex.testing")]
+            assert contracts == [], module
 
 
 def test_the_face_shows_the_public_names_and_nothing_else():

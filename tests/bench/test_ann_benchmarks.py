@@ -57,9 +57,13 @@ def groups(metric):
     The lists are written so that YAML and JSON read them alike.
     """
     part = CONFIG.split(f"  {metric}:\n")[1].split("\n  euclidean:")[0]
-    arguments = [json.loads(text) for text in re.findall(r"^ +args: (.*)$", part, re.MULTILINE)]
-    asked = [json.loads(text) for text in re.findall(r"query_args: (.*)$", part, re.MULTILINE)]
-    assert len(arguments) == len(asked) == len(re.findall(r"^      [\w-]+:$", part, re.MULTILINE))
+
+    def found(pattern):
+        return re.findall(pattern, part, re.MULTILINE)
+
+    arguments = list(map(json.loads, found(r"^ +args: (.*)$")))
+    asked = list(map(json.loads, found("query_args: (.*)$")))
+    assert len(arguments) == len(asked) == len(found(r"^      [\w-]+:$"))
     return list(zip(arguments, asked, strict=True))
 
 
@@ -67,7 +71,8 @@ def data(n=300, dim=24):
     """float32, as the harness stores it, in the range of bytes."""
     rng = default_rng(0)
     x = rng.uniform(0, 255, (n, dim)).astype(np.float32)
-    return x, x[:20] + rng.normal(0, 2, (20, dim)).astype(np.float32)
+    near = x[:20] + rng.normal(0, 2, (20, dim))
+    return x, near.astype(np.float32)
 
 
 @pytest.mark.slow
@@ -91,25 +96,29 @@ def test_every_definition_can_be_built(module, metric):
 @pytest.mark.parametrize("metric", ["angular", "euclidean"])
 def test_one_run_of_the_harness(module, metric):
     x, q = data()
-    options = {} if metric == "angular" else {"scale": 255.0, "bounds": [0, 1], "clip": True}
+    options = {}
+    if metric == "euclidean":
+        options = {"scale": 255.0, "bounds": [0, 1], "clip": True}
     algorithm = module.DPIndex(metric, "raw-staircase", 50.0, options)
     before = x.copy()
     algorithm.fit(x)
     assert (x == before).all()  # which the harness measures true distances with
-    single = [algorithm.query(v, 10) for v in q]
-    for row, (found, v) in enumerate(zip(single, q, strict=True)):
+    single = [algorithm.query(query, 10) for query in q]
+    for row, found in enumerate(single):
         assert len(found) == len(set(found)) == 10
-        assert all(0 <= int(i) < len(x) for i in found)
+        assert all(0 <= int(place) < len(x) for place in found)
         assert found[0] == row
-        assert v.dtype == np.float32
+    assert q.dtype == np.float32
     algorithm.batch_query(q, 10)
     assert np.array_equal(algorithm.get_batch_results(), single)
     beta = 1 if metric == "angular" else 255
     promise = f"epsilon = 50 (pure DP) under attribute(beta={beta})"
-    assert algorithm.get_additional() == {"epsilon": 50.0, "delta": 0.0, "guarantee": promise}
+    stated = {"epsilon": 50.0, "delta": 0.0, "guarantee": promise}
+    assert algorithm.get_additional() == stated
     assert promise in str(algorithm)
     algorithm.set_query_arguments("private")
-    assert (algorithm.query(q[0], 250) != algorithm.query(q[0], 250)).any()  # fresh noise each time
+    first, again = (algorithm.query(q[0], 250) for _ in range(2))
+    assert (first != again).any()  # fresh noise each time
     algorithm.done()
 
 
@@ -149,5 +158,6 @@ def test_the_conventions_of_names():
     yaml = pytest.importorskip("yaml")
     for metric in ("angular", "euclidean"):
         (entry,) = yaml.safe_load(CONFIG)["float"][metric]
-        read = [(group["args"], group["query_args"]) for group in entry["run_groups"].values()]
+        found = entry["run_groups"].values()
+        read = [(group["args"], group["query_args"]) for group in found]
         assert read == groups(metric)

@@ -44,7 +44,8 @@ def symbols_of(spec, vectors, words):
     for vector, row in zip(vectors, words, strict=True):
         script = Scripted(list(row.reshape(3, 1)))
         privatizer.stream = lambda script=script: script
-        symbols.append(privatizer.privatize(vector, threads=1).stored[0, 0])
+        codes = privatizer.privatize(vector, threads=1)
+        symbols.append(codes.stored[0, 0])
     return np.array(symbols, dtype=np.uint16)
 
 
@@ -70,12 +71,14 @@ def law_cases():
     for size, subset in SIZES:
         for epsilon in EPSILONS:
             terms = {"epsilon": epsilon, "size": size, "subset": subset}
-            yield {**terms, "uniform": str(uniform_share(size, epsilon, subset))}
+            uniform = uniform_share(size, epsilon, subset)
+            yield {**terms, "uniform": str(uniform)}
 
 
 def hard_vectors(rng, dim):
     """Return vectors of every size, with ties, zeros and subnormal numbers, shape (ROWS, dim)."""
-    vectors = rng.normal(size=(ROWS, dim)) * 10.0 ** rng.integers(-300, 300, (ROWS, 1))
+    vectors = rng.normal(size=(ROWS, dim))
+    vectors *= 10.0 ** rng.integers(-300, 300, (ROWS, 1))
     vectors[0] = 0.0
     vectors[1] = -0.0
     vectors[2] = 5e-324 * rng.integers(-2, 3, dim)
@@ -93,9 +96,12 @@ def _halfway(rng, dim):
         steps[0] = 2**20
         to_even = np.rint(steps)
         upwards = np.floor(steps + 0.5)
-        grids = [np.trunc(whole * 4095.0 / np.linalg.norm(whole)) for whole in (to_even, upwards)]
-        if not np.array_equal(*grids):
+        if not np.array_equal(_on_the_grid(to_even), _on_the_grid(upwards)):
             return steps / 2**20
+
+
+def _on_the_grid(vector):
+    return np.trunc(vector * 4095.0 / np.linalg.norm(vector))
 
 
 def hard_words(rng, spec):
@@ -107,7 +113,7 @@ def hard_words(rng, spec):
         for column, limit in ((1, law.subset), (2, law.size)):
             outcome = int(rng.integers(0, limit))
             first = -(-(outcome << 64) // limit)
-            words[row, column] = (first + ONE - 1) % ONE if row % 2 else first
+            words[row, column] = (first - 1) % ONE if row % 2 else first
     words[1] = 0
     words[2] = ONE - 1
     return words
@@ -116,7 +122,11 @@ def hard_words(rng, spec):
 def encoding_cases():
     """Yield small codebooks, one with tied codewords, and vectors that are hard to round."""
     rng = np.random.default_rng(27)
-    for size, dim, epsilon, subset in ((9, 4, 1.0, 2), (40, 3, 3.0, 36), (33, 17, 6.0, 1)):
+    for size, dim, epsilon, subset in (
+        (9, 4, 1.0, 2),
+        (40, 3, 3.0, 36),
+        (33, 17, 6.0, 1),
+    ):
         codewords = rng.normal(size=(size, dim)).astype(np.float32)
         codewords[1] = 2 * codewords[0]
         codewords[-1] = np.eye(dim)[0]
@@ -143,14 +153,14 @@ def refused_cases():
         "k": (2, 0, "1"),
         "subset": (0, 9, 10, -1, 1.5, "3"),
         "adjacency": (
-            *(
-                {"kind": "attribute", "beta": 1.0},
-                {"kind": "l2", "radius": 1.0},
-                {},
-                None,
-                "record",
-            ),
-            *({"kind": "record", "unit": "home"}, {"kind": "record", "beta": 1.0}, []),
+            {"kind": "attribute", "beta": 1.0},
+            {"kind": "l2", "radius": 1.0},
+            {},
+            None,
+            "record",
+            {"kind": "record", "unit": "home"},
+            {"kind": "record", "beta": 1.0},
+            [],
         ),
         "repetitions": (2, 0, "1"),
         "scale": (2.0, 0.0, "1"),
@@ -160,9 +170,16 @@ def refused_cases():
         "norm": (1.0,),
         "seed": (-1, 1.5, "0", None, 2**64),
         "codebook": (
-            *(None, {}, named["sha256"], {**named, "size": 1}, {**named, "dim": 5}),
-            *({**named, "sha256": 5}, {**named, "sha256": "0" * 64}, {**named, "more": 1}),
-            *({**named, "sha256": named["sha256"].upper()}, {**named, "size": 65537}),
+            None,
+            {},
+            named["sha256"],
+            named | {"size": 1},
+            named | {"dim": 5},
+            named | {"sha256": 5},
+            named | {"sha256": "0" * 64},
+            named | {"more": 1},
+            named | {"sha256": named["sha256"].upper()},
+            named | {"size": 65537},
         ),
         "strange": (1,),
         "window": (0.7,),
@@ -174,7 +191,8 @@ def refused_cases():
             text = json.dumps({**good, name: value})
             yield case(f"{name} is {value!r}", text, limit=1e301)
     for name in ("method", "dim", "epsilon", "codebook", "format", "adjacency"):
-        rest = {field: value for field, value in good.items() if field != name}
+        rest = good.copy()
+        del rest[name]
         yield case(f"{name} is missing", json.dumps(rest))
     text = json.dumps(good)
     for why, wrong in (

@@ -30,7 +30,7 @@ from helpers.common import (
     refuses,
     succeeds,
 )
-from helpers.documents import blocks, section
+from helpers.documents import code_blocks, section
 from numpy.random import default_rng
 from self_test.second_reading import symbol_probes, symbols
 from self_test.words import replay_faults
@@ -66,7 +66,8 @@ class Bridge:
         )
 
     def ask(self, name, **request):
-        self._process.stdin.write(json.dumps({"name": name, **request}) + "\n")
+        request = json.dumps({"name": name, **request})
+        self._process.stdin.write(f"{request}\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         assert answer, "the Node process ended"
@@ -83,8 +84,9 @@ def bridge():
     opened.close()
 
 
-def _decoded(text, dtype):
-    return np.frombuffer(base64.b64decode(text), dtype=dtype)
+def _decoded(text, dtype, columns):
+    numbers = np.frombuffer(base64.b64decode(text), dtype=dtype)
+    return numbers.reshape(-1, columns)
 
 
 def test_python_agrees_on_the_committed_laws_and_encodings():
@@ -95,17 +97,17 @@ def test_python_agrees_on_the_committed_laws_and_encodings():
     assert len(COMMITTED["encodings"]) == 3
     for case in COMMITTED["encodings"]:
         named = Spec.from_json(case["spec"])
-        codewords = _decoded(case["codebook"], "<f4").reshape(-1, named.dim)
+        codewords = _decoded(case["codebook"], "<f4", named.dim)
         spec = named.with_public(Codebook(codewords))
-        vectors = _decoded(case["vectors"], "<f8").reshape(-1, named.dim)
-        words = _decoded(case["words"], "<u8").reshape(-1, 3)
+        vectors = _decoded(case["vectors"], "<f8", named.dim)
+        words = _decoded(case["words"], "<u8", 3)
         assert browser_cases.encoding(spec, vectors, words) == case
 
 
 def _encoder(case):
     """Return the encoder of a case; InputError for one that is refused."""
     spec = Spec.from_json(case["text"])
-    book = Codebook(_decoded(case["codebook"], "<f4").reshape(-1, 4))
+    book = Codebook(_decoded(case["codebook"], "<f4", 4))
     return Privatizer(spec.with_public(book), max_epsilon=case["max_epsilon"])
 
 
@@ -129,9 +131,10 @@ def test_ten_thousand_encodings_agree(tmp_path):
     spec = spec_of(rng.normal(size=(300, 48)), 5.0)
     vectors = rng.normal(size=(10_000, 48))
     words = rng.integers(0, 2**64 - 1, (10_000, 3), np.uint64, endpoint=True)
-    encodings = [browser_cases.encoding(spec, vectors, words)]
+    cases = {"laws": [], "encodings": [], "refused": []}
+    cases["encodings"].append(browser_cases.encoding(spec, vectors, words))
     path = tmp_path / "cases.json"
-    path.write_text(json.dumps({"laws": [], "encodings": encodings, "refused": []}))
+    path.write_text(json.dumps(cases))
     succeeds(str(NODE), "--test", CASES, env={"DPINDEX_CASES": str(path)})
 
 
@@ -143,21 +146,22 @@ class JavaScriptLaw(CodebookResponse):
         self._bridge = bridge
 
     def perturb(self, x, stream):
-        words = [stream.words(len(x), np.uint64).tolist() for _ in range(3)]
+        words = [stream.words(len(x), np.uint64) for _ in range(3)]
         symbols = self._bridge.ask(
             "symbols",
             size=self.size,
             subset=self.subset,
             uniform=str(self.uniform),
             similarities=x.tolist(),
-            words=[[str(word) for word in kind] for kind in words],
+            words=np.array(words).astype(str).tolist(),
         )
         return np.array(symbols)
 
 
 def _response(size, subset):
     uniform = uniform_share(size, 1.0, subset)
-    return CodebookResponse(Codebook(np.ones((size, 2))), subset, uniform)
+    book = Codebook(np.ones((size, 2)))
+    return CodebookResponse(book, subset, uniform)
 
 
 @needs_node
@@ -167,9 +171,9 @@ def test_the_exact_verifier_accepts_the_draws(bridge, size, subset):
     law = _response(size, subset)
     javascript = JavaScriptLaw(law, bridge)
     read = partial(symbols, law)
-    faults = [np.any(replay_faults(javascript, x, read)) for x in symbol_probes(size)]
+    faults = [replay_faults(javascript, x, read) for x in symbol_probes(size)]
     assert len(faults) == 4
-    assert not any(faults)
+    assert not np.any(faults)
 
 
 class JavaScriptPrivatizer(Privatizer):
@@ -212,12 +216,17 @@ def test_an_attack_sees_epsilon_and_a_weakened_sampler(bridge, drawn, low, high)
         place, codes = made.get(row.tobytes(), (0, ()))
         if place + count > len(codes):
             place = 0
-            codes = privatizer.privatize(np.broadcast_to(row, (AT_ONCE, len(row))))
+            rows = np.broadcast_to(row, (AT_ONCE, len(row)))
+            codes = privatizer.privatize(rows)
         made[row.tobytes()] = (place + count, codes)
         return codes.take(slice(place, place + count))
 
     report = attack_releases(
-        release, worst_pairs(spec), spec.guarantee, trials=TRIALS, confidence=1 - 1e-7
+        release,
+        worst_pairs(spec),
+        spec.guarantee,
+        trials=TRIALS,
+        confidence=1 - 1e-7,
     )
     assert low < report.lower_bound < high
 
@@ -245,22 +254,12 @@ def test_the_code_is_short_and_depends_on_nothing():
 @pytest.mark.slow
 def test_export_writes_codes_spec_and_modules(tmp_path):
     spec = spec_of(normal(40, 6, 3), 4.0)
-    index = filled_index(
-        spec,
-        np.ones((25, 6)),
-        ids=[f"person {i}" for i in range(25)],
-    )
+    people = [f"person {i}" for i in range(25)]
+    index = filled_index(spec, np.ones((25, 6)), people)
     index.save(tmp_path / "index")
     site = tmp_path / "site"
-    said = python(
-        "-W",
-        "error",
-        BROWSER / "export.py",
-        "index",
-        site,
-        **AT_ROOT,
-        cwd=tmp_path,
-    )
+    program = ("-W", "error", BROWSER / "export.py", "index", site)
+    said = python(*program, **AT_ROOT, cwd=tmp_path)
     assert "25 codes in 50 bytes. epsilon = 4 (pure DP)" in said
     written = {path.name for path in site.iterdir()}
     modules = {"spec.js", "law.js", "codebook.js", "encode.js", "search.js"}
@@ -268,14 +267,16 @@ def test_export_writes_codes_spec_and_modules(tmp_path):
     codes = np.frombuffer((site / "codes.u16").read_bytes(), "<u2")
     np.testing.assert_array_equal(codes, index.codes.stored[:, 0])
     assert Spec.read(site / "spec.json") == spec
-    assert json.loads((site / "ids.json").read_text()) == index.ids.tolist()
+    ids = json.loads((site / "ids.json").read_text())
+    assert ids == index.ids.tolist()
 
 
 @pytest.mark.slow
 def test_export_refuses_in_one_sentence(tmp_path):
-    signs = filled_index(attribute_spec("dp-signoporp-rr", 6, epsilon=4.0), np.zeros((25, 6)))
+    zeros = np.zeros((25, 6))
+    signs = filled_index(attribute_spec("dp-signoporp-rr", 6, epsilon=4.0), zeros)
     signs.save(tmp_path / "signs")
-    symbols = filled_index(spec_of(np.eye(6), 4.0), np.zeros((25, 6)))
+    symbols = filled_index(spec_of(np.eye(6), 4.0), zeros)
     symbols.save(tmp_path / "symbols")
     for index, folder, fault in (
         ("signs", "new", "searches codes of record-codebook"),
@@ -342,18 +343,24 @@ def test_chromium_agrees_on_the_committed_cases(browser):
 @pytest.mark.extra
 def test_the_page_of_the_documents_runs(browser, tmp_path):
     """The module of docs/devices.md, in the folder of an index."""
-    index = filled_index(spec_of(np.eye(6), 4.0), np.ones((25, 6)))
+    ones = np.ones((25, 6))
+    index = filled_index(spec_of(np.eye(6), 4.0), ones)
     index.save(tmp_path / "index")
     site = tmp_path / "site"
     python(BROWSER / "export.py", tmp_path / "index", site, **AT_ROOT)
     text = section("devices.md", "## In a browser")
-    (module,) = [block.text for block in blocks(text) if block.language == "js"]
+    (module,) = code_blocks(text, "js")
     (site / "app.js").write_text(module, encoding="utf-8")
     with _serving(site) as (address, _):
         page = browser.new_page()
         page.set_default_timeout(0)  # however busy the machine is
         said = []
-        page.on("console", lambda line: line.type == "log" and said.append(line.text))
+
+        def listen(line):
+            if line.type == "log":
+                said.append(line.text)
+
+        page.on("console", listen)
         page.goto(f"{address}/ids.json")
         page.evaluate("import('/app.js')")
         page.close()
@@ -387,7 +394,7 @@ def test_the_page_answers_and_makes_no_request(browser, page_folder, size):
         loading = list(paths)
         requests = []
         page.on("request", lambda request: requests.append(request.url))
-        for question, word in (("my card was stolen", "stolen"), ("shopping list", "shopping")):
+        for question, word in {"my card was stolen": "stolen", "shopping list": "shopping"}.items():
             page.fill("#query", question)
             page.wait_for_selector(f"#hits li:has-text('{word}')")
             assert page.locator("#hits li").count() == 8

@@ -20,16 +20,15 @@ from dpindex.race import PStable, RaceSketch, SketchSpec
 
 ROWS = 120
 DIM = 24
-CODEWORDS = 1 + np.sin(np.arange(30 * DIM).reshape(30, DIM) * 0.9)
+CODEWORDS = np.sin(0.9 * np.arange(30 * DIM)) + 1
+BOOK = Codebook(CODEWORDS.reshape(30, DIM))
 SPECS = {
     "bits": attribute_spec("dp-signoporp-geometric", DIM, 12, 8.0, norm=1.0, seed=1),
     "numbers": attribute_spec("dp-oporp-staircase", DIM, 8, 6.0, seed=2),
     "wide": attribute_spec("dp-rp-l", DIM, 6, 0.002, seed=3, variant=Dense("gaussian"), norm=1.0),
     "names": Spec("row-rp-g-opt", DIM, 8, 4.0, delta=1e-6, adjacency=l2(0.5), seed=4),
     "caps": record_spec("record-cap", DIM, k=64, epsilon=8.0, seed=7),
-    "symbols": record_spec(
-        "record-codebook", DIM, epsilon=4.0, subset=2, codebook=Codebook(CODEWORDS)
-    ),
+    "symbols": record_spec("record-codebook", DIM, epsilon=4.0, subset=2, codebook=BOOK),
 }
 """Those of whole records came within format 2."""
 
@@ -39,19 +38,23 @@ SETTINGS = {"names": {"metric": "l2", "query_epsilon": 2.0}, "numbers": {"index_
 
 def vectors():
     """Unit vectors around six directions, without any random generator."""
-    grid = np.sin(np.arange(ROWS * DIM).reshape(ROWS, DIM) * 0.7) * 0.3
-    grid += np.cos(np.outer(np.arange(ROWS) % 6, np.arange(DIM)) + 1.0)
-    return unit(grid)
+    row = np.arange(ROWS)
+    column = np.arange(DIM)
+    waves = 0.3 * np.sin(0.7 * np.arange(ROWS * DIM))
+    directions = np.cos(np.outer(row % 6, column) + 1.0)
+    return unit(waves.reshape(ROWS, DIM) + directions)
 
 
 def digest(index):
     """Of the codes as integers, whatever their width in memory."""
-    return hashlib.sha256(index.codes.stored.astype("<i4").tobytes()).hexdigest()
+    stored = index.codes.stored.astype("<i4")
+    return hashlib.sha256(stored.tobytes()).hexdigest()
 
 
 def search(index, queries=None):
-    hits = index.search(vectors()[:4] if queries is None else queries, k=5)
-    return {"ids": hits.ids.tolist(), "scores": np.round(hits.scores, 6).tolist()}
+    asked = vectors()[:4] if queries is None else queries
+    hits = index.search(asked, k=5)
+    return {"ids": hits.ids.tolist(), "scores": hits.scores.round(6).tolist()}
 
 
 def rankings(folder):
@@ -63,32 +66,32 @@ def rankings(folder):
     found = {}
     for name in SPECS:
         index = PrivateIndex.open(folder / name)
-        codes = codes_from_bytes((folder / f"{name}.codes").read_bytes()).take(slice(0, 3))
-        for mode, queries in (("exact", exact), ("codes", codes)):
+        codes = codes_from_bytes((folder / f"{name}.codes").read_bytes())
+        asked = {"exact": exact, "codes": codes.take(slice(0, 3))}
+        for mode, queries in asked.items():
             hits = index.search(queries, k=20)
-            found[f"{name}-{mode}"] = {
-                "ids": hits.ids.tolist(),
-                "scores": [[float(f"{score:.7g}") for score in row] for row in hits.scores],
-            }
+            scores = [[float(f"{score:.7g}") for score in row] for row in hits.scores]
+            found[f"{name}-{mode}"] = {"ids": hits.ids.tolist(), "scores": scores}
     return found
 
 
 def denoised(folder):
     """An index with a denoiser, whose vectors lie in a plane so that there is one to learn."""
     angle = np.arange(1500) * 0.37
-    rows = np.outer(np.cos(angle), np.cos(np.arange(16))) + np.outer(
-        np.sin(1.3 * angle), np.sin(np.arange(16))
-    )
+    column = np.arange(16)
+    rows = np.outer(np.cos(angle), np.cos(column))
+    rows += np.outer(np.sin(1.3 * angle), np.sin(column))
+    rows /= 2
     index = PrivateIndex(attribute_spec("dp-oporp-staircase", 16, 8, 20.0, seed=6))
-    index.add(rows / 2)
+    index.add(rows)
     denoiser = index.fit_denoiser("linear")
     index.save(folder / "denoised")
     (folder / "denoised" / ".lock").unlink()
     facts = {
         "stored": digest(index),
         "error": denoiser.error,
-        "search": search(PrivateIndex.open(folder / "denoised"), rows[:4] / 2),
-        "queries": (rows[:4] / 2).tolist(),
+        "search": search(PrivateIndex.open(folder / "denoised"), rows[:4]),
+        "queries": rows[:4].tolist(),
     }
     (folder / "denoised.json").write_text(json.dumps(facts) + "\n")
 
@@ -98,7 +101,7 @@ def sketch(path):
     made.save(path)
     return {
         "file": hashlib.sha256(made.to_bytes()).hexdigest(),
-        "count": np.round(made.count(vectors()[:4]), 6).tolist(),
+        "count": made.count(vectors()[:4]).round(6).tolist(),
     }
 
 
@@ -109,7 +112,8 @@ def main(folder):
         index = PrivateIndex(spec, **SETTINGS.get(name, {}))
         ids = [f"id-{i}-é" for i in range(ROWS)] if name == "names" else None
         for part in (slice(0, 70), slice(70, ROWS)):
-            index.add(x[part], ids=ids[part] if ids else None)
+            names = ids[part] if ids else None
+            index.add(x[part], names)
             index.save(folder / name)
         (folder / name / ".lock").unlink()
         (folder / f"{name}.json").write_text(spec.to_json() + "\n")
@@ -126,6 +130,7 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).mkdir()
-    main(Path(sys.argv[1]))
-    denoised(Path(sys.argv[1]))
+    target = Path(sys.argv[1])
+    target.mkdir()
+    main(target)
+    denoised(target)

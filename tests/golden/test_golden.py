@@ -45,8 +45,13 @@ def _same_answers(found, wanted):
     tolerance = 1e-3 * np.abs(scores).max()
     assert np.array(found["scores"]) == pytest.approx(scores, abs=tolerance)
     for ids, row, now in zip(wanted["ids"], scores, found["ids"], strict=True):
-        clear = {i for i, score in zip(ids, row, strict=True) if score > row[-1] + 2 * tolerance}
-        assert clear <= set(now)
+        _holds_all_above(row[-1] + 2 * tolerance, zip(ids, row, strict=True), now)
+
+
+def _holds_all_above(least, scored_ids, found):
+    """Every id whose score is clearly above the last one is found."""
+    clear = {id_ for id_, score in scored_ids if score > least}
+    assert clear <= set(found)
 
 
 def _files(folder):
@@ -68,7 +73,8 @@ def test_an_index_opens_and_answers(name, number, tmp_path):
     _same_answers(make.search(index), facts["search"])
     # It can be added to: what was there stays as it is, file for file, under a new manifest.
     old = _files(place)
-    index.add(make.vectors()[:1], ids=["new"] if name == "names" else None)
+    names = ["new"] if name == "names" else None
+    index.add(make.vectors()[:1], names)
     index.save(place)
     manifest = json.loads((place / "manifest.json").read_text())
     assert manifest["format"] == max(FORMATS)
@@ -78,8 +84,10 @@ def test_an_index_opens_and_answers(name, number, tmp_path):
     # So it can be removed from, which leaves files of the newest format alone.
     again.remove(again.ids[:1])
     again.save(place)
-    assert {path.parts[0] for path in old.keys() & _files(place).keys()} <= {"codebook"}
-    assert PrivateIndex.open(place).codes.stored.tolist() == again.codes.stored.tolist()
+    untouched = old.keys() & _files(place).keys()
+    assert {path.parts[0] for path in untouched} <= {"codebook"}
+    stored = PrivateIndex.open(place).codes.stored
+    assert stored.tolist() == again.codes.stored.tolist()
 
 
 @every_index
@@ -102,9 +110,8 @@ def test_codes_and_specs_are_read(name, number):
     # A device of today makes codes that a searcher of then could compare with these.
     ours = Privatizer(make.SPECS[name]).privatize(make.vectors()[:10])
     assert ours.fingerprint == codes.fingerprint
-    assert getattr(ours.format, "scale", 1.0) == pytest.approx(
-        getattr(codes.format, "scale", 1.0), rel=1e-12
-    )
+    scale, scale_then = (getattr(made.format, "scale", 1.0) for made in (ours, codes))
+    assert scale == pytest.approx(scale_then, rel=1e-12)
 
 
 @every_format
@@ -115,15 +122,19 @@ def test_published_codes_rank_as_they_did(number):
     assert found.keys() == wanted.keys()
     for name, golden in wanted.items():
         tolerance = 1e-5 * np.abs(golden["scores"]).max()
-        rows = zip(golden["ids"], golden["scores"], found[name]["ids"], found[name]["scores"],
-                   strict=True)  # fmt: skip
-        for ids, scores, now, scores_now in rows:
+        of_queries = zip(
+            golden["ids"],
+            golden["scores"],
+            found[name]["ids"],
+            found[name]["scores"],
+            strict=True,
+        )
+        for ids, scores, now, scores_now in of_queries:
             assert scores_now == pytest.approx(scores, abs=tolerance), name
             score_of = dict(zip(ids, scores, strict=True))
-            ranked = [score_of.get(i, scores[-1]) for i in now]  # only the last may have equals
+            ranked = [score_of.get(id_, scores[-1]) for id_ in now]  # only the last may have equals
             assert ranked == pytest.approx(scores, abs=tolerance), name
-            above_last = {i for i in ids if score_of[i] > scores[-1] + 2 * tolerance}
-            assert above_last <= set(now), name
+            _holds_all_above(scores[-1] + 2 * tolerance, score_of.items(), now)
 
 
 @every_format
@@ -132,7 +143,8 @@ def test_an_index_with_a_denoiser_opens_and_answers(number):
     index = PrivateIndex.open(FORMATS[number] / "denoised")
     assert make.digest(index) == facts["stored"]
     assert index.denoiser.error == facts["error"]
-    _same_answers(make.search(index, np.array(facts["queries"])), facts["search"])
+    found = make.search(index, np.array(facts["queries"]))
+    _same_answers(found, facts["search"])
 
 
 def test_what_made_the_newest_format_makes_all_of_its_files(tmp_path):
@@ -157,12 +169,13 @@ def test_what_made_the_newest_format_makes_all_of_its_files(tmp_path):
 @every_format
 def test_every_width_is_there(number):
     """Signs, and numbers of one, two and four bytes."""
-    paths = [path for name in PLAIN for path in FORMATS[number].glob(f"{name}*/**/*.codes")]
-    paths += [FORMATS[number] / f"{name}.codes" for name in PLAIN]
-    files = [path.read_bytes() for path in paths]
-    assert {codes_from_bytes(data).stored.dtype.str[1:] for data in files} == {
-        "u1", "i1", "i2", "i4"
-    }  # fmt: skip
+    paths = []
+    for name in PLAIN:
+        paths.append(FORMATS[number] / f"{name}.codes")
+        paths += FORMATS[number].glob(f"{name}*/**/*.codes")
+    all_codes = [codes_from_bytes(path.read_bytes()) for path in paths]
+    widths = {codes.stored.dtype.str[1:] for codes in all_codes}
+    assert widths == {"u1", "i1", "i2", "i4"}
 
 
 @every_format
@@ -174,11 +187,12 @@ def test_a_sketch_opens_and_answers(number):
     sketch = RaceSketch.open(path)
     assert sketch.spec == make.SKETCH
     assert sketch.guarantee == sketch.spec.guarantee
-    assert sketch.count(make.vectors()[:4]) == pytest.approx(facts["count"], abs=1e-3)
+    counts = sketch.count(make.vectors()[:4])
+    assert counts == pytest.approx(facts["count"], abs=1e-3)
     again = RaceSketch.from_bytes(sketch.to_bytes())
     assert (again.counts == sketch.counts).all()
-    stored = unpack(data, "sketch")
-    written = unpack(sketch.to_bytes(), "sketch")
-    assert stored[0]["spec"].pop("as_published", False) is False  # no longer written
-    assert stored[0] == written[0]
-    assert (stored[1]["counts"] == written[1]["counts"]).all()
+    stated, stored = unpack(data, "sketch")
+    stated_now, stored_now = unpack(sketch.to_bytes(), "sketch")
+    assert stated["spec"].pop("as_published", False) is False  # no longer written
+    assert stated == stated_now
+    assert (stored["counts"] == stored_now["counts"]).all()

@@ -21,11 +21,8 @@ def _wheel(folder):
     for name in BUILT_FROM:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(
-                source,
-                folder / name,
-                ignore=shutil.ignore_patterns("__pycache__"),
-            )
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, folder / name, ignore=ignored)
         else:
             shutil.copy(source, folder / name)
     build = ("-m", "hatchling", "build", "--target", "wheel")
@@ -55,7 +52,7 @@ def test_a_wheel_holds_the_package_and_its_licenses(wheel):
     for source in (ROOT / "dpindex").rglob("*"):
         if source.is_file() and source.suffix != ".pyc":
             assert source.relative_to(ROOT).as_posix() in names
-    licenses = [name for name in names if name.endswith("LICENSE") and "dist-info" in name]
+    licenses = [name for name in names if re.search("dist-info.*LICENSE$", name)]
     assert len(licenses) == 3
 
 
@@ -75,7 +72,7 @@ np.save("vectors.npy", vectors)
     build = "-m dpindex build vectors.npy index --method dp-oporp-staircase --epsilon 3 --beta 1"
     query = "-m dpindex query index vectors.npy -k 1"
     audit = "-m dpindex audit --self-test"
-    for arguments in (["-c", program], build.split(), query.split(), audit.split()):
+    for arguments in (("-c", program), build.split(), query.split(), audit.split()):
         python(*arguments, cwd=tmp_path, PYTHONPATH=str(site))
 
 
@@ -87,7 +84,8 @@ class Addresses(HTMLParser):
         self.found = []
 
     def handle_starttag(self, tag, attrs):
-        self.found += [value or "" for name, value in attrs if name in ("href", "src")]
+        given = dict(attrs)
+        self.found += [given[name] or "" for name in ("href", "src") if name in given]
 
 
 @pytest.mark.slow
@@ -95,18 +93,21 @@ class Addresses(HTMLParser):
 def test_the_page_on_the_registry_has_no_relative_link(wheel):
     markdown = pytest.importorskip("readme_renderer.markdown")
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         metadata = message_from_bytes(archive.read(name))
     page = Addresses()
-    page.feed(markdown.render(metadata.get_payload(decode=True).decode()))
-    links = re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
-    relative = [link for link in links if not link.startswith(("https://", "#"))]
+    text = metadata.get_payload(decode=True).decode()
+    page.feed(markdown.render(text))
     own = ("https://", "#user-content-")
     assert [address for address in page.found if not address.startswith(own)] == []
     ours = re.compile(rf"https://[\w./]+/(?:blob/)?v{metadata['Version']}/([^#]+)")
     named = [match[1] for match in map(ours.match, page.found) if match]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)\s]+)\)", readme)
+    relative = [link for link in links if not link.startswith(("https://", "#"))]
     assert len(named) == len(relative) > 20
-    assert [path for path in named if not (ROOT / path).exists()] == []
+    for path in named:
+        assert (ROOT / path).exists(), path
 
 
 @pytest.mark.slow
@@ -119,7 +120,8 @@ def test_the_registry_accepts_what_is_built_and_tests_run_from_the_sdist(wheel, 
     (sdist,) = tmp_path.glob("*.tar.gz")
     python("-m", "twine", "check", "--strict", sdist, wheel)
     with tarfile.open(sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
+        paths = archive.getnames()
+    names = {path.partition("/")[2] for path in paths}
     assert {"README.md", "mkdocs.yml", "requirements/ci.in", ".ci/run", "CITATION.cff"} <= names
     for folder in ("bench", "docs", "examples", "tests"):
         for source in (ROOT / folder).rglob("*"):

@@ -135,9 +135,10 @@ class _Paths:
         return "; ".join(filter(None, faults))
 
     def _fault(self, codes, x, recorders):
-        if codes.format != self.spec.format or codes.stored.shape[:1] != x.shape[:1]:
+        if codes.format != self.spec.format or len(codes.stored) != len(x):
             return "codes of another format or number"
-        return unexplained(self.reader, x, np.asarray(codes.stored), recorders)
+        stored = np.asarray(codes.stored)
+        return unexplained(self.reader, x, stored, recorders)
 
     def _many(self, sparsely=False, chunk=0):
         """Rows that fill ``chunk``, or else two tasks, and a few more."""
@@ -153,16 +154,22 @@ class _Paths:
 
     def _by_size(self, rows):
         """Small ones first, so that tasks and blocks hold vectors and codes of other ranges."""
-        size = np.argsort(np.abs(self.exact).max(axis=1))
-        return np.asarray(size[np.sort(self._drawn(rows))])
+        largest = np.abs(self.exact).max(axis=1)
+        drawn = np.sort(self._drawn(rows))
+        return np.argsort(largest)[drawn]
 
     def _thin(self, rows):
-        kinds = self.random.choice(self.thin, rows)
-        return sparse.csr_matrix(self.rows[self.thin])[np.searchsorted(self.thin, kinds)], kinds
+        places = self.random.integers(0, len(self.thin), rows)
+        thin = sparse.csr_matrix(self.rows[self.thin])
+        return thin[places], self.thin[places]
 
     def _privatized(self, x, exact, **options):
         """The encoder is made while words are recorded: it asks for its streams from then on."""
-        return (lambda: Privatizer(self.spec).privatize(x, **options)), exact
+
+        def released():
+            return Privatizer(self.spec).privatize(x, **options)
+
+        return released, exact
 
     def _dense(self):
         kinds = self._by_size(self._many())
@@ -209,7 +216,8 @@ class _Paths:
 
         def of_a_table():
             # The ranges are part of the fingerprint.
-            return self.spec.format.codes(self._index_codes(_WIDTH * self.rows, wide).stored)
+            codes = self._index_codes(_WIDTH * self.rows, wide)
+            return self.spec.format.codes(codes.stored)
 
         yield of_a_table, self.exact
 
@@ -221,7 +229,8 @@ class _Paths:
     def _ranges(self, high):
         """Return ranges of all columns from 0 to ``high``."""
         dim = self.spec.dim
-        return Ranges(tuple(map(str, range(dim))), (0.0,) * dim, (high,) * dim)
+        names = tuple(map(str, range(dim)))
+        return Ranges(names, (0.0,) * dim, (high,) * dim)
 
     def _index_codes(self, rows, spec=None):
         index = PrivateIndex(spec or self.spec)
@@ -238,7 +247,7 @@ class _Paths:
             index = self._index(self.spec.budget / 2)
             index.add_codes(zeros, np.arange(6))
             index.add(self.rows[kinds], ids, upsert=True, allow_rerelease=True)
-            index.remove([name for name in range(6) if name not in ids])
+            index.remove(range(len(kinds), 6))
             return index.codes
 
         for count in _REPLACED:
@@ -254,13 +263,15 @@ class _Paths:
             def added(rows, **how):
                 index = PrivateIndex(self.spec)
                 index.save(folder / f"added-{len(how)}")
-                index.add(rows, np.arange(len(rows)), ledger=ledger, **how)
+                ids = np.arange(len(rows))
+                index.add(rows, ids, ledger=ledger, **how)
                 return index.codes
 
             replaced = partial(added, upsert=True, allow_rerelease=True)
 
             def built(rows):
-                dataset = as_dataset(as_source(rows)).with_labels(np.arange(len(rows)))
+                ids = np.arange(len(rows))
+                dataset = as_dataset(as_source(rows)).with_labels(ids)
                 terms = Terms(ledger, True)
                 build_index(dataset, folder / "index", self.spec, terms=terms)
                 return PrivateIndex.open(folder / "index").codes
@@ -330,7 +341,8 @@ class _Paths:
                 return PrivateIndex.open(place).codes
 
             def written(x):
-                release(as_dataset(as_source(x)), CodesFile(folder / "codes", self.spec))
+                dataset = as_dataset(as_source(x))
+                release(dataset, CodesFile(folder / "codes", self.spec))
                 return codes_from_bytes((folder / "codes").read_bytes())
 
             def saved(x):
@@ -371,23 +383,24 @@ class _Paths:
 
     def _dense_chunk(self):
         """No chunk of vectors in float64 has more rows."""
-        return min(1 << 16, (1 << 25) // (8 * self.spec.dim))
+        fitting = (1 << 25) // (8 * self.spec.dim)
+        return min(1 << 16, fitting)
 
     def _queries(self):
         """Queries get noise of their own; the answer is that to the codes which follow from it."""
         budget = max(0.001, self.spec.budget / 2)
         index = self._searchable(budget)
         some = range(0, len(index), 2)
-        answers = {
-            "search": lambda queries: index.search(queries, len(index), **_mode(queries)),
-            "search among some": lambda queries: index.search(
-                queries, len(index), filter=some, **_mode(queries)
-            ),
-        }
+
+        def search(queries, **options):
+            return index.search(queries, len(index), **options, **_mode(queries))
+
+        def range_search(queries):
+            return index.range_search(queries, _EVERYTHING, **_mode(queries))
+
+        answers = {"search": search, "search among some": partial(search, filter=some)}
         if self._has_similarities(index):
-            answers["range_search"] = lambda queries: index.range_search(
-                queries, _EVERYTHING, **_mode(queries)
-            )
+            answers["range_search"] = range_search
         faults = self._query_law_faults(index.query_spec)
         if index.query_spec.budget not in (self.spec.budget, budget):
             faults.append("another budget than was asked for")
@@ -449,7 +462,8 @@ class _Paths:
     def _searchable(self, epsilon):
         index = self._index(epsilon) if self.large else PrivateIndex(self.spec)
         with recorded() as recorders:
-            index.add(self.rows, np.arange(len(self.rows)))
+            ids = np.arange(len(self.rows))
+            index.add(self.rows, ids)
         self.recorders += recorders
         return index
 
@@ -466,7 +480,8 @@ class _Paths:
             ways["device"] = self._device_codes
             less = 0.99 * self.spec.budget
             for send in (self._device_codes, self._device_codes_of_files):
-                if not _refused(partial(send, max_epsilon=less), self.rows[0]):
+                overspending = partial(send, max_epsilon=less)
+                if not _refused(overspending, self.rows[0]):
                     faults.append("device spends more than is accepted")
         before = np.resize(self.rows[0], (self._many(), self.spec.dim))
         for what, row in wrong_rows(self.spec, self.rows).items():
@@ -488,7 +503,8 @@ class _Paths:
     def _takes_beyond_ranges(self):
         """Whether a table is taken in which one number lies beyond the range of its column."""
         table = np.tile(self.rows[:1], (3, 1))
-        table[2, 0] = self.spec.bounds[1] * self.spec.scale + 0.5
+        highest = self.spec.bounds[1] * self.spec.scale
+        table[2, 0] = highest + 0.5
         spec = replace(self.spec, ranges=self._ranges(1.0))
         return not _refused(PrivateIndex(spec).add, table)
 
@@ -515,17 +531,20 @@ def _same_answers(one, other):
         other = [other]
     if len(one) != len(other):
         return False
-    return all(
-        _same_columns(mine.columns, theirs.columns) for mine, theirs in zip(one, other, strict=True)
-    )
+    pairs = zip(one, other, strict=True)
+    return all(_same_columns(mine.columns, theirs.columns) for mine, theirs in pairs)
 
 
 def _same_columns(one, other):
     """Whether two answers have the same neighbours, numbers and errors."""
-    return one.keys() == other.keys() and all(
-        np.array_equal(np.ravel(column), np.ravel(other[name]), equal_nan=name != "ids")
-        for name, column in one.items()
-    )
+    if one.keys() != other.keys():
+        return False
+    for name, column in one.items():
+        mine = np.ravel(column)
+        theirs = np.ravel(other[name])
+        if not np.array_equal(mine, theirs, equal_nan=name != "ids"):
+            return False
+    return True
 
 
 def _refused(action, x):

@@ -80,7 +80,9 @@ def _first_rows(reader, x, recorder, stored):
             continue
         if not words.spent:
             continue
-        if stored is None or np.array_equal(packed(reader.spec, outcomes), stored[:count]):
+        if stored is None:
+            return outcomes
+        if np.array_equal(packed(reader.spec, outcomes), stored[:count]):
             return outcomes
     return None
 
@@ -94,7 +96,8 @@ def rows_drawn(reader, x, reads):
         counts = [total // x.shape[1]] if total <= x.size else []
     elif isinstance(reader, IndividualGaussianReader):
         # Those after which as many coordinates lay inside A as were dithered.
-        inside = np.cumsum(np.count_nonzero(np.abs(x) <= 1 << reader.spec.grid.bits, axis=1))
+        near = np.abs(x) <= 1 << reader.spec.grid.bits
+        inside = np.cumsum(np.count_nonzero(near, axis=1))
         fits = np.flatnonzero(inside == len(reads[0])) + 1
         counts = [int(count) for count in fits[-4:]]
     else:

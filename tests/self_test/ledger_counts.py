@@ -30,9 +30,10 @@ def ledger_fault(spec, rows):
         index = PrivateIndex(spec)
         index.save(folder / "saved")
         dataset = as_dataset(as_source(vectors)).with_labels(ids)
+        again = {"upsert": True, "allow_rerelease": True}
         releases = (
             lambda: index.add(vectors, ids, ledger=ledger),
-            lambda: index.add(vectors, ids, upsert=True, ledger=ledger, allow_rerelease=True),
+            lambda: index.add(vectors, ids, ledger=ledger, **again),
             lambda: build_index(dataset, folder / "index", spec, None, terms),
             lambda: release(dataset, CodesFile(folder / "codes", spec), terms),
         )
@@ -45,9 +46,10 @@ def ledger_fault(spec, rows):
             late += sum(known < number * _COUNT for known in told)
         entries = ledger.entries()
         each = ledger.totals(ids)
-    counted = [(entry.spec, entry.count) for entry in entries] == len(releases) * [(spec, _COUNT)]
-    complete = [(total.ids, total.releases) for total in each] == [(_COUNT, len(releases))]
-    if not (counted and complete):
+    counted = [(entry.spec, entry.count) for entry in entries]
+    together = [(total.ids, total.releases) for total in each]
+    made = len(releases)
+    if counted != made * [(spec, _COUNT)] or together != [(_COUNT, made)]:
         return "other releases, ids or specs than were made"
     if late or not reads:
         return f"of {reads} times noise was read {late} times before the ledger knew"

@@ -19,20 +19,13 @@ def sent_by_client(spec, codes, vectors):
     collector = _Collector(spec, len(codes))
     opened = client
     opened.opener = collector
-    owned = dict(enumerate(np.resize(vectors, (_FOUND, vectors.shape[1]))))
-    client.submit(
-        codes.to_bytes(),
-        [f"id-{row}" for row in range(len(codes))],
-        key=32 * "k",
-    )
-    client.search(codes.to_bytes(), _FOUND)
-    client.search(
-        codes.to_bytes(),
-        1,
-        queries=vectors,
-        candidates=_FOUND,
-        rerank=owned,
-    )
+    few = np.resize(vectors, (_FOUND, vectors.shape[1]))
+    owned = dict(enumerate(few))
+    data = codes.to_bytes()
+    names = [f"id-{row}" for row in range(len(codes))]
+    client.submit(data, names, key=32 * "k")
+    client.search(data, _FOUND)
+    client.search(data, 1, queries=vectors, candidates=_FOUND, rerank=owned)
     return b"\n".join(collector.received)
 
 
@@ -58,12 +51,13 @@ class _Collector:
             "/codes": "{}",
             "/search": json.dumps(self._hits()),
         }
-        return _Answer(answers[request.selector.partition("?")[0]].encode())
+        path = request.selector.partition("?")[0]
+        return _Answer(answers[path].encode())
 
     def _hits(self):
         numbers = np.linspace(1.0, 0.0, _FOUND)
         rows = np.tile(numbers, (self._queries, 1))
         names = ("scores", "similarity", "stderr", "unbiased", "unbiased_stderr")
-        ids = np.tile(np.arange(_FOUND), (self._queries, 1))
+        ids = np.tile(range(_FOUND), (self._queries, 1))
         columns = {name: rows.tolist() for name in names}
         return {"ids": ids.tolist(), **columns, "unstated": ""}

@@ -29,26 +29,18 @@ def probe_rows(spec):
     rows = random.uniform(low, high, (_KINDS, spec.dim))
     if isinstance(spec.adjacency, Record):
         sizes = np.resize((1.0, *_SIZES), _KINDS)
-        return np.asarray(rows * sizes[:, None], dtype=np.float64)
+        return rows * sizes[:, None]
     rows[:8] = random.choice([low, high], (8, spec.dim))
     step = spec.grid.step * spec.scale
-    ties = (np.rint(rows[8:16] / step) + 0.5) * step
-    rows[8:16] = np.clip(ties, low, high)
+    ties = step * (np.rint(rows[8:16] / step) + 0.5)
+    rows[8:16] = ties.clip(low, high)
     if low <= 0 <= high:
-        rows[16:24] = np.where(
-            random.random((8, spec.dim)) < 0.5,
-            0.0,
-            rows[16:24],
-        )
+        vanish = random.random((8, spec.dim)) < 0.5
+        rows[16:24] = np.where(vanish, 0.0, rows[16:24])
         kept = random.integers(0, spec.dim, (16, FEW_ENTRIES))
-        thin = np.zeros((16, spec.dim))
-        np.put_along_axis(
-            thin,
-            kept,
-            np.take_along_axis(rows[24:40], kept, axis=1),
-            axis=1,
-        )
-        rows[24:40] = thin
+        entries = np.take_along_axis(rows[24:40], kept, axis=1)
+        rows[24:40] = 0.0
+        np.put_along_axis(rows[24:40], kept, entries, axis=1)
         rows[40] = 0.0
     if spec.clip:
         rows[41:44] *= 3.0
@@ -62,13 +54,13 @@ def _rows_of_norm(spec, random):
     size = norm * spec.scale / np.sqrt(spec.dim)
     if size > max(-low, high):
         raise InputError("no vector within the bounds has the norm of this spec; widen them.")
-    signs = random.integers(0, 2, (_KINDS, spec.dim)) * 2 - 1
+    signs = 2 * random.integers(0, 2, (_KINDS, spec.dim)) - 1
     beyond = (signs * size > high) | (signs * size < low)
     rows = np.where(beyond, -signs, signs) * size
     if spec.norm is not None:
-        rows = rows * random.uniform(1 - _NORM_ERROR, 1 + _NORM_ERROR, (_KINDS, 1))
-        rows = np.clip(rows, low, high)
-    return np.asarray(rows, dtype=np.float64)
+        sizes = random.uniform(1 - _NORM_ERROR, 1 + _NORM_ERROR, (_KINDS, 1))
+        rows = (rows * sizes).clip(low, high)
+    return rows
 
 
 def typed_rows(spec, rows):
@@ -81,14 +73,17 @@ def typed_rows(spec, rows):
         if has_norm and (whole or dtype == np.float16):  # which would round it away
             continue
         moderate = rows
+        moderate = rows
         if records:
             sizes = np.abs(rows).max(axis=1, keepdims=True)
-            moderate = 100.0 * rows / np.maximum(sizes, np.finfo(np.float64).tiny)
+            smallest = np.finfo(np.float64).tiny
+            moderate = 100.0 * rows / np.maximum(sizes, smallest)
         if whole:
-            limits = np.iinfo(np.dtype(dtype).name)
-            moderate = np.clip(np.rint(moderate), limits.min, limits.max)
-        typed = np.asarray(moderate.astype(dtype))
-        within = np.logical_and(typed >= low, typed <= high).all(axis=1) | records
+            limits = np.iinfo(dtype)
+            moderate = np.rint(moderate).clip(limits.min, limits.max)
+        typed = moderate.astype(dtype)
+        inside = (typed >= low) & (typed <= high)
+        within = inside.all(axis=1) | records
         if within.any():
             yield typed[within]
 
@@ -99,11 +94,12 @@ def wrong_rows(spec, rows):
     row[-1] = np.nan
     wrong = {"not a number": row}
     if not isinstance(spec.adjacency, Record) and not spec.clip:
+        low, high = spec.bounds
         beyond = rows[0].copy()
-        beyond[0] = (spec.bounds[1] + 0.02 * (spec.bounds[1] - spec.bounds[0])) * spec.scale
+        beyond[0] = spec.scale * (high + 0.02 * (high - low))
         wrong["beyond the bounds"] = beyond
         whole = np.zeros(spec.dim)
-        whole[-1] = np.floor(spec.bounds[1] * spec.scale) + 1.0
+        whole[-1] = np.floor(spec.scale * high) + 1.0
         wrong["of whole numbers beyond the bounds"] = whole
     if spec.variant.min_norm is not None:
         wrong["shorter than min_norm"] = 0.97 * rows[0]
@@ -127,7 +123,7 @@ def exact_integers(spec, rows):
     grid = spec.grid
     low, high = (bound * grid.scale for bound in grid.bounds)
     factor = np.array(1.0 / (grid.step * grid.scale), dtype=grid.dtype)
-    floats = np.clip(rows.astype(np.float64), low, high).astype(grid.dtype)
+    floats = rows.astype(np.float64).clip(low, high).astype(grid.dtype)
     whole = np.rint(floats * factor).astype(np.float64)
     total = np.zeros((len(rows), spec.projection.k))
     for attributes, unit in unit_vectors(spec):

@@ -5,6 +5,7 @@ norm, an order, a row without noise, would differ.
 """
 
 from copy import copy
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -31,16 +32,18 @@ def published_codes_fault(spec, rows):
     """Indexes, files of codes and messages of devices, of two halves of the probes."""
     prepared = _with_outcomes(spec, rows)
     middle = len(rows) // 2
-    one, other = (np.resize(half, (_COUNT, spec.dim)) for half in (rows[:middle], rows[middle:]))
-    if Journal(Path(), "").key == Journal(Path(), "").key:
+    one = np.resize(rows[:middle], (_COUNT, spec.dim))
+    other = np.resize(rows[middle:], (_COUNT, spec.dim))
+    keys = {Journal(Path(), "").key for _ in range(2)}
+    if len(keys) == 1:
         return "two builds have one key"
-    return _differences(lambda x, folder: _publish_codes(prepared, x, folder), one, other)
+    return _differences(partial(_publish_codes, prepared), one, other)
 
 
 def published_counts_fault(spec):
     """Sketches, in memory and built into files, whose released counts are prepared."""
     records = probe_records(spec)
-    return _differences(lambda x, folder: _publish_counts(spec, x, folder), records, records[:7])
+    return _differences(partial(_publish_counts, spec), records, records[:7])
 
 
 def _differences(publish, one, other):
@@ -67,7 +70,8 @@ def files_of(folder):
 def _with_outcomes(spec, rows):
     """A spec whose law gives the same outcomes, in this order, whatever it is asked about."""
     encoder = Privatizer(spec)
-    outcomes = spec.law.perturb(encoder.project(rows), encoder.stream())
+    exact = encoder.project(rows)
+    outcomes = spec.law.perturb(exact, encoder.stream())
 
     def perturb(x, stream):
         places = np.arange(len(x)) % len(outcomes)
@@ -82,34 +86,34 @@ def _with_outcomes(spec, rows):
 
 def _publish_codes(spec, x, folder):
     names = np.arange(len(x))
-    build_index(
-        as_dataset(as_source(x)).with_labels(names),
-        folder / "built",
-        spec,
-    )
+    named = as_dataset(as_source(x)).with_labels(names)
+    build_index(named, folder / "built", spec)
     release(as_dataset(as_source(x)), CodesFile(folder / "file", spec))
     index = PrivateIndex(spec)
     index.add(x, names)
-    index.add(x[:9], names[:9], upsert=True, allow_rerelease=True)
+    few = x[:9]
+    index.add(few, names[:9], upsert=True, allow_rerelease=True)
     index.save(folder / "saved")
     numbered = PrivateIndex(spec)
     numbered.add(x)
     numbered.save(folder / "numbered")
-    codes = Privatizer(spec).privatize(x[:9])
+    codes = Privatizer(spec).privatize(few)
     (folder / "message").write_bytes(codes.to_bytes())
-    (folder / "requests").write_bytes(sent_by_client(spec, codes, x[:9]))
+    (folder / "requests").write_bytes(sent_by_client(spec, codes, few))
     if spec.guarantee.definition == "DP":  # devices accept nothing weaker
         sent = device.privatize(x[0], spec, max_epsilon=spec.budget)
         (folder / "device").write_bytes(sent)
 
 
 def _publish_counts(spec, x, folder):
-    released = np.arange(spec.rows * spec.columns, dtype=np.int32) + len(probe_records(spec))
+    cells = np.arange(spec.rows * spec.columns, dtype=np.int32)
+    released = cells + len(probe_records(spec))
     exact = with_draws(spec, x, 0).counts.ravel()
     draws = (released - exact).astype(np.int32)
     law = copy(spec.law)
     prepared = copy(spec)
     object.__setattr__(prepared, "law", law)
     law.source = Dealt(draws)
-    (folder / "message").write_bytes(RaceSketch(prepared).fit(x).release().to_bytes())
+    sketch = RaceSketch(prepared).fit(x).release()
+    (folder / "message").write_bytes(sketch.to_bytes())
     build_sketch(as_dataset(as_source(x)), folder / "file", prepared)

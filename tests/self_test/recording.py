@@ -61,21 +61,24 @@ def words_fault(recorders):
     are and inverted. They meet by chance with probability below 1e-7, and a fair bit is as uneven
     as is refused here with probability below 1e-13.
     """
-    reads = [read.view(np.uint8) for recorder in recorders for read in recorder.reads]
-    reads = [read for read in reads if len(read) >= 8]
+    reads = []
+    for recorder in recorders:
+        reads += [read.view(np.uint8) for read in recorder.reads if read.nbytes >= 8]
     if not reads:
         return "no words were read"
     everything = np.concatenate(reads)
-    starts = np.cumsum([0, *map(len, reads)])[:-1]
-    places = [
-        np.arange(start, start + len(read) - 7, _STRIDE)
-        for start, read in zip(starts, reads, strict=True)
-    ]
+    places = []
+    start = 0
+    for read in reads:
+        places.append(np.arange(start, start + len(read) - 7, _STRIDE))
+        start += len(read)
     marks = np.concatenate(places)
     repeats = _occurrences(everything, marks) - len(marks)
     count = len(everything) // 8
-    bits = np.unpackbits(everything[: 8 * count].reshape(count, 8), axis=1).sum(axis=0)
-    uneven = float(np.abs(2.0 * bits - count).max() / np.sqrt(count))
+    words = everything[: 8 * count].reshape(count, 8)
+    ones = np.unpackbits(words, axis=1).sum(axis=0)
+    excess = np.abs(2.0 * ones - count).max()
+    uneven = float(excess / np.sqrt(count))
     if repeats == 0 and uneven <= _DEVIATIONS:
         return ""
     return f"{repeats} places are read again; most uneven bit {uneven:.1f} deviations"
@@ -83,7 +86,8 @@ def words_fault(recorders):
 
 def _occurrences(everything, marks):
     """Return how often the eight bytes at ``marks``, or their inverses, occur; equal ones twice."""
-    marked = everything[marks[:, None] + np.arange(8)].copy().view(np.uint64).ravel()
+    octets = everything[marks[:, None] + np.arange(8)]
+    marked = octets.view(np.uint64).ravel()
     both = np.unique(np.concatenate([marked, ~marked]))
     # Most words are ruled out by their first bits.
     likely = np.zeros(1 << _SIEVE_BITS, dtype=np.bool_)
@@ -93,8 +97,9 @@ def _occurrences(everything, marks):
     for shift in range(8):
         size = (len(everything) - shift) // 8 * 8
         words = everything[shift : shift + size].copy().view(np.uint64)
-        words = words[likely[(words >> high).view(np.int64)]]
-        nearest = np.minimum(np.searchsorted(both, words), len(both) - 1)
+        places = (words >> high).view(np.int64)
+        words = words[likely[places]]
+        nearest = np.searchsorted(both, words).clip(max=len(both) - 1)
         occurrences += int(np.count_nonzero(both[nearest] == words))
     return occurrences
 
@@ -139,9 +144,11 @@ def _counter_mode(served, size):
     blocks = -(-size // _COUNTER_BYTES)
     high, low = divmod(first, 1 << 64)
     halves = np.empty((blocks, 2), dtype=">u8")
-    halves[:, 1] = np.uint64(low) + np.arange(blocks, dtype=np.uint64)
+    steps = np.arange(blocks, dtype=np.uint64)
+    lower = np.uint64(low) + steps
+    halves[:, 1] = lower
     # A lower half that begins anew adds one to the upper.
-    halves[:, 0] = np.uint64(high) + (halves[:, 1] < low)
+    halves[:, 0] = np.uint64(high) + (lower < low)
     counters = halves.tobytes()
     # Each block by itself: what a counter mode makes of zeros.
     cipher = Cipher(algorithms.AES(served[:_LEAST_KEY]), modes.ECB())

@@ -72,7 +72,7 @@ def replay_fails(spec):
     faults = [True]
     with suppress(UnexplainedError):
         faults = [replay_faults(reader.law, x, reader.outcomes) for x in reader.probes()]
-    return np.concatenate([np.ravel(fault) for fault in faults]).any()
+    return any(np.any(fault) for fault in faults)
 
 
 def refuted(spec):
@@ -94,12 +94,14 @@ class AdditiveReader(Reader):
         return table_draws(self.source, count, words)
 
     def outcomes(self, x, words):
-        return (x + self.draws(x.size, words).reshape(x.shape)) >> self.bits
+        draws = self.draws(x.size, words).reshape(x.shape)
+        return (x + draws) >> self.bits
 
     def probes(self):
         """As many as the largest table has cells: every boundary is met, and missed by one."""
         count = max(len(table.masses) for table in self.tables())
-        yield np.resize([-9, 0, 5, 6, 7, 4096], (count // 8 + 1, 8))
+        eights = count // 8 + 1
+        yield np.resize([-9, 0, 5, 6, 7, 4096], (eights, 8))
 
     def tables(self):
         return [self.source]
@@ -140,13 +142,16 @@ class SquareWaveReader(Reader):
 
     def outcomes(self, x, words):
         law = self.law
-        bits = self.law.cell_bits
-        dither = words.take(x.size, np.uint8).reshape(x.shape).astype(np.int64) % (1 << bits)
-        cell = np.minimum(np.maximum(x - law.low + dither >> bits, 0), law.cells)
-        inside = flips(np.full(x.shape, law.inside, dtype=np.uint64), words)
-        drawn = uniform_below(np.where(inside, self.window, law.cells), words)
+        read = words.take(x.size, np.uint8).reshape(x.shape)
+        dither = read.astype(np.int64) % (1 << law.cell_bits)
+        cell = ((x - law.low + dither) >> law.cell_bits).clip(0, law.cells)
+        chances = np.full(x.shape, law.inside, dtype=np.uint64)
+        inside = flips(chances, words)
+        limits = np.where(inside, self.window, law.cells)
+        drawn = uniform_below(limits, words)
         # Points left free by the window are counted from below, over the window.
-        return drawn + np.where(inside, cell, np.where(drawn < cell, 0, self.window))
+        beyond = np.where(drawn < cell, 0, self.window)
+        return drawn + np.where(inside, cell, beyond)
 
     def probes(self):
         """At both ends of the interval, between, and a step beyond, which rounding may lead to."""
@@ -161,8 +166,9 @@ class FlipsReader(Reader):
 
     def outcomes(self, x, words):
         width = self.law.weights.astype(np.int64) << self.spec.grid.bits
-        level = np.clip(-(-np.abs(x) // width), 1, len(self.law.thresholds))
-        chances = np.array(self.law.thresholds, dtype=np.uint64)[level - 1]
+        levels = np.array(self.law.thresholds, dtype=np.uint64)
+        level = -(-np.abs(x) // width)
+        chances = levels[level.clip(1, len(levels)) - 1]
         chances[x == 0] = UNIT // 2
         return (x > 0) ^ flips(chances, words)
 
@@ -175,7 +181,8 @@ class FlipsReader(Reader):
         first = np.arange(len(self.law.thresholds))[:, None] * width + 1
         final = first + width - 1
         final[-1] *= 2  # the last level goes on for ever
-        yield np.concatenate([first, final, -first, -final, np.zeros_like(width)])
+        ends = [first, final, -first, -final, np.zeros_like(width)]
+        yield np.concatenate(ends)
 
 
 class _Individual(Reader):
@@ -185,11 +192,15 @@ class _Individual(Reader):
         """Rows with several sizes of A, one beta and −1 inside; ``count`` numbers of the last."""
         length = self.spec.code_length
         width = 1 << self.apart.bits
-        near = np.where(np.arange(length) % 2, -1, width)
+        column = np.arange(length)
+        near = np.where(column % 2, -1, width)
         rows = []
-        for size in sorted({1, 2, length // 2, length} & set(range(1, length + 1))):
-            row = np.where(np.arange(length) < size, near, width + 1)
-            rows += [row] * (_NEAR_ROWS if size < length else count // length + 1)
+        for size in sorted({1, 2, length // 2, length} - {0}):
+            if size > length:
+                continue
+            row = np.where(column < size, near, width + 1)
+            copies = _NEAR_ROWS if size < length else count // length + 1
+            rows += copies * [row]
         return np.array(rows)
 
 
@@ -214,21 +225,20 @@ class IndividualGaussianReader(_Individual):
         bits = self.spec.grid.bits
         near = np.abs(x) <= 1 << bits
         sizes = np.count_nonzero(near, axis=1)
-        magnified = (x * np.array(self.law.multipliers)[sizes][:, None])[near]
-        dither = words.take(len(magnified), np.uint16).astype(np.int64) % (1 << bits)
-        bare = magnified + dither >> bits
+        factors = np.array(self.law.multipliers)[sizes]
+        magnified = (x * factors[:, None])[near]
+        read = words.take(len(magnified), np.uint16)
+        dither = read.astype(np.int64) % (1 << bits)
+        bare = (magnified + dither) >> bits
         # Every second draw nearly undoes what a coordinate was multiplied by.
         table = self.law.table
         turns = np.arange(len(bare))
-        cells = np.where(
-            turns % 2,
-            turns // 2,
-            turns // 2 % 4 - 3 - bare - table.first,
-        )
+        undone = turns // 2 % 4 - 3 - bare - table.first
+        cells = np.where(turns % 2, turns // 2, undone)
         noisy = bare + table_draws(table, len(bare), words, cells)
         coins = words.take(len(magnified), np.uint8) % 2 == 1
         signs = x > 0
-        signs[near] = (noisy > 0) | ((noisy == 0) & coins)
+        signs[near] = np.where(noisy == 0, coins, noisy > 0)
         return signs
 
     def probes(self):
@@ -239,20 +249,23 @@ class IndividualGaussianReader(_Individual):
 def cap_probes(k):
     """Coordinates of different records: sorted, in any order and size, tied, and zero."""
     stream = PublicStream(0, "audit/cap")
+    shape = (_WALKS, k)
     ordered = np.tile(np.arange(k, 0, -1.0), (_WALKS, 1))
     yield ordered
-    keys = stream.words(_WALKS * k, np.uint32).reshape(_WALKS, k)
-    signs = stream.signs(_WALKS * k).reshape(_WALKS, k)
+    keys = stream.words(_WALKS * k, np.uint32).reshape(shape)
+    signs = stream.signs(_WALKS * k).reshape(shape)
     mixed = np.take_along_axis(ordered, np.argsort(keys, axis=1), axis=1)
-    yield (signs * 2.0 ** (mixed % 120 - 60)).astype(np.float32)
+    sizes = 2.0 ** (mixed % 120 - 60)
+    yield (signs * sizes).astype(np.float32)
     yield (signs * (keys % 4)).astype(np.float32)
-    yield np.zeros((_WALKS, k)) * signs
+    yield np.zeros(shape) * signs
 
 
 def _outcomes(x, agrees):
     """Signs by coordinate: magnitudes rank from the largest, ties by index; 0 is positive."""
     kept = np.empty_like(agrees)
-    np.put_along_axis(kept, _descending(np.abs(x)), agrees, axis=1)
+    ranked = _descending(np.abs(x))
+    np.put_along_axis(kept, ranked, agrees, axis=1)
     return np.equal(kept, x >= 0)
 
 
@@ -268,7 +281,8 @@ def cap_codes(cap, x, words):
     while len(x):
         rows = min(words.ahead, len(x))
         inside = _chosen(cap.inside, rows, words)
-        parts.append(_outcomes(x[:rows], _kept(cap, inside, words)))
+        kept = _kept(cap, inside, words)
+        parts.append(_outcomes(x[:rows], kept))
         x = x[rows:]
     return np.concatenate(parts)
 
@@ -288,25 +302,25 @@ def _kept(cap, inside, words):
         if (share == UNSEEN).any():
             raise UnexplainedError
         # Next to the share; seldom at it, where further digits decide, which takes long.
-        aim = np.abs(2 * words.beside(share + 1) - share - 1)  # 1 beside 0
+        beside = words.beside(share + 1)
+        aim = np.abs(2 * beside - share - 1)  # 1 beside 0
         if i in tied:
             aim[i % count] = share[i % count]
         if words.aims:
             tops[i] = aim >> 32
         number = tops[i].astype(np.int64) << 32
         close = np.flatnonzero(tops[i] == share >> 32)
-        number[close] |= words.take(len(close), np.uint32, aim[close] & 0xFFFF_FFFF)
+        low_halves = aim[close] & 0xFFFF_FFFF
+        number[close] |= words.take(len(close), np.uint32, low_halves)
         minority = number < share
         for row in close[number[close] == share[close]]:
             # The exact share of the minority sign, by counts of completions.
             later = at_least(tuple(cap.weights[i + 1 :]))
-            sides = completions_by_side(
-                later,
-                np.array([cap.threshold - sums[row]]),
-                weight,
-            )
+            missing = np.array([cap.threshold - sums[row]])
+            sides = completions_by_side(later, missing, weight)
             (few,), (either,) = sides[side[row]]
-            minority[row] = _below(Fraction(few << SHARE_BITS, either) % 1, words)
+            left = Fraction(few << SHARE_BITS, either) % 1
+            minority[row] = _below(left, words)
         agrees[:, i] = minority != inside
         sums += weight * agrees[:, i]
     return agrees
@@ -319,8 +333,8 @@ def _below(left, words):
         digit = int(left * 2**16)
         aimed = None
         if tied < 2:  # or a share without end is never decided
-            aimed = np.clip(words.beside(np.array([digit])), 0, None)
-        word = int(words.take(1, np.uint16, aimed)[0])
+            aimed = words.beside(np.array([digit])).clip(min=0)
+        (word,) = words.take(1, np.uint16, aimed).tolist()
         if word != digit:
             return word < digit
         left = left * 2**16 - digit
@@ -337,9 +351,11 @@ def _chosen(chance, count, words):
 def uniform_draws(limit, count, words):
     """``⌊word·limit/2^64⌋`` of words."""
     # The first word that leads to each of the outcomes, evenly spaced if there are too many.
-    outcomes = _object(np.resize(spaced(limit, count), count).tolist())
-    aim = np.maximum(words.beside(-(-(outcomes << 64) // limit)), 0)
-    drawn = _object(words.take(count, np.uint64, aim).tolist()) * limit >> 64
+    outcomes = _object(np.resize(spaced(limit, count), count))
+    first = -(-(outcomes << 64) // limit)
+    aim = np.maximum(words.beside(first), 0)
+    read = _object(words.take(count, np.uint64, aim))
+    drawn = read * limit >> 64
     return drawn.astype(np.intp)
 
 
@@ -347,9 +363,11 @@ def symbols(law, x, words):
     """The symbols that words make of similarities, shape (n,)."""
     count = len(x)
     uniform = _chosen(law.uniform, count, words)
-    near, other = (uniform_draws(limit, count, words) for limit in (law.subset, law.size))
+    near = uniform_draws(law.subset, count, words)
+    other = uniform_draws(law.size, count, words)
     # Equal rows, as probes are, are sorted once.
-    order = _descending(x[:1] if (x == x[:1]).all() else x)
+    are_equal = (x == x[:1]).all()
+    order = _descending(x[:1] if are_equal else x)
     order = np.broadcast_to(order, (count, order.shape[1]))
     return np.where(uniform, other, order[np.arange(count), near])
 
@@ -358,12 +376,14 @@ def symbol_probes(size):
     """Similarities to all codewords, whole numbers: all tied, sorted, some tied, far apart."""
     count = max(8, min(2 * size, _MAX_NUMBERS // size))
     words = PublicStream(0, "audit/codebook").words(size, np.uint32).astype(np.int64)
-    for x in (0 * words, np.arange(size), words % 5 - 2, words % (1 << 24) - (1 << 23)):
+    far_apart = words % (1 << 24) - (1 << 23)
+    for x in (0 * words, np.arange(size), words % 5 - 2, far_apart):
         yield np.tile(x, (count, 1))
 
 
 def _object(values):
-    return np.array(values, dtype=object)
+    """Whole numbers of any size."""
+    return np.array(values.tolist(), dtype=object)
 
 
 class CapReader(Reader):
@@ -402,10 +422,13 @@ class SoftmaxReader(Reader):
         total = ends[:, -1].astype(object)
         # The first word of each symbol in turn.
         aimed = np.resize(spaced(size, count), count)
-        before = np.where(aimed > 0, ends[np.arange(count), aimed - 1], 0).astype(object)
-        aim = np.maximum(words.beside(-(-(before << 64) // total)), 0)
-        places = words.take(count, np.uint64, aim).astype(object) * total >> 64
-        drawn = (ends <= places.astype(np.int64)[:, None]).sum(axis=1)
+        ends_before = ends[np.arange(count), aimed - 1]
+        before = np.where(aimed > 0, ends_before, 0)
+        first = -(-(before.astype(object) << 64) // total)
+        aim = np.maximum(words.beside(first), 0)
+        read = words.take(count, np.uint64, aim).astype(object)
+        places = (read * total >> 64).astype(np.int64)
+        drawn = (ends <= places[:, None]).sum(axis=1)
         return np.where(chosen, uniform_draws(size, count, words), drawn)
 
     def probes(self):
@@ -415,7 +438,8 @@ class SoftmaxReader(Reader):
         count = max(_PROBES, min(2 * size, _NUMBERS // size))
         yield self.verifier.scores(count)
         yield np.zeros((count, size), dtype=np.int64)
-        yield np.tile(np.arange(size) * min(span // size + 1, (1 << 21) // size), (count, 1))
+        step = min(span // size + 1, (1 << 21) // size)
+        yield np.tile(step * np.arange(size), (count, 1))
 
 
 READERS = {
@@ -435,7 +459,9 @@ READERS = {
 
 def law_reader(spec):
     """The second reading of the law of ``spec``."""
-    apart = (sketch_checks(spec) if isinstance(spec, SketchSpec) else code_checks(spec))[1]
-    drawn = spec.law.drawn_from
-    readers = (reader for kind, reader in READERS.items() if isinstance(drawn, kind))
-    return next(readers, Reader)(spec, apart)
+    checks = sketch_checks if isinstance(spec, SketchSpec) else code_checks
+    _, apart = checks(spec)
+    for kind, reader in READERS.items():
+        if isinstance(spec.law.drawn_from, kind):
+            return reader(spec, apart)
+    return Reader(spec, apart)

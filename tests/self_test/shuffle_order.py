@@ -41,7 +41,8 @@ def shuffle_fault():
     }
     for name, (one, other) in pairs.items():
         correlation = float(np.corrcoef(one, other)[0, 1])
-        if not faults and abs(correlation) * math.sqrt(len(one)) > _DEVIATIONS:
+        deviations = abs(correlation) * math.sqrt(len(one))
+        if not faults and deviations > _DEVIATIONS:
             faults.append(f"the order follows that of {name}: correlation {correlation:.2f}")
     places = {"arrival": np.argsort(orders[0]), "slots": orders[0]}
     for name, sequence in places.items():
@@ -58,7 +59,8 @@ def _excess_of_ascents(sequence):
     """How many deviations more neighbours ascend than in a uniform order (Eulerian numbers)."""
     pairs = len(sequence) - 1
     ascents = int(np.count_nonzero(np.diff(sequence) > 0))
-    return (ascents - pairs / 2) / math.sqrt((pairs + 2) / 12)
+    deviation = math.sqrt((pairs + 2) / 12)
+    return (ascents - pairs / 2) / deviation
 
 
 def _shuffled(codes):
@@ -66,7 +68,8 @@ def _shuffled(codes):
     form = SymbolFormat(1, bytes(16), _SYMBOLS)
     stored = codes.astype(np.uint16)[:, None]
     middle = len(codes) // 2
-    groups = np.split(stored[:middle], range(_GROUP, middle, _GROUP))
+    starts = range(_GROUP, middle, _GROUP)
+    groups = np.split(stored[:middle], starts)
     with TemporaryDirectory(prefix="dpindex-audit-") as name:
         path = Path(name) / "shuffle"
         for part in (groups, [stored[middle:]]):

@@ -46,7 +46,8 @@ def _counts_fault(spec, reader, recorders):
             counts = released().counts.astype(np.int64)
         recorders += streams
         try:
-            expected = decoded(reader, exact.reshape(1, -1), streams).reshape(counts.shape)
+            expected = decoded(reader, exact.reshape(1, -1), streams)
+            expected = expected.reshape(counts.shape)
         except UnexplainedError:
             expected = np.full(counts.shape, -1)
         if not np.array_equal(expected, counts):
@@ -84,11 +85,13 @@ def _ways(spec):
         return RaceSketch(spec).fit(x).release()
 
     def merged():
-        other = RaceSketch(spec).fit(records[:half])
-        return RaceSketch(spec).fit(records[half:]).merge(other).release()
+        one = RaceSketch(spec).fit(records[:half])
+        other = RaceSketch(spec).fit(records[half:])
+        return other.merge(one).release()
 
     def stored():
-        sketch = RaceSketch(spec).partial_fit([records[:half], records[half:]]).release()
+        parts = [records[:half], records[half:]]
+        sketch = RaceSketch(spec).partial_fit(parts).release()
         return RaceSketch.from_bytes(sketch.to_bytes())
 
     def built(x):
@@ -107,13 +110,14 @@ def _ways(spec):
     yield "sparse, built into a file", partial(built, thin), _COPIES * few
     for dtype in _DTYPES:
         typed = _typed(records, dtype)
-        exact = _counts_of_each(spec, typed.astype(np.float64)).sum(axis=0)
+        counts = _counts_of_each(spec, typed.astype(np.float64))
+        exact = counts.sum(axis=0)
         yield f"{np.dtype(dtype).name} released", partial(released, typed), exact
 
 
 def _counts_of_each(spec, records):
     """Return the exact counts of each record alone, shape (n, rows, columns)."""
-    alone = [with_draws(spec, records[i : i + 1], 0).counts for i in range(len(records))]
+    alone = [with_draws(spec, record[None], 0).counts for record in records]
     return np.array(alone, dtype=np.int64)
 
 
@@ -122,7 +126,7 @@ def _typed(records, dtype):
     limits = np.finfo(dtype) if issubclass(dtype, np.floating) else np.iinfo(dtype)
     low = float(limits.min)
     high = float(limits.max)
-    fits = ((records >= low / 2) & (records <= high / 2)).all(axis=1)
     if low == 0:
-        return np.asarray(np.clip(np.abs(records), low, high).astype(dtype))
-    return np.asarray(records[fits].astype(dtype))
+        return np.abs(records).clip(low, high).astype(dtype)
+    inside = (records >= low / 2) & (records <= high / 2)
+    return records[inside.all(axis=1)].astype(dtype)

@@ -64,7 +64,8 @@ class Replay:
         """The next words, which must be so many of that type; what was aimed at is ignored."""
         parts = [np.empty(0, dtype)]
         while count > 0:
-            if not self._left or self._left[0].dtype != dtype or len(self._left[0]) > count:
+            first = self._left[0] if self._left else None
+            if first is None or first.dtype != dtype or len(first) > count:
                 raise UnexplainedError
             parts.append(self._left.popleft())
             count -= len(parts[-1])
@@ -121,7 +122,8 @@ class Aimed(Replay):
         return chosen
 
     def beside(self, numbers):
-        below = self._public.words(numbers.size, np.uint8).reshape(numbers.shape) < self._below
+        drawn = self._public.words(numbers.size, np.uint8)
+        below = drawn.reshape(numbers.shape) < self._below
         return numbers - below.astype(numbers.dtype)
 
 
@@ -161,8 +163,10 @@ def _layout(table):
     high = table.bits - 16
     ends = list(accumulate(table.masses))[:-1]
     split = np.zeros(1 << 16, dtype=np.bool_)
-    split[[end >> high for end in ends if end & ((1 << high) - 1)]] = True
-    return ends, np.array([end >> low for end in ends], dtype=np.uint64), split
+    rest = (1 << high) - 1
+    split[[end >> high for end in ends if end & rest]] = True
+    keys = [end >> low for end in ends]
+    return ends, np.array(keys, dtype=np.uint64), split
 
 
 def table_draws(table, count, words, cells=None):
@@ -172,13 +176,17 @@ def table_draws(table, count, words, cells=None):
     """
     ends, keys, split = _layout(table)
     last = len(table.masses) - 1
-    near = keys[(np.arange(count) if cells is None else cells) % len(keys)]
+    turns = np.arange(count)
+    if cells is None:
+        cells = turns
+    near = keys[cells % len(keys)]
     aim = words.beside(near)
     low_bits = table.bits - 64
     if low_bits:  # 64 bits that tie take long: above the end, but for a sixteenth
-        aim[(aim == near) & (np.arange(count) % 16 > 0)] += np.uint64(1)
-    offsets = (np.arange(count, dtype=np.uint64) * _SPREAD) & np.uint64(0xFFFF)
-    first = words.take(count, np.uint32, (aim >> _LOW << np.uint64(16)) | offsets)
+        aim[(aim == near) & (turns % 16 > 0)] += np.uint64(1)
+    offsets = turns.astype(np.uint64) * _SPREAD & np.uint64(0xFFFF)
+    aimed = aim >> _LOW << np.uint64(16) | offsets
+    first = words.take(count, np.uint32, aimed)
     top = (first >> np.uint32(16)).astype(np.uint64)
     number = top << _LOW
     cell = np.searchsorted(keys, number, side="right")
@@ -186,18 +194,22 @@ def table_draws(table, count, words, cells=None):
     if table.tails:
         unclear = unclear | (cell == 0) | (cell == last)
     where = np.flatnonzero(unclear)
-    number[where] |= words.take(len(where), np.uint64, aim[where] << np.uint64(16)) >> _TOP
+    number[where] |= _lower(words, aim[where])
     cell[where] = np.searchsorted(keys, number[where], side="right")
     if low_bits:
         # The rest of the bits is read where 64 of them do not decide, about once in 2^64 draws.
-        for i in where[(cell[where] > 0) & (keys[cell[where] - 1] == number[where])]:
+        ties = (cell[where] > 0) & (keys[cell[where] - 1] == number[where])
+        for i in where[ties]:
             size = -(-low_bits // 8)
-            rest = (ends[cell[i] - 1] << -low_bits % 8) % (1 << 8 * size) - int(i) % 2
+            left_over = -low_bits % 8
+            rest = (ends[cell[i] - 1] << left_over) % (1 << 8 * size) - int(i) % 2
             aimed = np.frombuffer(max(rest, 0).to_bytes(size, "little"), np.uint8)
             read = int.from_bytes(words.take(size, np.uint8, aimed).tobytes(), "little")
-            read >>= -low_bits % 8
-            cell[i] = bisect_right(ends, (int(number[i]) << low_bits) | read)
-    offset = (first & np.uint32((1 << table.cell_bits) - 1)).astype(np.int64)
+            read >>= left_over
+            whole = int(number[i]) << low_bits | read
+            cell[i] = bisect_right(ends, whole)
+    of_a_cell = np.uint32((1 << table.cell_bits) - 1)
+    offset = (first & of_a_cell).astype(np.int64)
     draws = ((table.first + cell) << table.cell_bits) + offset
     if table.tails:
         period = (last - 1) // 2 << table.cell_bits
@@ -206,9 +218,15 @@ def table_draws(table, count, words, cells=None):
             if len(where):
                 # Aim at the middle, or tails are drawn again for ever.
                 middle = np.arange(len(where)) + last // 2
-                beyond = period + magnitude(table_draws(table, len(where), words, middle))
+                drawn = table_draws(table, len(where), words, middle)
+                beyond = period + magnitude(drawn)
                 draws[where] = beyond if end else -1 - beyond
     return draws
+
+
+def _lower(words, aim):
+    """The lower 48 bits of numbers whose upper 16 were read; these are aimed at."""
+    return words.take(len(aim), np.uint64, aim << np.uint64(16)) >> _TOP
 
 
 def magnitude(draws):
@@ -222,7 +240,7 @@ def flips(thresholds, words):
     aim = words.beside(flat)
     number = words.take(flat.size, np.uint16, aim >> _LOW).astype(np.uint64) << _LOW
     where = np.flatnonzero(number >> _LOW == flat >> _LOW)
-    number[where] |= words.take(len(where), np.uint64, aim[where] << np.uint64(16)) >> _TOP
+    number[where] |= _lower(words, aim[where])
     return (number < flat).reshape(thresholds.shape)
 
 
@@ -237,11 +255,12 @@ def uniform_below(limits, words):
         aim = None
         if tries < _AIMED_TRIES:
             # The least word of an outcome: its product is the first to be refused.
-            aim = words.beside(-(-((left + tries) % bound << 32) // bound))
+            outcome = (left + tries) % bound
+            aim = words.beside(-(-(outcome << 32) // bound))
         word = words.take(len(left), np.uint32, aim).astype(np.uint64)
         product_ = word * bound.astype(np.uint64)
+        lower = (product_ & np.uint64(0xFFFF_FFFF)).astype(np.int64)
         drawn[left] = (product_ >> np.uint64(32)).astype(np.int64)
-        refused = (product_ & np.uint64(0xFFFF_FFFF)).astype(np.int64) < (1 << 32) % bound
-        left = left[refused]
+        left = left[lower < (1 << 32) % bound]
         tries += 1
     return drawn.reshape(limits.shape)
