@@ -80,8 +80,9 @@ def embed(
         table = table.append_column("id", pa.array(np.arange(len(table))))
     with naming(f"{texts}, column 'id'"):
         check_unique(ids_of_file(table["id"]))
+    encode = _encoder(model)
     with naming(str(texts)):
-        vectors = embedded(words, model)
+        vectors = _embedded(words, encode)
     numbers = pa.array(vectors.ravel())
     table = table.drop([column])
     lists = pa.FixedSizeListArray.from_arrays(numbers, vectors.shape[1])
@@ -118,7 +119,11 @@ def embedded(words: list[str], model: str | None = None) -> Singles:
     >>> embedded(["can I change my insurance"]).shape
     (1, 256)
     """
-    vectors = _encoder(model)(words).astype(np.float32)
+    return _embedded(words, _encoder(model))
+
+
+def _embedded(words: list[str], encode: Callable[[list[str]], Any]) -> Singles:
+    vectors = encode(words).astype(np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not lengths.all():
         row = int(np.argmin(lengths))
