@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # qdrant-client 1.20.0 and qdrant-edge-py 0.9.0: in a collection of bytes, local mode keeps and compares floats.
 #
-# VectorParams(datatype=UINT8) says how vectors are stored. Qdrant's own engine, here as edge, keeps 1.9 as 1 and 300 as
-# 255. Local mode takes the same setting and keeps 1.9 and 300, so that a test with it finds another nearest row, and
-# tells rows apart that are one to the engine. The documentation of local mode says that it is for tests and for small
-# data, and not that types are left out. Round and clip vectors before they are stored, and both agree.
+# VectorParams(datatype=UINT8) says how vectors are stored, and that values shall be from 0 to 255. Qdrant's own engine,
+# here as edge, keeps 1.9 as 1. Local mode takes the same setting and keeps 1.9, so that a test with it finds another
+# nearest row, and tells rows apart that are one to the engine. Its documentation says that it can do everything that the
+# server can, and not that types are left out. Round vectors before they are stored, and both agree.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -16,7 +16,7 @@ import sys
 import qdrant_edge as edge
 from qdrant_client import QdrantClient, models
 
-rows = {1: [1.9, 0.0], 2: [1.0, 0.4], 3: [300.0, 0.0], 4: [255.0, 0.0]}
+rows = {1: [1.9, 0.0], 2: [1.0, 0.4], 3: [254.9, 0.0], 4: [254.0, 0.0]}
 client = QdrantClient(":memory:")
 vectors = models.VectorParams(size=2, distance=models.Distance.EUCLID, datatype=models.Datatype.UINT8)
 client.create_collection("rows", vectors_config=vectors)
@@ -31,8 +31,8 @@ kept = {point.id: point.vector for point in shard.scroll(edge.ScrollRequest(limi
 
 print("local mode:", local)
 print("edge:", kept)
-assert [round(local[row][0], 5) for row in rows] == [1.9, 1, 300, 255]
-assert list(kept.values()) == [[1, 0], [1, 0], [255, 0], [255, 0]]
+assert [round(local[row][0], 3) for row in rows] == [1.9, 1, 254.9, 254]
+assert list(kept.values()) == [[1, 0], [1, 0], [254, 0], [254, 0]]
 nearest = [(hit.id, round(hit.score, 3)) for hit in client.query_points("rows", query=[2.0, 0.0], limit=2).points]
 request = edge.SearchRequest(query=edge.Query.Nearest([2.0, 0.0]), limit=2)
 engine = [(hit.id, round(hit.score, 3)) for hit in shard.search(request)]
