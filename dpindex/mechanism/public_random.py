@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Doubles, Longs
+from dpindex.base.arrays import AnyArray, Doubles, Longs, row_blocks
 
 BLOCK = 1 << 20
 
@@ -39,29 +39,31 @@ class PublicStream:
         self._read = 0
         self._known = b""
 
-    def _bytes(self, count: int) -> bytes:
-        parts = []
-        while count:
-            stop = min(self._read + count, BLOCK)
+    def _bytes(self, count: int) -> bytearray:
+        out = bytearray(count)
+        done = 0
+        while done < count:
+            stop = min(self._read + count - done, BLOCK)
             if stop > len(self._known):
                 # A shorter output of SHAKE begins a longer one: most streams need little of it.
                 length = 1 << (stop - 1).bit_length()
                 shake = hashlib.shake_256(f"{self._label}{self._block}".encode())
                 self._known = shake.digest(length)
-            parts.append(self._known[self._read : stop])
-            count -= stop - self._read
+            part = memoryview(self._known)[self._read : stop]
+            out[done : done + len(part)] = part
+            done += len(part)
             self._read = stop
             if stop == BLOCK:
                 self._block = self._block + 1
                 self._read = 0
                 self._known = b""
-        return b"".join(parts)
+        return out
 
     def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> AnyArray:
         """``count`` uniform words of an unsigned integer ``dtype``, shape (count,)."""
         little = np.dtype(dtype).newbyteorder("<")
         data = np.frombuffer(self._bytes(count * little.itemsize), dtype=little)
-        return data.astype(dtype)  # a copy, which callers may write into
+        return data.astype(dtype, copy=False)  # callers may write into it
 
     def uniform(self, *shape: int) -> Doubles:
         """Multiples of 2^−32 in [0, 1)."""
@@ -81,13 +83,19 @@ class PublicStream:
         # Sorted as numbers whose last bits are places: a quarter of the time of an order.
         last_bits = np.uint64((1 << max(0, count - 1).bit_length()) - 1)
         packed = keys & ~last_bits
-        packed |= np.arange(count, dtype=np.uint64)
+        # In blocks: of millions of attributes each array takes as much memory as a plan may.
+        for block in row_blocks(count, BLOCK):
+            packed[block] |= np.arange(block.start, block.stop, dtype=np.uint64)
         packed.sort()
-        tied = packed[1:] ^ packed[:-1] <= last_bits
+        # Those that are equal but for their last bits stand in a row, and are put in order by all.
+        tied = np.zeros(count + 1, dtype=np.bool_)
+        for block in row_blocks(count - 1, BLOCK):
+            first, last = block.start, block.stop
+            apart = packed[first + 1 : last + 1] ^ packed[first:last]
+            tied[first + 1 : last + 1] = apart <= last_bits
         packed &= last_bits
         order = packed.view(np.int64)
-        # Those that are equal but for their last bits stand in a row, and are put in order by all.
-        unsure = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
+        unsure = np.flatnonzero(tied[1:] | tied[:-1])
         places = order[unsure]
         order[unsure] = places[np.lexsort((places, keys[places]))]
         return order

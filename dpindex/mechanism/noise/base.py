@@ -38,7 +38,7 @@ _MAX_SUM = 2**46
 _MAX_CODE = 2**30
 """Bounds on projected grid integers, and on what of them is left in a number code, an int32."""
 
-_QUANTILES = 4096
+_QUANTILES = 1024
 """Equally likely values of a coordinate over which signs are averaged."""
 
 _ORDERS = 11

@@ -360,6 +360,7 @@ class Oporp(Projection):
         self.sensitivity = Sensitivity.of_signs(repetitions)
         self._bins = np.empty((repetitions, dim), dtype=np.int32)
         self.signs = np.empty((repetitions, dim), dtype=np.int8)
+        fullest = 0
         for repetition in range(repetitions):
             stream = PublicStream(seed, f"oporp/{dim}/{self.bins}/{repetition}")
             places = stream.permutation(padded)
@@ -368,8 +369,9 @@ class Oporp(Projection):
             bin_of[places] = np.repeat(np.arange(self.bins, dtype=np.int32), self.max_column_l1)
             self._bins[repetition] = bin_of[:dim]
             self.signs[repetition] = stream.signs(dim)
-        # Columns of one OPORP are orthogonal: the fullest bin decides.
-        fullest = sum(int(np.bincount(bins).max()) for bins in self._bins)
+            # Columns of one OPORP are orthogonal: the bin with the least padding decides.
+            padding = np.bincount(bin_of[dim:], minlength=self.bins)
+            fullest += self.max_column_l1 - int(padding.min())
         self.operator_norm = math.nextafter(math.sqrt(fullest), math.inf)
 
     @cached_property
