@@ -278,15 +278,15 @@ def one_stream_check():
 @pytest.fixture
 def some_queries(monkeypatch):
     """Plans predict with 200 queries, not 600: what they promise is compared with what is found."""
-    monkeypatch.setattr("dpindex.study.comparison.ALL_QUERIES", 200)
-    monkeypatch.setattr("dpindex.study.comparison.QUERIES", 200)
+    monkeypatch.setattr("dpindex.study.predictor.ALL_QUERIES", 200)
+    monkeypatch.setattr("dpindex.study.predictor.QUERIES", 200)
 
 
 @pytest.fixture
 def few_queries(some_queries, monkeypatch):
     """Plans predict with 100 queries: for tests of what they say and advise."""
-    monkeypatch.setattr("dpindex.study.comparison.ALL_QUERIES", 100)
-    monkeypatch.setattr("dpindex.study.comparison.QUERIES", 100)
+    monkeypatch.setattr("dpindex.study.predictor.ALL_QUERIES", 100)
+    monkeypatch.setattr("dpindex.study.predictor.QUERIES", 100)
 
 
 @pytest.fixture

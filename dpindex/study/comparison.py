@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from typing import TypeVar
 
-from dpindex.base.arrays import spaced
 from dpindex.base.display import Progress
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.threads import idle_cores
@@ -19,33 +17,23 @@ from dpindex.decode.fit import DenoiserKind
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.candidates import SpecsToTry
-from dpindex.study.effort import (
-    ALL_QUERIES,
+from dpindex.study.goal import Goal
+from dpindex.study.predictor import (
     CONTRAST,
     FEW,
     FIRST,
     LAST,
-    QUERIES,
     SCREENING,
     Effort,
-    codes_to_fit,
+    Predictor,
     has_scores,
     is_informed,
-    is_worth_denoising,
+    kind_at_last,
     takes_long,
 )
-from dpindex.study.goal import Goal
-from dpindex.study.population import Population
-from dpindex.study.prediction import (
-    COUNTED_ROUNDS,
-    Denoisers,
-    information,
-    noise_share,
-    predicted_rows,
-)
-from dpindex.study.row import AttackFigures, FoundShares, Row, SelfTest
+from dpindex.study.row import FoundShares, Row
 from dpindex.study.sample import Sample
-from dpindex.study.trial import Trial, in_threads
+from dpindex.study.trial import in_threads
 
 MAX_EPSILON = 64.0
 # The lowest epsilon of a spec.
@@ -53,11 +41,6 @@ _LOWEST_EPSILON = 0.001
 _MIDDLE_EPSILON = 4.0
 _CONTENDERS = 5
 _FINALISTS = 3
-# Of few codes less is found than in the end, and by long codes without a public part always, as
-# denoisers have learned of few others: digits at epsilon 2 were promised .93 and found .96,
-# photographs .90 and .92, counts .52 and .54. So much of what is found times what is missed is
-# added when specs are compared, at most, and none of it is promised.
-_LOST_OF_OTHERS = 0.25
 # Codes of less signal tell less than half a nat about a vector (Shannon 1948), where one among a
 # hundred takes five: they find nothing, and are tried only if all are such.
 _MIN_SNR = 1.0
@@ -65,7 +48,6 @@ _MIN_SNR = 1.0
 # takes: .15 of digits at epsilon 1 with 15 nats, of the 9 that one among 5750 takes, .60 at 2
 # with 45, and of sentences .33 with 16 of 7. A denoiser adds none.
 _NATS_OF_ANSWER = 6.0
-_INFORMING = 1000
 # Among predictions that differ by less than this share, the shortest code is recommended.
 _EVEN = 0.01
 # Standard errors within which others may be the best, and how many are compared at last.
@@ -81,15 +63,16 @@ class Comparison:
     Attributes
     ----------
     to_try : SpecsToTry
+    predictor : Predictor
     """
 
     def __init__(self, goal: Goal, to_try: SpecsToTry, sample: Sample, progress: Progress) -> None:
         self._goal = goal
         self.to_try = to_try
+        self.predictor = Predictor(goal, sample)
         self._sample = sample
         self._progress = progress
         self._workers = idle_cores()
-        self._learned: Denoisers = {}
         # Kept: a projection of millions of attributes takes seconds, and specs share it.
         self._first = to_try.specs(goal.epsilon or _MIDDLE_EPSILON)[0]
         Privatizer(self._first).check(sample.vectors)
@@ -97,49 +80,56 @@ class Comparison:
     def ranked(self, epsilon: float) -> tuple[Row, ...]:
         """Return a row for each spec, best first.
 
-        All are predicted from few trials, those near the best of them from more, and the last ones
-        from even more, with their denoisers. The best is predicted once more, for what is promised.
+        All are predicted from few trials, those that the best denoisers may help from more, then
+        those near the best, and the last ones from even more. The best is predicted once more, for
+        what is promised.
         """
         screened = self._screened_at(epsilon)
         self._progress(0, len(screened), "the best of them, in more detail")
-        tried = self._tried_again(self._denoisable(screened), FIRST, "auto")
         # What is no better denoised keeps its row: it was tried on other queries than those that it
         # is compared with.
+        tried = self._again(self._denoisable(screened), FIRST, "auto")
         denoised = [row for row in tried if row.denoiser]
         rows = _latest(screened, denoised)
         plain = [row for row in self._near_best(rows) if row not in denoised]
-        leaders = [*denoised, *self._tried_again(plain, FIRST)]
+        signs = [row for row in plain if row.signs and not is_informed(row.spec)]
+        leaders = [
+            *denoised,
+            *self._again((row for row in plain if row not in signs), FIRST),
+            *self._again(signs, FIRST, "linear"),
+        ]
+        rows = _latest(rows, leaders)
         near = self._near_best(leaders, FIRST.queries)[:_COMPARED]
-        waves = self._denoised_waves(near, _latest(rows, leaders))
+        waves = self._denoised_waves(near, rows)
         if waves:
-            best_wave = max(waves, key=self._found_by_both)
+            best_wave = max(waves, key=self.predictor.found_by_both)
             near = [best_wave, *(row for row in near if not _is_wave(row))]
         self._sample.forget()
         compared = self._compared_at_last(near)
         best = self._best_of(compared)
         self._sample.forget()
-        rows = _latest(rows, leaders, waves, compared)
+        rows = _latest(rows, waves, compared)
         rest = [row for row in rows if row.spec != best.spec]
         # The best of many predictions is too high: it is promised what further queries find.
-        return (self.promised(best), *self._goal.ranked(rest))
+        return (self.predictor.promised(best), *self._goal.ranked(rest))
 
-    def _tried_again(
+    def _again(
         self, rows: Iterable[Row], effort: Effort, kind: DenoiserKind | None = None
     ) -> list[Row]:
-        work = partial(self.refined, effort=effort, kind=kind)
-        return [*in_threads(work, rows, self._workers)]
+        again = partial(self.predictor.again, effort=effort, kind=kind)
+        return [*in_threads(again, rows, self._workers)]
 
     def _compared_at_last(self, rows: Sequence[Row]) -> list[Row]:
         """Return rows from the most trials, all on the same queries, with what comes last.
 
         Denoisers of designs come last, and points between the codewords of a codebook.
         """
-        kinds = {row.spec: _kind_at_last(row) for row in rows}
+        kinds = {row.spec: kind_at_last(row) for row in rows}
         is_long = any(takes_long(spec, kind) for spec, kind in kinds.items())
         effort = LAST.halved() if is_long else LAST
 
         def compared(row: Row) -> Row:
-            return self._row(row.spec, row.noise, effort, kinds[row.spec])
+            return self.predictor.row(row.spec, row.noise, effort, kinds[row.spec])
 
         if len(rows) > 1 or self.to_try.grown(rows[0].spec):
             rows = [*in_threads(compared, rows, self._workers)]
@@ -155,14 +145,14 @@ class Comparison:
         waves = [row for row in near if _is_wave(row)]
         others = [row for row in rows if _is_wave(row) and not row.denoiser]
         if others and any(row.denoiser for row in waves):
-            return waves + self._tried_again(others, FIRST, "auto")
+            return waves + self._again(others, FIRST, "auto")
         return []
 
     def _best_of(self, rows: Sequence[Row]) -> Row:
         """Return the shortest of the codes that find as much as the best ones, within chance."""
-        highest = max(map(self._expected, rows))
-        even = [row for row in rows if self._expected(row) >= (1 - _EVEN) * highest]
-        return min(even, key=lambda row: (row.bytes_per_vector, -self._found_by_both(row)))
+        highest = max(map(self.predictor.expected, rows))
+        even = [row for row in rows if self.predictor.expected(row) >= (1 - _EVEN) * highest]
+        return min(even, key=lambda row: (row.bytes_per_vector, -self.predictor.found_by_both(row)))
 
     def _screened_at(self, epsilon: float) -> list[Row]:
         """Return rows of the specs of an epsilon that may be best, best first."""
@@ -214,10 +204,9 @@ class Comparison:
         return self._goal.ranked(rows)
 
     def _tried(self, specs: Sequence[Spec], refusals: list[str]) -> list[Row]:
-        """Return rows of specs, with linear denoisers of signs, and 0 where nothing is found.
+        """Return rows of specs, of codes as they are, and 0 where nothing is found.
 
-        Of signs that differ in their noise alone, those with the least are denoised. Why none is
-        left is added to ``refusals``.
+        Why none is left is added to ``refusals``.
         """
         goal = self._goal
         noises = self._noises(specs, refusals)
@@ -230,14 +219,10 @@ class Comparison:
             if ratios[spec] < least
         ]
         above_noise = [spec for spec in noises if ratios[spec] >= least]
-        above_noise.sort(key=lambda spec: (-spec.code_length, noises[spec]))
-        denoised = set(_first_of_each(above_noise, _but_for_noise))
+        above_noise.sort(key=lambda spec: -spec.code_length)
 
         def predicted(spec: Spec) -> Row:
-            # What a score finds is not told by what a linear denoiser does, and designs denoise.
-            linear_only = spec in denoised and not (has_scores(spec) or is_informed(spec))
-            kind: DenoiserKind | None = "linear" if linear_only else None
-            return self._tried_with(spec, noises[spec], SCREENING, kind)
+            return self.predictor.tried(spec, noises[spec], SCREENING)
 
         for row in in_threads(predicted, above_noise, self._workers):
             rows.append(row)
@@ -254,7 +239,7 @@ class Comparison:
 
         def noise_of(spec: Spec) -> float | str:
             try:
-                return noise_share(spec, self._sample.vectors[: SCREENING.queries])
+                return self.predictor.noise(spec)
             except NoGuaranteeError as error:
                 return f"{spec.method}, k = {spec.code_length}: {error}"
 
@@ -277,7 +262,7 @@ class Comparison:
 
         Of a query that finds all or nothing, by luck.
         """
-        value = self._expected
+        value = self.predictor.expected
         finding = [row for row in self._goal.ranked(rows) if value(row) > 0.0] or [*rows]
         highest = max(map(value, finding), default=0.0)
         chance = (highest * queries + 1.0) / (queries + 2.0)
@@ -306,9 +291,7 @@ class Comparison:
         helped = [*map(self._helped_most, [*kinds.values()][:_FINALISTS])]
         of_answer = math.log(self._goal.n / self._goal.counted_candidates)
         needed = _NATS_OF_ANSWER * of_answer * max(map(self._goal.value, rows))
-        vectors = self._sample.vectors
-        some = vectors[spaced(vectors.shape[0], _INFORMING)]
-        return [row for row in helped if information(row.spec, row.noise, some) >= needed]
+        return [row for row in helped if self.predictor.information(row) >= needed]
 
     def _helped_most(self, rows: Sequence[Row]) -> Row:
         """Return the row that a denoiser may help most: a wave, if one may be the best.
@@ -328,117 +311,12 @@ class Comparison:
         for row in ranked:
             spec = self.to_try.grown(row.spec)
             if spec is not None:
-                grown = self._row(spec, row.noise, effort, row.denoiser)
-                if self._found_by_both(grown) > self._found_by_both(row):
+                grown = self.predictor.row(spec, row.noise, effort, row.denoiser)
+                if self.predictor.found_by_both(grown) > self.predictor.found_by_both(row):
                     book = row.spec.codebook
                     return [grown, *(other for other in ranked if other.spec.codebook != book)]
                 break
         return ranked
-
-    def _expected(self, row: Row) -> float:
-        """Return what a row finds once its denoiser, if any, has learned of a whole collection."""
-        found = self._goal.value(row)
-        if row.denoiser == "auto" and row.spec.public is None and row.k > FEW:
-            found += _LOST_OF_OTHERS * found * (1.0 - found)
-        return found
-
-    def _found_by_both(self, row: Row) -> float:
-        return self._goal.value(row) + row.found(self._goal.query).precision
-
-    def refined(self, row: Row, kind: DenoiserKind | None = None, effort: Effort = LAST) -> Row:
-        """Return the row from more trials, with another denoiser than it has if one is named."""
-        return self._tried_with(row.spec, row.noise, effort, kind or row.denoiser)
-
-    def promised(self, row: Row) -> Row:
-        """Return what is predicted of all queries, with the last denoiser if that is worth it."""
-        population = self.promised_of(row, self._sample)
-        promised = self._counted(row, population)
-        test = self._self_test(row.spec, self._asking(row, population))
-        other = self._sample.otherwise
-        if other is not None:
-            query = self._goal.query
-            found = self._counted(row, self.promised_of(row, other)).found(query)
-            higher = float((found.log_odds - promised.found(query).log_odds).mean())
-            test = replace(test, otherwise=higher)
-        if population.codewords is not None and population.near.size:
-            # Where near vectors lie among codewords is a model; it misses as it does in a test.
-            promised = replace(
-                promised,
-                private=promised.private.corrected(test.missed),
-                exact=promised.exact.corrected(test.missed),
-            )
-        return replace(promised, centroids=row.centroids, test=test)
-
-    def promised_of(self, row: Row, sample: Sample) -> Population:
-        """Return the population, with all its queries, from which a row is promised."""
-        return sample.population_of(row.spec, ALL_QUERIES, denoised=row.denoiser is not None)
-
-    def _counted(self, row: Row, population: Population) -> Row:
-        """Return what is predicted of all queries of a population."""
-        kind = _kind_at_last(row)
-        rounds = COUNTED_ROUNDS
-        if takes_long(row.spec, kind):
-            rounds //= 2
-        rows = predicted_rows(
-            row.spec, population, rounds, self._goal.ladder, row.noise, kind,
-            queries=self._asking(row, population), plain=kind != row.denoiser,
-            on_average=self._goal.on_average, fitted=codes_to_fit(row.spec, kind),
-            learned=self._learned,
-        )  # fmt: skip
-        return self._worthwhile(rows)
-
-    def _asking(self, row: Row, population: Population) -> int:
-        """Return how many queries a row is promised of."""
-        most = QUERIES if takes_long(row.spec, _kind_at_last(row)) else ALL_QUERIES
-        return min(int(population.queries.shape[0]), most)
-
-    def _self_test(self, spec: Spec, queries: int) -> SelfTest:
-        """Return how well a quarter of the population predicts the others, of codes as they are.
-
-        ``queries`` is how many the prediction has that is tested.
-        """
-        tested, *populations = self._sample.tests_of(spec, QUERIES)
-        ladder = self._goal.tested_ladder(populations[0].n)
-        shares = [
-            predicted_rows(tested, population, COUNTED_ROUNDS, ladder, 0.0)[0].found(
-                self._goal.query
-            )
-            for population in populations
-        ]
-        vectors = sum(population.vectors.shape[0] for population in populations)
-        return SelfTest.of(queries, vectors, *shares)
-
-    def _tried_with(
-        self, spec: Spec, noise: float, effort: Effort, kind: DenoiserKind | None
-    ) -> Row:
-        """Return the row of an effort, with half of its queries where each takes long."""
-        return self._row(spec, noise, effort.halved() if takes_long(spec, kind) else effort, kind)
-
-    def _row(
-        self,
-        spec: Spec,
-        noise: float,
-        effort: Effort,
-        kind: DenoiserKind | None,
-    ) -> Row:
-        """Return the row of codes as they are, or of denoised ones if those are worth it."""
-        goal = self._goal
-        asking = max(FIRST.queries, effort.queries)
-        population = self._sample.population_of(spec, asking, True, denoised=kind is not None)
-        rows = predicted_rows(
-            spec, population, effort.rounds, goal.ladder, noise, kind,
-            queries=effort.queries, on_average=goal.on_average,
-            fitted=codes_to_fit(spec, kind, effort), learned=self._learned,
-        )  # fmt: skip
-        return replace(self._worthwhile(rows), centroids=self._sample.has_centroids(spec))
-
-    def _worthwhile(self, rows: Sequence[Row]) -> Row:
-        """Return the row of denoised codes, the last one, if it is worth it, else the first."""
-        plain, denoised = rows[0], rows[-1]
-        if plain is denoised:
-            return plain
-        values = self._goal.value(plain), self._goal.value(denoised)
-        return denoised if is_worth_denoising(*values, is_informed(plain.spec)) else plain
 
     def curves(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
         """Return for each of the best methods its rows from a quarter of the epsilon to 4 times."""
@@ -455,7 +333,7 @@ class Comparison:
                         alike = self.to_try.like(leader.spec, epsilon)
                         best = self.screened(alike)[0]
                         if leader.denoiser == "auto":
-                            best = self.refined(best, "auto", FIRST)
+                            best = self.predictor.again(best, FIRST, "auto")
                         line.append(best)
             lines.append(tuple(line))
         return tuple(lines)
@@ -465,15 +343,7 @@ class Comparison:
         spec = self.to_try.contrast(epsilon)
         if spec is None:
             return ()
-        noise = noise_share(spec, self._sample.vectors[: SCREENING.queries])
-        return (self._row(spec, noise, CONTRAST, None),)
-
-    def attacks(self, row: Row) -> AttackFigures:
-        """Return what attacks on codes of public vectors find, with the denoiser of the promise."""
-        spec, vectors = self._sample.attacked(row.spec)
-        known = self._learned.get((spec, row.denoiser or "auto", codes_to_fit(spec, row.denoiser)))
-        trial = Trial(spec, vectors, metric=self._goal.metric, denoise=known or "auto")
-        return AttackFigures.of(trial)
+        return (self.predictor.row(spec, self.predictor.noise(spec), CONTRAST),)
 
     def quick_best(self, epsilon: float) -> Row:
         """Return the best of the methods and lengths that are promising at a middle epsilon."""
@@ -486,11 +356,6 @@ class Comparison:
         rows = self._screened_at(_MIDDLE_EPSILON)
         different = _first_of_each(rows, lambda row: (row.method, row.k, row.spec.codebook))
         return [row.spec for row in different[:_CONTENDERS]]
-
-
-def _kind_at_last(row: Row) -> DenoiserKind | None:
-    """Return which denoiser a row has in the end: designs, which find much as they are, get one."""
-    return "auto" if is_informed(row.spec) and has_scores(row.spec) else row.denoiser
 
 
 def _is_wave(row: Row) -> bool:
@@ -509,10 +374,3 @@ def _first_of_each(items: Iterable[_Item], kind: Callable[[_Item], object]) -> l
     for item in items:
         first.setdefault(kind(item), item)
     return list(first.values())
-
-
-def _but_for_noise(spec: Spec) -> object:
-    """Return what codes of equal length have in common whose noise alone differs."""
-    if spec.law.interchangeable:
-        return type(spec.law), type(spec.projection), spec.code_length, spec.variant.repetitions
-    return spec

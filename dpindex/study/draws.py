@@ -14,8 +14,8 @@ the nearest of a collection on the query itself: of codebooks for groups .09 too
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterable
+from functools import cache, cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -75,7 +75,7 @@ class Draws(ABC):
         self._privatizer = Privatizer(spec)
         self._stream = PublicStream(0, "plan draws")
         self._plain = decoder_of(spec, population.metric)
-        self._powers: dict[tuple[Decoder, bool], float] = {}
+        self._powers: dict[Decoder, dict[QueryMode, float]] = {}
 
     @cached_property
     def _vectors(self) -> Floats:
@@ -103,43 +103,57 @@ class Draws(ABC):
     def _to_compare(self, name: str, places: Between) -> Codes:
         """Return as many codes of each place, query by query, whose scores are to be compared."""
 
-    def power(self, decoder: Decoder, mode: QueryMode) -> float:
-        """Return the power by which places move to where they score as real near vectors do.
+    def powers(self, decoder: Decoder, modes: Iterable[QueryMode]) -> dict[QueryMode, float]:
+        """Return the powers by which places move to where they score as real near vectors do.
 
         That is by mean scores of exact queries, and by those of private ones where codes of both
         sides are compared with public vectors: of digits places score 1.4 times as far by these.
-        Scores are nearly linear in the power, but for what a window cuts off or a set of codewords
-        hides, so few steps find it.
+        Where specs are compared all share one. Scores are nearly linear in the power, but for what
+        a window cuts off or a set of codewords hides, so few steps find it.
         """
-        is_private = mode == "private" and is_compared(self._privatizer.spec)
-        if self._population.others is None:
+        population = self._population
+        if population.others is None:
             # A denoiser that has learned of the same vectors knows real ones, and not what is made
             # between them: of bits .15 too much was promised of a square wave.
             decoder = self._plain
-        key = (decoder, is_private)
-        if key not in self._powers:
-            population = self._population
-            rows, real, places = population.tested()
+        have_own = is_compared(self._privatizer.spec) and not population.coarse
+        asking: dict[QueryMode, QueryMode] = {mode: mode if have_own else "exact" for mode in modes}
+        known = self._powers.setdefault(decoder, {})
+        if not known.keys() >= {*asking.values()}:
+            known.update(self._new_powers(decoder, {*asking.values()}))
+        return {mode: known[as_mode] for mode, as_mode in asking.items()}
+
+    def _new_powers(self, decoder: Decoder, modes: Iterable[QueryMode]) -> dict[QueryMode, float]:
+        population = self._population
+        rows, real, places = population.tested()
+
+        @cache
+        def items(power: float | None) -> AnyArray:
+            """Return codes of moved places, and of real vectors without a power."""
+            some = real if power is None else places.moved(power)
+            codes = self._to_compare(str(power), some)
+            return items_of(decoder, codes, population.metric)
+
+        def power_of(mode: QueryMode) -> float:
             queries: Queries
-            if is_private:
+            if mode == "private":
                 queries = PrivateQueries(self.of_queries(rows), self._privatizer.spec)
             else:
                 queries = decoder.exact_queries(self._privatizer, population.queries[rows])
             asking = asked_of(decoder, queries, population.metric)
 
-            def score(name: str, some: Between) -> float:
-                items = items_of(decoder, self._to_compare(name, some), population.metric)
-                return float(own_scores(decoder, asking, items).mean())
+            def score(power: float | None) -> float:
+                return float(own_scores(decoder, asking, items(power)).mean())
 
-            farther = score("farther", places.moved(0.0))
-            wanted = score("real", real) - farther
+            farther = score(0.0)
+            wanted = score(None) - farther
             power = 1.0
             for _ in range(_POWER_STEPS):
-                reached = score(f"between {power}", places.moved(power)) - farther
-                power *= wanted / max(reached, _LEAST)
+                power *= wanted / max(score(power) - farther, _LEAST)
                 power = min(max(power, 0.0), _LARGEST_POWER)
-            self._powers[key] = power
-        return self._powers[key]
+            return power
+
+        return {mode: power_of(mode) for mode in modes}
 
 
 class NumberDraws(Draws):

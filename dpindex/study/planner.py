@@ -21,6 +21,7 @@ from dpindex.study.comparison import MAX_EPSILON, Comparison
 from dpindex.study.goal import FOUND, Goal, Measure
 from dpindex.study.plan_plot import plan_png
 from dpindex.study.plan_result import Plan
+from dpindex.study.predictor import LAST
 from dpindex.study.remarks import remarks_on
 from dpindex.study.row import FoundShares, Row
 from dpindex.study.sample import new_sample
@@ -175,7 +176,7 @@ def plan(
         goal = replace(goal, recall=None, candidates=fewest)
         rows = tuple(goal.ranked(rows))
     best = rows[0]
-    tried = comparison.promised_of(best, sample).vectors.shape[0]
+    tried = comparison.predictor.promised_of(best, sample).vectors.shape[0]
     sample.forget()
     published = (replace(best, spec=to_try.published(best.spec)), *rows[1:])
     if ranges is not None:  # a promise counts in ranges, and not in the units of the data
@@ -195,7 +196,7 @@ def plan(
         tuple(to_try.refused),
         tuple(remarks),
         contrast=comparison.contrast(chosen),
-        attacks=comparison.attacks(best),
+        attacks=comparison.predictor.attacks(best),
         curves=comparison.curves(rows) if curves else (),
     )
 
@@ -236,7 +237,8 @@ def _smallest_epsilon(comparison: Comparison, goal: Goal, recall: float) -> floa
             value = 0.0
             with suppress(NoGuaranteeError):  # noise that no code can hold
                 best = comparison.quick_best(middle)
-                value = goal.value(comparison.refined(best, "auto" if denoise else None))
+                again = comparison.predictor.again(best, LAST, "auto" if denoise else None)
+                value = goal.value(again)
             if value >= recall:
                 smallest = middle
             else:

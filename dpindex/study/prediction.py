@@ -45,7 +45,7 @@ Denoisers: TypeAlias = dict[tuple[Spec, DenoiserKind, int], Denoiser | None]
 """Those of a plan, by spec, kind and number of codes, that learned from some other vectors."""
 
 # Numbers in vectors or codes that are held at a time.
-_MAX_NUMBERS = 1 << 22
+_MAX_NUMBERS = 1 << 20
 # Places that int16 holds.
 _MAX_PLACES = 1 << 15
 # Noise share below which no denoiser is tried.
@@ -123,10 +123,11 @@ def predicted_rows(
     every = population.queries.shape[0]
     asked = spaced(every, every if queries is None else queries)
     found = prediction.found(ladder, asked, denoisers, on_average)
-    return [
-        Row(spec, None if denoiser is None else denoise, *shares, size, noise)
-        for denoiser, shares in zip(denoisers, found, strict=True)
-    ]
+    rows = []
+    for denoiser, shares in zip(denoisers, found, strict=True):
+        used = None if denoiser is None else denoise
+        rows.append(Row(spec, used, shares["private"], shares["exact"], size, noise))
+    return rows
 
 
 class Prediction:
@@ -186,8 +187,9 @@ class Prediction:
         asked: Integers,
         denoisers: Sequence[Denoiser | None] = (None,),
         on_average: int | None = None,
-    ) -> list[tuple[FoundShares, FoundShares]]:
-        """Return what private and exact queries find, with each denoiser, or of codes as they are.
+        modes: Sequence[QueryMode] = ("private", "exact"),
+    ) -> list[dict[QueryMode, FoundShares]]:
+        """Return what queries find in each mode, with each denoiser, or of codes as they are.
 
         Parameters
         ----------
@@ -203,40 +205,47 @@ class Prediction:
         decoders = [decoder_of(self._spec, population.metric, fitted) for fitted in denoisers]
         counted = self.codes.take(slice(self._rounds * population.vectors.shape[0]))
         items = [items_of(decoder, counted, population.metric) for decoder in decoders]
-        sums = np.zeros((len(decoders), 2, 1 + len(ladder)))
+        powers = [dict.fromkeys(modes, 0.0) for _ in decoders]
+        if population.near.size:
+            powers = [self._draws.powers(decoder, modes) for decoder in decoders]
+        sums = np.zeros((len(decoders), len(modes), 1 + len(ladder)))
         for block in row_blocks(len(asked), self._queries_at_once):
             rows = asked[block]
-            exact = self._plain.exact_queries(self._privatizer, population.queries[rows])
-            private = PrivateQueries(self._draws.of_queries(rows), self._spec)
-            queries: dict[QueryMode, Queries] = {"private": private, "exact": exact}
             absent = None
             if population.codewords is not None:
                 own = population.codewords_of(population.asked_labels[rows])
                 absent = own[:, counted.stored.reshape(self._rounds, -1)]
+            queries = [self._queries(mode, rows) for mode in modes]
             near = {} if population.near.size else {0.0: counted.take(slice(0))}
             for number, decoder in enumerate(decoders):
                 # To denoise near ranks takes most of the time, and both modes mostly share them.
                 items_near: dict[float, AnyArray] = {}
-                for place, (mode, asking) in enumerate(queries.items()):
-                    power = self._draws.power(decoder, mode) if population.near.size else 0.0
+                for place, power in enumerate(powers[number].values()):
                     if power not in near:
                         near[power] = self._draws.of_near(rows, power)
                     if power not in items_near:
                         items_near[power] = items_of(decoder, near[power], population.metric)
                     near_items = items_near[power]
-                    vectors = asked_of(decoder, asking, population.metric)
+                    vectors = asked_of(decoder, queries[place], population.metric)
                     scores = self._scores(vectors, items[number], near_items)
                     found = population.found(rows, *scores, ladder[0], ladder, absent)
                     if guided is not None:
                         both = (items[number], near_items)
-                        scores, taken = self._guided(asking, *both, ladder[0], guided)
+                        scores, taken = self._guided(queries[place], *both, ladder[0], guided)
                         among = population.found(rows, *scores, ladder[0], (taken,), absent)
                         found[:, 1 + ladder.index(guided)] = among[:, -1]
                     sums[number, place] += found.sum(axis=0)
+        means = sums / len(asked)
         return [
-            (_shares(private, ladder), _shares(exact, ladder))
-            for private, exact in sums / len(asked)
+            {mode: _shares(mean, ladder) for mode, mean in zip(modes, of_modes, strict=True)}
+            for of_modes in means
         ]
+
+    def _queries(self, mode: QueryMode, rows: Integers) -> Queries:
+        """Return some queries of the population, as they are or privatized."""
+        if mode == "private":
+            return PrivateQueries(self._draws.of_queries(rows), self._spec)
+        return self._plain.exact_queries(self._privatizer, self._population.queries[rows])
 
     @property
     def _queries_at_once(self) -> int:

@@ -28,8 +28,8 @@ def _code(name):
 
 
 FEW_QUERIES = """
-from dpindex.study import comparison
-comparison.ALL_QUERIES = comparison.QUERIES = 100
+from dpindex.study import predictor
+predictor.ALL_QUERIES = predictor.QUERIES = 100
 """
 """As the fixture has it, in front of a program whose plan nothing is compared with."""
 

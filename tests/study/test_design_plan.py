@@ -162,7 +162,7 @@ def test_no_vector_is_encoded_by_a_codeword_that_lies_at_its_own():
 @pytest.mark.slow
 def test_a_softmax_codebook_is_grown_where_more_codewords_find_more(monkeypatch):
     # As many as users' plans have: 200 queries find up to .04 less by luck.
-    monkeypatch.setattr("dpindex.study.comparison.ALL_QUERIES", 600)
+    monkeypatch.setattr("dpindex.study.predictor.ALL_QUERIES", 600)
     public = collection(1000, 1)
     terms = {**TERMS, "methods": ["codebook-softmax"], "epsilon": 10.0}
     plan = dpi.plan(public, n=8000, candidates=40, **terms)

@@ -31,7 +31,7 @@ from scipy.spatial.distance import cdist
 from dpindex import Dense, PrivateIndex, QualityWarning, Spec, attribute, l2, plan, record
 from dpindex.cli.build_commands import query_line
 from dpindex.data import as_source, open_vectors
-from dpindex.study import comparison, evaluate, ground_truth
+from dpindex.study import evaluate, ground_truth, predictor
 from dpindex.study.goal import NEIGHBOURS, Goal
 from dpindex.study.groups import found_groups, near_copies
 from dpindex.study.plan_result import SavedPlan
@@ -295,7 +295,7 @@ def test_the_stated_exposure_is_what_attacks_on_the_codes_find(base):
 
 @pytest.mark.slow
 def test_predictions_are_near_what_is_measured_and_the_best_is_recommended(base, monkeypatch):
-    monkeypatch.setattr(comparison, "QUERIES", 500)
+    monkeypatch.setattr(predictor, "QUERIES", 500)
     outcome = planned(collection(2000, 1), *FEW)
     queries = collection(300, 3)
     for method in FEW:
@@ -349,13 +349,13 @@ def test_a_plan_for_exact_queries_ranks_by_them(sample):
 def test_codes_with_next_to_no_signal_are_not_tried(sample, monkeypatch):
     """128 or more noisy sums have a signal-to-noise ratio of 0.1 in all, raw numbers one of 9."""
     tried = set()
-    predicted_rows = comparison.predicted_rows
+    predicted_rows = predictor.predicted_rows
 
     def noted(spec, *rest, **named):
         tried.add(spec.method)
         return predicted_rows(spec, *rest, **named)
 
-    monkeypatch.setattr(comparison, "predicted_rows", noted)
+    monkeypatch.setattr(predictor, "predicted_rows", noted)
     rows = planned(sample[:500], "dp-rp-l", "raw-staircase").rows
     found = {row.exact.recall for row in rows if row.method == "dp-rp-l"}
     assert found == {0.0}
@@ -546,7 +546,7 @@ def test_finding_7_no_default_has_a_delta_over_the_projection(sample, adjacency)
 def test_a_denoiser_that_adds_little_is_left_out_and_a_design_is_denoised_for_less():
     gains = (0.005, 0.02, 0.05)
     for informed, wanted in ((False, [False, False, True]), (True, [False, True, True])):
-        worth = [comparison.is_worth_denoising(0.4, 0.4 + gain, informed) for gain in gains]
+        worth = [predictor.is_worth_denoising(0.4, 0.4 + gain, informed) for gain in gains]
         assert worth == wanted
 
 

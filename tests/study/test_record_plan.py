@@ -45,7 +45,7 @@ def plan(**changes):
 def test_methods_are_compared_and_the_best_is_recommended(monkeypatch):
     # As many as users' plans have: with 200 what the best one is promised differs from what 300
     # queries said of others by luck.
-    monkeypatch.setattr("dpindex.study.comparison.ALL_QUERIES", 600)
+    monkeypatch.setattr("dpindex.study.predictor.ALL_QUERIES", 600)
     outcome = plan(delta=1e-6)
     assert {row.method for row in outcome.rows} == {"record-cap", "record-codebook"}
     sizes = {row.size for row in outcome.rows if row.method == "record-codebook"}
