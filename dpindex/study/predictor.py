@@ -147,7 +147,7 @@ class Predictor:
         """Return what is predicted of all queries, with the last denoiser if that is worth it."""
         population = self.promised_of(row, self._sample)
         promised = self._counted(row, population)
-        test = self._self_test(row.spec, self._asking(row, population))
+        test = self._self_test(row, self._asking(row, population))
         other = self._sample.otherwise
         if other is not None:
             query = self._goal.query
@@ -170,11 +170,8 @@ class Predictor:
     def _counted(self, row: Row, population: Population) -> Row:
         """Return what is predicted of all queries of a population."""
         kind = kind_at_last(row)
-        rounds = COUNTED_ROUNDS
-        if takes_long(row.spec, kind):
-            rounds //= 2
         rows = predicted_rows(
-            row.spec, population, rounds, self._goal.ladder, row.noise, kind,
+            row.spec, population, _rounds_of(row), self._goal.ladder, row.noise, kind,
             queries=self._asking(row, population), plain=kind != row.denoiser,
             on_average=self._goal.on_average, fitted=codes_to_fit(row.spec, kind),
             learned=self._learned,
@@ -201,23 +198,28 @@ class Predictor:
         values = self._goal.value(plain), self._goal.value(denoised)
         return denoised if is_worth_denoising(*values, is_informed(plain.spec)) else plain
 
-    def _self_test(self, spec: Spec, queries: int) -> SelfTest:
+    def _self_test(self, row: Row, queries: int) -> SelfTest:
         """Return how well a quarter of the population predicts the others, of codes as they are.
 
         ``queries`` is how many the prediction has that is tested.
         """
-        tested, *populations = self._sample.tests_of(spec, QUERIES)
+        tested, *populations = self._sample.tests_of(row.spec, QUERIES)
         ladder = self._goal.tested_ladder(populations[0].n)
         mode = self._goal.query
-        rounds = COUNTED_ROUNDS // 2 if takes_long(spec, None) else COUNTED_ROUNDS
         shares = []
         for population in populations:
             every = np.arange(population.queries.shape[0])
-            prediction = Prediction(tested, population, rounds)
+            prediction = Prediction(tested, population, _rounds_of(row))
             (found,) = prediction.found(ladder, every, modes=(mode,))
             shares.append(found[mode])
         vectors = sum(population.vectors.shape[0] for population in populations)
         return SelfTest.of(queries, vectors, *shares)
+
+
+def _rounds_of(row: Row) -> int:
+    """Return how many codes of each vector a row is promised of."""
+    takes_half = takes_long(row.spec, kind_at_last(row))
+    return COUNTED_ROUNDS // 2 if takes_half else COUNTED_ROUNDS
 
 
 def codes_to_fit(spec: Spec, kind: DenoiserKind | None, effort: Effort = LAST) -> int:
