@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy
@@ -352,8 +352,7 @@ class Population:
         rows : int array, shape (b,)
             Queries.
         scores : float array, shape (b, rounds, m)
-            Of each query with each code of each vector, or their places in an order from 0 as
-            int16. Those that it does not see become −∞, or −1.
+            Of each query with each code of each vector. Those that it does not see become −∞.
         near : float array, shape (b, s)
             Of each query with a code of each of its near ranks.
         ladder : sequence of int or float64 array, shape (b,)
@@ -367,8 +366,7 @@ class Population:
         seen = np.broadcast_to((weight[:, None, :vectors] > 0), scores.shape)
         if absent is not None:
             seen = seen & ~absent
-        are_places = scores.dtype == np.int16
-        np.copyto(scores, -1 if are_places else -np.inf, where=~seen)
+        np.copyto(scores, -np.inf, where=~seen)
         codes_seen = seen.sum(axis=1)
         of_code = weight[:, :vectors].sum(axis=1) / np.maximum(codes_seen.sum(axis=1), 1)
         order = np.argsort(-near, axis=1)
@@ -381,14 +379,12 @@ class Population:
         shares = np.empty((len(rows), len(numbers)))
         whole = np.array([NEIGHBOURS, neighbours], dtype=np.float64)
         # Query by query: where many vectors tie, many times as many are right to find.
-        # Places are sorted by their digits, in a fifth of the time that scores take.
-        kind: Literal["stable"] | None = "stable" if are_places else None
         for query, rising in enumerate(-scores.reshape(len(rows), -1)):
             # Behind the largest number nothing is found, so that only what comes before is sorted.
             last = int(numbers[:, query].max() / of_code[query]) + 1
-            if not are_places and last < len(rising):
+            if last < len(rising):
                 rising = rising[rising <= np.partition(rising, last)[last]]
-            codes = np.sort(rising, kind=kind)
+            codes = np.sort(rising)
             # Codes that are right to find: what they are of, their scores and what each counts for.
             right = np.flatnonzero(true[:, query, :vectors].any(axis=0))
             each = true[:, query, right] / np.maximum(codes_seen[query, right], 1)

@@ -46,8 +46,6 @@ Denoisers: TypeAlias = dict[tuple[Spec, DenoiserKind, int], Denoiser | None]
 
 # Numbers in vectors or codes that are held at a time.
 _MAX_NUMBERS = 1 << 20
-# Places that int16 holds.
-_MAX_PLACES = 1 << 15
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
 
@@ -261,15 +259,7 @@ class Prediction:
     ) -> tuple[AnyArray, AnyArray]:
         """Return the scores of queries with all codes, (b, rounds, m), and each with its near."""
         count = len(queries)
-        if self._plain.by_symbol:
-            if len(items) > 16 * queries.shape[1]:
-                # Few different scores: their places in their order are sorted in less time.
-                places = [np.sort(row).searchsorted(row) for row in queries]
-                assert queries.shape[1] <= _MAX_PLACES
-                queries = np.array(places, dtype=np.int16)
-            scores = queries[:, items]
-        else:
-            scores = queries @ items.T
+        scores = queries[:, items] if self._plain.by_symbol else queries @ items.T
         near_scores = own_scores(self._plain, queries, near_items)
         if self._spec.format_type.are_signs:  # those of equal codes differ by rounding errors
             scores = scores.round(5)

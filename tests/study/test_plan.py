@@ -143,20 +143,6 @@ def test_what_ties_with_the_last_true_neighbour_is_true_too():
     assert (true[same] == population.weight[same]).all()
 
 
-def test_scores_of_few_symbols_find_by_their_places_what_they_find():
-    rng = default_rng(0)
-    rows = rng.normal(size=(600, 6)).astype(np.float32)
-    population = Population(rows, 6000, 20)
-    scores = rng.integers(0, 30, (20, 3, 600))
-    near = rng.integers(0, 30, population.near.shape)
-
-    def found(kind):
-        ranked = scores.astype(kind), near.astype(kind)
-        return population.found(np.arange(20), *ranked, 10, (10, 100))
-
-    assert_array_equal(found(np.float32), found(np.int16))
-
-
 def test_neighbours_are_predicted_as_near_as_they_are(sample, base):
     population = Population(sample, N, 250)
     truth = ground_truth(base, collection(300, 3), NEIGHBOURS)
