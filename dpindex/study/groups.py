@@ -157,7 +157,16 @@ def numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -
         return None
     labels = np.asarray(groups)
     check_one_each(source, labels, "groups")
-    numbers: Integers = np.unique(labels, return_inverse=True)[1]
+    is_missing = labels.dtype.kind == "f" and np.isnan(labels).any()
+    try:
+        numbers: Integers = np.unique(labels, return_inverse=True)[1]
+    except TypeError:  # None, or numbers among text
+        is_missing = True
+    if is_missing or labels.ndim != 1:
+        raise InputError(
+            f"the groups of {source.name} must be labels of one type, one for each vector, none of "
+            f"them missing."
+        )
     if numbers.max() + 1 < _FEWEST_GROUPS:
         raise InputError(
             f"{source.name} is of {numbers.max() + 1} groups; a plan needs at least "

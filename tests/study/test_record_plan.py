@@ -206,6 +206,9 @@ def test_promises_hold_for_groups_that_are_told_or_found():
     [
         ({"groups": np.arange(7)}, "800 vectors, and there are 7 groups"),
         ({"groups": np.arange(800) % 99}, "of 99 groups; a plan needs at least 100"),
+        ({"groups": [None, *range(799)]}, "must be labels of one type, one for each vector, none"),
+        ({"groups": [np.nan] * 800}, "must be labels of one type, one for each vector, none"),
+        ({"groups": np.ones((800, 2))}, "must be labels of one type, one for each vector, none"),
         ({"public_queries": np.ones((5, 3))}, "the public queries has 3 columns"),
     ],
 )
