@@ -26,7 +26,7 @@ from dpindex.decode.base import Decoder, Metric, PrivateQueries, Queries
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import ONE, SymbolLaw
-from dpindex.mechanism.noise.symbols import CodebookResponse
+from dpindex.mechanism.noise.symbols import CodebookResponse, SoftmaxResponse
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec, block_rows
@@ -207,6 +207,10 @@ class SymbolDraws(Draws):
     def __init__(self, spec: Spec, population: Population) -> None:
         super().__init__(spec, population)
         self._law = SymbolLaw.of(spec.law)
+        # What makes scores of several codewords alike: .56 was promised without, and .66 found.
+        self._offsets: AnyArray | float = 0.0
+        if isinstance(self._law, SoftmaxResponse):
+            self._offsets = self._law.offsets
         self._format = spec.format
 
     def of_vectors(self, rounds: int) -> Codes:
@@ -255,7 +259,9 @@ class SymbolDraws(Draws):
             is_vector = way == 1.0
             asked, own = np.unique(places.asked[some], return_inverse=True)
             sources = places.sources[some]
-            queries, vectors = self._queries[asked], self._vectors[sources]
+            queries, vectors = (
+                scores + self._offsets for scores in (self._queries[asked], self._vectors[sources])
+            )
             absent = self._are_of(population.asked_labels[asked])
             theirs = self._are_of(population.labels[sources])
             queries[absent] = queries.min()
@@ -266,7 +272,7 @@ class SymbolDraws(Draws):
             queries, absent = queries[own], absent[own] | theirs & is_vector
             times = self._times(population.asked_labels[places.asked[some]])
             times = times + self._times(population.labels[sources]) - 1
-            return queries + way * (vectors - queries), absent, times
+            return queries + way * (vectors - queries) - self._offsets, absent, times
 
         return self._symbols(name, len(ways), similar, rounds)
 
