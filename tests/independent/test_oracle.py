@@ -48,7 +48,8 @@ class Case:
         return example(ROWS[self.method], **dict(self.changes))
 
     def __str__(self):
-        return ",".join([self.method, *(f"{name}={value}" for name, value in self.changes)])
+        changes = [f"{name}={value}" for name, value in self.changes]
+        return ",".join([self.method, *changes])
 
 
 def case(method, **changes):
@@ -56,7 +57,8 @@ def case(method, **changes):
 
 
 EVERY = [Case(name) for name in ROWS]
-LAWS = [Case(name) for name in {r.calibration: r.name for r in ROWS.values() if r.private}.values()]
+BY_LAW = {row.calibration: row.name for row in ROWS.values() if row.private}
+LAWS = [Case(name) for name in BY_LAW.values()]
 """A method of each law."""
 
 VARIANTS = [
@@ -172,10 +174,12 @@ def vectors(spec, rows=5, seed=0):
     low, high = (bound * spec.scale for bound in spec.bounds)
     x = rng.uniform(low, high, (rows, spec.dim))
     step = (spec.grid.step if spec.is_rounded else 1.0) * spec.scale
-    ties = np.clip((np.floor(x / step) + 0.5) * step, low, high)
+    ties = step * (np.floor(x / step) + 0.5)
+    ties = ties.clip(low, high)
+    just_below = np.nextafter(ties, low).clip(low, high)
     kind = rng.integers(0, 10, x.shape)
     x = np.where(kind < 3, ties, x)
-    x = np.where(kind == 3, np.clip(np.nextafter(ties, low), low, high), x)
+    x = np.where(kind == 3, just_below, x)
     if low <= 0 <= high:
         x[kind > 6] = 0.0
         x[-1] = 0.0
@@ -238,8 +242,12 @@ def demand_released(spec, x, words):
 
 def test_the_oracle_is_independent_and_complete():
     tree = ast.parse(Path(oracle.__file__).read_text())
-    imports = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    imports |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    imports = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            imports.add(node.module)
+        if isinstance(node, ast.Import):
+            imports |= {alias.name for alias in node.names}
     roots = {str(name).partition(".")[0] for name in imports}
     assert not roots & {"dpindex", "numpy", "scipy", "dp_accounting"}
     assert set(oracle.METHODS) == set(ROWS)
@@ -263,15 +271,15 @@ def test_codes_are_those_of_the_oracle(each, layout):
 def test_edge_words_reach_every_branch():
     """Refinements, ties and tails of tables, ties of flips, refused words: each more than once."""
     events = Counter()
-    for method in ("dp-oporp", "dp-rp-l", "raw-square-wave", "dp-signoporp-geometric",
-                   "record-cap"):  # fmt: skip
+    methods = ("dp-oporp", "dp-rp-l", "raw-square-wave", "dp-signoporp-geometric", "record-cap")
+    for method in methods:
         spec = Case(method).spec
         for seed in range(6):
             words = Words(seed, edges=True)
             oracle_for(spec).codes(exact(vectors(spec)), words)
             events += words.events
-    for name in ("refined", "tied", "tail", "flip tied", "refused", "cap tied",
-                 "cap settled"):  # fmt: skip
+    branches = ("refined", "tied", "tail", "flip tied", "refused", "cap tied", "cap settled")
+    for name in branches:
         assert events[name] > 10, events
 
 
@@ -322,7 +330,9 @@ def test_tasks_of_one_thread_share_its_stream(method, monkeypatch):
     x = vectors(spec, 11)
     words = Words(3, edges=True)
     judge = oracle_for(spec)
-    wanted = [row for i in range(0, 11, 3) for row in judge.codes(exact(x[i : i + 3]), words)]
+    wanted = []
+    for start in range(0, 11, 3):
+        wanted += judge.codes(exact(x[start : start + 3]), words)
     demand_dealt(spec, x, words, wanted, threads=1)
 
 
@@ -363,7 +373,7 @@ def test_codes_of_every_width(each, kind):
 @pytest.mark.slow
 def test_public_streams_of_several_blocks():
     """A block of the stream is 2^20 bytes, and this map reads more."""
-    spec = Case("dp-rp-g-opt", (("dim", 400), ("k", 400))).spec
+    spec = case("dp-rp-g-opt", dim=400, k=400).spec
     demand_released(spec, vectors(spec, 2), Words(1, edges=True))
 
 
@@ -374,8 +384,9 @@ def tables_of(law, judge):
         return [(source, judge.digits[0][0])]
     for names in (("coarse", "fine"), ("high", "low")):
         if hasattr(source, names[0]):
+            tables = [getattr(source, name) for name in names]
             digits = [digit for digit, _ in judge.digits]
-            return [(getattr(source, n), d) for n, d in zip(names, digits, strict=True)]
+            return list(zip(tables, digits, strict=True))
     table = getattr(law, "table", None)
     return [(table, judge.table)] if isinstance(table, CellTable) else []
 
@@ -410,7 +421,8 @@ def compare(table, wanted):
     assert table.bits == wanted.bits
     assert [ends[value - table.first] for value in values] == list(map(wanted.end, values))
     outermost = (table.first, table.first + len(ends))
-    assert tuple(map(wanted.value, (0, (1 << wanted.bits) - 1))) == outermost
+    last = (1 << wanted.bits) - 1
+    assert (wanted.value(0), wanted.value(last)) == outermost
 
 
 def drawn(row, choice):

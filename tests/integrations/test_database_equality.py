@@ -60,7 +60,6 @@ def test_of_equal_vectors_the_first_rows_are_found(place, metric):
     for asked in (1, 30):
         queries = np.ones((asked, 4))
         expected = asked * [[0, 1, 2, 3]]
-        assert index.search(queries, 4).ids.tolist() == expected
         assert there.search(queries, 4, "exact").ids.tolist() == expected
     there.close()
 
