@@ -120,7 +120,7 @@ class Draws(ABC):
         asking: dict[QueryMode, QueryMode] = {mode: mode if have_own else "exact" for mode in modes}
         known = self._powers.setdefault(decoder, {})
         if not known.keys() >= {*asking.values()}:
-            known.update(self._new_powers(decoder, {*asking.values()}))
+            known.update(self._new_powers(decoder, dict.fromkeys(asking.values())))
         return {mode: known[as_mode] for mode, as_mode in asking.items()}
 
     def _new_powers(self, decoder: Decoder, modes: Iterable[QueryMode]) -> dict[QueryMode, float]:

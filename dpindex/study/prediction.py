@@ -45,7 +45,7 @@ Denoisers: TypeAlias = dict[tuple[Spec, DenoiserKind, int], Denoiser | None]
 """Those of a plan, by spec, kind and number of codes, that learned from some other vectors."""
 
 # Numbers in vectors or codes that are held at a time.
-_MAX_NUMBERS = 1 << 20
+_MAX_NUMBERS = 1 << 22
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
 
@@ -250,7 +250,9 @@ class Prediction:
         """Queries whose near ranks and scores are held at a time."""
         population = self._population
         rows = population.vectors.shape[0]
-        stored = 2 * population.vectors.size // rows  # a near rank has the entries of two vectors
+        # A near rank has the entries of two vectors, and more for each one that is taken by a coin.
+        entries = 8 if population.ends.are_crossed else 2
+        stored = entries * population.vectors.size // rows
         of_near = population.near.shape[1] * max(stored, self._spec.code_length)
         return int(_MAX_NUMBERS // max(of_near, self._rounds * rows))
 
