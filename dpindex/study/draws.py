@@ -26,7 +26,7 @@ from dpindex.decode.base import Decoder, Metric, PrivateQueries, Queries
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import ONE, SymbolLaw
-from dpindex.mechanism.noise.symbols import CodebookResponse, SoftmaxResponse
+from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec, block_rows
@@ -208,9 +208,7 @@ class SymbolDraws(Draws):
         super().__init__(spec, population)
         self._law = SymbolLaw.of(spec.law)
         # What makes scores of several codewords alike: .56 was promised without, and .66 found.
-        self._offsets: AnyArray | float = 0.0
-        if isinstance(self._law, SoftmaxResponse):
-            self._offsets = self._law.offsets
+        self._offsets: AnyArray | float = getattr(self._law, "offsets", 0.0)
         self._format = spec.format
 
     def of_vectors(self, rounds: int) -> Codes:
