@@ -207,8 +207,6 @@ class SymbolDraws(Draws):
     def __init__(self, spec: Spec, population: Population) -> None:
         super().__init__(spec, population)
         self._law = SymbolLaw.of(spec.law)
-        # What makes scores of several codewords alike: .56 was promised without, and .66 found.
-        self._offsets: AnyArray | float = getattr(self._law, "offsets", 0.0)
         self._format = spec.format
 
     def of_vectors(self, rounds: int) -> Codes:
@@ -257,9 +255,7 @@ class SymbolDraws(Draws):
             is_vector = way == 1.0
             asked, own = np.unique(places.asked[some], return_inverse=True)
             sources = places.sources[some]
-            queries, vectors = (
-                scores + self._offsets for scores in (self._queries[asked], self._vectors[sources])
-            )
+            queries, vectors = self._queries[asked], self._vectors[sources]
             absent = self._are_of(population.asked_labels[asked])
             theirs = self._are_of(population.labels[sources])
             queries[absent] = queries.min()
@@ -270,7 +266,7 @@ class SymbolDraws(Draws):
             queries, absent = queries[own], absent[own] | theirs & is_vector
             times = self._times(population.asked_labels[places.asked[some]])
             times = times + self._times(population.labels[sources]) - 1
-            return queries + way * (vectors - queries) - self._offsets, absent, times
+            return queries + way * (vectors - queries), absent, times
 
         return self._symbols(name, len(ways), similar, rounds)
 
