@@ -27,6 +27,7 @@ import numpy as np
 
 from dpindex.accounting import compose
 from dpindex.base.checks import checked_epsilon, finite_number, json_value
+from dpindex.base.display import counted
 from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
 from dpindex.base.files import AnyPath, read_private_file, write_file
 from dpindex.data.ranges import Ranges
@@ -116,7 +117,8 @@ class Entry:
     when: str
 
     def __str__(self) -> str:
-        return f"{self.when}  {self.count} ids  {self.spec.method}: {self.spec.guarantee}"
+        ids = counted(self.count, "id")
+        return f"{self.when}  {ids}  {self.spec.method}: {self.spec.guarantee}"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -152,9 +154,6 @@ class Total:
         return f"not every release promises {' or '.join(kinds)}" if kinds else ""
 
     def __str__(self) -> str:
-        codes = "1 release"
-        if self.releases != 1:
-            codes = f"{self.releases} releases"
         promises = "; and ".join(map(str, self.guarantees))
         if self.alone:
             joint = f"{promises}; and " if promises else ""
@@ -163,7 +162,9 @@ class Total:
                 f"{joint}no joint number ({self.apart}), and one change may cost all; each kind "
                 f"alone: {alone}"
             )
-        return f"{self.ids} ids, {codes} each: {promises}"
+        ids = counted(self.ids, "id")
+        releases = counted(self.releases, "release")
+        return f"{ids}, {releases} each: {promises}"
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -1,6 +1,6 @@
-"""What is shown of long work and of results: a progress bar, HTML, JSON, bounds, charts.
+"""What is shown of long work and of results: a progress bar, counts, HTML, JSON, bounds.
 
-Matplotlib and rich are imported only when something is drawn.
+Rich is imported only when something is drawn.
 """
 
 from __future__ import annotations
@@ -93,6 +93,15 @@ _DIGITS = 400
 """More than any float needs."""
 
 _LEFT = ' style="text-align: left"'
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1.
+
+    >>> counted(1, "code"), counted(2, "code")
+    ('1 code', '2 codes')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def facts_html(title: str, facts: Mapping[str, object]) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from dpindex.base.display import counted
 from dpindex.base.errors import InputError
 from dpindex.base.files import create_file
 from dpindex.cli import flag_of, options_of
@@ -54,7 +55,7 @@ def embed(
 
     counts = embed_texts(texts, to, model=model, column=column, public=public, queries=queries)
     for file, count in counts.items():
-        o.say(f"{file}: {count} vectors")
+        o.say(f"{file}: {counted(count, 'vector')}")
 
 
 def codebook(
@@ -237,7 +238,8 @@ def build(
             progress=report,
             **where,
         )
-    o.say(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
+    vectors = counted(outcome.rows, "vector")
+    o.say(f"{index}: {vectors} ({outcome.drawn} privatized now).")
     o.tell_clipped(outcome.clipped)
     _tell_denoised(outcome.published)
     typer.echo(f"{spec.guarantee}.")

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dpindex.base.display import counted
 from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.cli import shared as o
 from dpindex.data import open_dataset
@@ -60,7 +61,8 @@ def privatize(
         labelled = dataset.with_labels(ids)
         outcome = release_into(labelled, target, terms, progress=report)
     o.tell_clipped(outcome.clipped)
-    o.say(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
+    made = counted(outcome.rows, "code")
+    o.say(f"{codes}: {made}, {outcome.published} bytes. {described.guarantee}.")
     o.print_totals(terms.ledger, ids)
 
 
@@ -146,7 +148,7 @@ def add(
     o.say(f"{index}: {added} added{replacing}, {len(opened)} in all.")
     if codes is None:
         promise = opened.spec.guarantee
-        typer.echo(f"Each of these {added} ids spent {promise}: {promise.units}.")
+        typer.echo(f"Each added id spent {promise}: {promise.units}.")
     else:
         typer.echo("Nothing was spent here: whoever made the codes has spent it.")
     o.warn_of_payload(payload.payload or payload.payload_columns)

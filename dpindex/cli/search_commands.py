@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.display import json_columns
+from dpindex.base.display import counted, json_columns
 from dpindex.base.errors import InputError, naming
 from dpindex.base.ids import COLLECTION
 from dpindex.base.threads import limited_threads
@@ -281,7 +281,8 @@ def publish(
             allow_unprotected=allow_unprotected,
             progress=report,
         )
-    o.say(f"{uri}, collection {collection}: {len(opened)} codes. {opened.spec.guarantee}.")
+    codes = counted(len(opened), "code")
+    o.say(f"{uri}, collection {collection}: {codes}. {opened.spec.guarantee}.")
     if graph:
         recall = open_published(uri, collection).index_recall
         o.say(f"Its graph finds {recall:.3f} of the ten nearest that a scan finds.")
@@ -344,7 +345,7 @@ def info(
     uncovered = coverage_warning(about.crowding)
     if uncovered is not None:
         o.say(f"Warning: {uncovered}")
-    title = f"{index}: {about.count} vectors of {spec.dim} attributes"
+    title = f"{index}: {counted(about.count, 'vector')} of {spec.dim} attributes"
     if about.bytes is not None:
         title += f", {about.bytes} bytes"
     lines = _lines(about, facts.get("index_recall"))

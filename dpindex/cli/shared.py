@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 from dpindex.base.arrays import AnyArray
+from dpindex.base.display import counted
 from dpindex.base.display import progress_bar as progress_bar
 from dpindex.base.display import text_table as text_table
 from dpindex.base.errors import InputError, escaped
@@ -434,8 +435,9 @@ def size_in_words(size: float) -> str:
 def announce_size(count: int, format_: CodeFormat) -> None:
     """Say how large the codes may become."""
     each = format_.max_row_bytes
+    codes = counted(count, "code")
     typer.echo(
-        f"{count} codes of {format_.contents}, at most {size_in_words(each)} each: at most "
+        f"{codes} of {format_.contents}, at most {size_in_words(each)} each: at most "
         f"{size_in_words(count * each)}."
     )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Table, Vectors
-from dpindex.base.display import facts_html
+from dpindex.base.display import counted, facts_html
 from dpindex.base.errors import InputError, StorageError, import_extra
 from dpindex.base.files import AnyPath
 from dpindex.base.ids import check_index
@@ -116,7 +116,8 @@ class PrivateIndex(SearchableStore):
         place = ""
         if self.path is not None:
             place = f", {self.path}"
-        return f"<PrivateIndex: {len(self)} codes, {self.spec.method}, {self.metric}{place}>"
+        codes = counted(len(self), "code")
+        return f"<PrivateIndex: {codes}, {self.spec.method}, {self.metric}{place}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: what it holds and promises."""
@@ -128,7 +129,7 @@ class PrivateIndex(SearchableStore):
             "payload": f"{', '.join(self.payload_columns) or 'none'} (not protected)",
             "path": self.path or "not saved",
         }
-        return facts_html(f"PrivateIndex: {len(self)} codes", facts)
+        return facts_html(f"PrivateIndex: {counted(len(self), 'code')}", facts)
 
     def __contains__(self, id: object) -> bool:
         """Whether there is a code under that id; 7 and "7" are different ids."""

@@ -19,6 +19,7 @@ from dpindex.base.arrays import (
     Table,
     row_blocks,
 )
+from dpindex.base.display import counted
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath
 from dpindex.base.ids import id_array, other_kind_of_ids
@@ -143,7 +144,8 @@ class PublishedIndex(Searchable):
         )
 
     def __repr__(self) -> str:
-        return f"<PublishedIndex: {len(self)} codes, {self.spec.method}, {self.metric}>"
+        codes = counted(len(self), "code")
+        return f"<PublishedIndex: {codes}, {self.spec.method}, {self.metric}>"
 
     def close(self) -> None:
         """Let go of the database."""

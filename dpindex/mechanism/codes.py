@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import AnyArray, Bools, Bytes, Indices, Integers, Singles
+from dpindex.base.display import counted
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import MAGIC, AnyPath, pack, parse_file, unpack
 
@@ -175,7 +176,8 @@ class Codes:
 
     def __repr__(self) -> str:
         form = self.format
-        return f"<{type(self).__name__}: {len(self)} codes of {form.code_length} {form.name}>"
+        codes = counted(len(self), "code")
+        return f"<{type(self).__name__}: {codes} of {form.code_length} {form.name}>"
 
     @property
     def k(self) -> int:

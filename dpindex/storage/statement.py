@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from dpindex.base.display import counted
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath
 from dpindex.data.stores import Folder
@@ -153,8 +154,9 @@ def statement_of(summary: Summary) -> Statement:
     learned = "similarities are estimated"
     if summary.denoiser is not None:
         learned = "a denoiser and similarities are learned"
+    codes = counted(summary.count, "code")
     return {
-        "data product": f"an index of {summary.count} codes, one for each vector of {spec.dim} "
+        "data product": f"an index of {codes}, one for each vector of {spec.dim} "
         f"attributes; it answers searches for near vectors by {summary.settings.metric}",
         "software": f"dpindex {__version__}",
         "unit of privacy": guarantee.units,

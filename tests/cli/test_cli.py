@@ -206,7 +206,7 @@ def test_finding_8_a_device_limits_epsilon_and_add_says_what_it_spends(run, prin
     prints(f"privatize x.npy x.codes {options} --max-epsilon 20")
     prints(f"build x.npy ix {STAIRCASE}")
     _, out, _ = run("add ix q.npy")
-    assert "Each of these 5 ids spent epsilon = 20 (pure DP)" in out
+    assert "Each added id spent epsilon = 20 (pure DP)" in out
     assert "one attribute (coordinate) of one vector, changed by at most 1" in out
     prints("privatize q.npy q.codes --spec spec.json")
     assert "Nothing was spent here" in prints("add ix q.codes")

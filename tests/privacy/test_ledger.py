@@ -99,7 +99,7 @@ def test_a_second_release_is_refused_or_counted(ledger):
     entries = [(entry.count, entry.spec.epsilon) for entry in ledger.entries()]
     assert entries == [(3, 1.0), (2, 0.5), (1, 1.0)]
     (total,) = ledger.totals(["b"])
-    words = "1 ids, 3 releases each: epsilon = 2.5 (pure DP) under attribute(beta=1)"
+    words = "1 id, 3 releases each: epsilon = 2.5 (pure DP) under attribute(beta=1)"
     assert str(total) == words
 
 
@@ -168,7 +168,7 @@ def test_finding_2_what_cannot_be_compared_has_no_joint_number(ledger):
     assert [(g.definition, g.epsilon) for g in found.alone] == [("DP", 2.0), ("iDP", 4.0)]
     assert found.apart == f"not every release promises {kinds}"
     assert f"({found.apart}), and one change may cost all; each kind alone: epsilon" in str(found)
-    assert str(found).startswith("1 ids, 3 releases each: no joint number")
+    assert str(found).startswith("1 id, 3 releases each: no joint number")
     assert found.to_dict()["apart"] == found.apart
     twice = recorded(Ledger(ledger.path.with_name("weak")), *weak)
     assert [(g.epsilon, g.adjacency) for g in twice.guarantees] == [(8.0, attribute(1.0))]
