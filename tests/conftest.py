@@ -276,6 +276,14 @@ def one_stream_check():
 
 
 @pytest.fixture
+def new_maps():
+    """Specs share the map of a codebook, which some tests change."""
+    from dpindex.mechanism.projections.dense import codeword_scores
+
+    codeword_scores.cache_clear()
+
+
+@pytest.fixture
 def some_queries(monkeypatch):
     """Plans predict with 200 queries, not 600: what they promise is compared with what is found."""
     monkeypatch.setattr("dpindex.study.predictor.ALL_QUERIES", 200)

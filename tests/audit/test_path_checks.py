@@ -112,7 +112,7 @@ def test_the_self_test_of_an_installation(run, prints, monkeypatch):
     assert report["passed"]
     names = [check["name"] for check in report["checks"]]
     assert sum(name.startswith("a release: ") for name in names) == 3
-    additive(lambda noise, x: noise // 2)(monkeypatch)
+    monkeypatch.setattr(AdditiveNoise, "perturb", perturb_by_half)
     code, out, _ = run("audit --self-test")
     assert code == 1
     assert "FAILED" in out
@@ -123,36 +123,12 @@ def test_the_self_test_of_an_installation(run, prints, monkeypatch):
 # Planted weaknesses
 
 
-def additive(change):
-    """Noise that is changed between the draw and the sum."""
-
-    def plant(patch):
-        def perturb(law, x, stream):
-            source = law.source
-            noise = source.sample(x.size, stream).reshape(x.shape).astype(np.int64)
-            sums = x.astype(np.int64) + change(noise, x)
-            return (sums >> source.cell_bits).astype("i4")
-
-        patch.setattr(AdditiveNoise, "perturb", perturb)
-        return STAIRCASE
-
-    return plant
-
-
-def ledger_told_too_late(patch):
-    run = ReleaseRun
-    book = run.tell_ledger
-    draw = run.draw
-    told_later = []
-    patch.setattr(run, "tell_ledger", lambda run, *told: told_later.append(told))
-
-    def drawn(run, *work):
-        receipts = draw(run, *work)
-        book(run, *told_later.pop())
-        return receipts
-
-    patch.setattr(run, "draw", drawn)
-    return STAIRCASE
+def perturb_by_half(law, x, stream):
+    """Noise that is halved between the draw and the sum."""
+    source = law.source
+    noise = source.sample(x.size, stream).reshape(x.shape).astype(np.int64)
+    sums = x.astype(np.int64) + noise // 2
+    return (sums >> source.cell_bits).astype("i4")
 
 
 REFUSED = "path: vectors that are refused"
@@ -160,8 +136,18 @@ REFUSED = "path: vectors that are refused"
 
 def test_a_ledger_that_is_told_too_late_is_named(monkeypatch):
     ledger = "path: a ledger counts every release first"
-    spec = ledger_told_too_late(monkeypatch)
-    assert ledger in check_paths(spec, large=False, only=ledger)
+    book = ReleaseRun.tell_ledger
+    draw = ReleaseRun.draw
+    told_later = []
+
+    def drawn(run, *work):
+        receipts = draw(run, *work)
+        book(run, *told_later.pop())
+        return receipts
+
+    monkeypatch.setattr(ReleaseRun, "tell_ledger", lambda _, *told: told_later.append(told))
+    monkeypatch.setattr(ReleaseRun, "draw", drawn)
+    assert ledger in check_paths(STAIRCASE, large=False, only=ledger)
 
 
 def test_low_a_guarantee_in_other_units_is_named(monkeypatch):

@@ -5,26 +5,18 @@
 
 import numpy as np
 import pytest
-from helpers.common import dp, known_noise, normal
+from helpers.common import dp, normal
 
 import dpindex as dpi
 from dpindex import Codebook, Guarantee, Spec, attribute, l2
 from dpindex.audit import verify
-from dpindex.audit.attack import attack
 from dpindex.mechanism.noise import symbols
 from dpindex.mechanism.noise.symbols import steps_apart
-from dpindex.mechanism.projections.dense import codeword_scores
 
-pytestmark = pytest.mark.usefixtures("one_stream_check")
+pytestmark = pytest.mark.usefixtures("one_stream_check", "new_maps")
 DIM = 12
 BOOK = Codebook(normal(30, DIM, 3).clip(-1, 1))
 BETA = attribute(0.5)
-
-
-@pytest.fixture(autouse=True)
-def _new_maps():
-    """Specs share the map of a codebook, which some tests change."""
-    codeword_scores.cache_clear()
 
 
 def spec(**terms):
@@ -131,10 +123,3 @@ def test_a_promise_beside_the_proved_ones_is_refused(monkeypatch):
     promise = Guarantee(2.0, 0.0, "DP", BETA, also=(more,))
     monkeypatch.setattr(Spec, "guarantee", property(lambda self: promise))
     assert verify(made).failed == ("definition",)
-
-
-@known_noise
-def test_an_attack_finds_no_more_than_epsilon():
-    report = attack(spec(epsilon=1.0), trials=20_000)
-    assert not report.violated
-    assert report.lower_bound > 0.2

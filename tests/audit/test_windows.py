@@ -11,18 +11,11 @@ from dpindex.audit.attack import attack
 from dpindex.base.files import pack, unpack
 from dpindex.mechanism.grid import Placed
 from dpindex.mechanism.method_table import find_method
-from dpindex.mechanism.projections.dense import codeword_scores
 from dpindex.mechanism.public_parts import Design
 
-pytestmark = pytest.mark.usefixtures("one_stream_check")
+pytestmark = pytest.mark.usefixtures("one_stream_check", "new_maps")
 STEPS = "windows: steps of one attribute"
 WIDE = 0.05
-
-
-@pytest.fixture(autouse=True)
-def _new_maps():
-    """Specs share the map of a codebook, which some tests change."""
-    codeword_scores.cache_clear()
 
 
 def spec_of(method, beta=1.0):

@@ -16,15 +16,12 @@ from dpindex.data.stores import Bucket, Folder, is_url, open_store
 from dpindex.storage.journal import Journal, unpublished_path
 
 
-def begun(journal):
-    """The journal of a release that has begun."""
-    with journal.held():
-        journal.begin({})
-    return journal
-
-
 def journal_at(tmp_path):
-    return begun(Journal(tmp_path / "private", str(tmp_path / "index")))
+    """The journal of a release that has begun."""
+    made = Journal(tmp_path / "private", str(tmp_path / "index"))
+    with made.held():
+        made.begin({})
+    return made
 
 
 def bucket_at(tmp_path):
@@ -110,9 +107,8 @@ def test_of_many_attempts_one_is_seen(journal):
             assert journal.get(name, 100_000) == contents[won.index(True)]
 
 
-def test_the_end_of_a_release_stops_whoever_still_runs(tmp_path, monkeypatch):
+def test_the_end_of_a_release_stops_whoever_still_runs(journal, tmp_path, monkeypatch):
     """An attempt that was stopped just before its file got its name can never give it one."""
-    journal = journal_at(tmp_path)
     link = os.link
     journal.put("segments/0", b"code")
     worker = Journal(journal.folder.path, journal.target)
@@ -135,9 +131,8 @@ def test_the_end_of_a_release_stops_whoever_still_runs(tmp_path, monkeypatch):
     assert Folder(target).sizes() == {".lock": 0, "segments/0": 4}
 
 
-def test_f1_a_removed_folder_is_not_made_again(tmp_path):
+def test_f1_a_removed_folder_is_not_made_again(journal, tmp_path):
     """Not even where another of its name lies in its place."""
-    journal = journal_at(tmp_path)
     journal.put("segments/0", b"code")
     shutil.move(tmp_path / "private", tmp_path / "moved")
     shutil.rmtree(tmp_path / "moved")
@@ -149,8 +144,7 @@ def test_f1_a_removed_folder_is_not_made_again(tmp_path):
     assert Folder(tmp_path / "private").sizes() == {}
 
 
-def test_a_folder_is_published_by_one_rename(tmp_path):
-    journal = journal_at(tmp_path)
+def test_a_folder_is_published_by_one_rename(journal, tmp_path):
     target = tmp_path / "index"
     journal.put("segments/0", b"code")
     target.mkdir()

@@ -106,19 +106,6 @@ def test_a_column_of_ids_is_no_coordinate(head, tmp_path):
             open_vectors(f"{tmp_path}/x.csv{key}")
 
 
-def test_pandas_frames_by_default_are_refused_and_not_shifted(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(VECTORS)
-    written = {"i": {"index": False}, "h": {"header": False}, "d": {}}
-    for name, options in written.items():
-        path = tmp_path / f"{name}.csv"
-        frame.to_csv(path, **options)
-        with refuses(r"run of whole numbers|row index"):
-            open_vectors(path)
-    frame.to_csv(tmp_path / "x.csv", index=False, header=False)
-    assert _read(tmp_path / "x.csv") == VECTORS
-
-
 CELLS = {
     "zip": (["00001", "10001"], ["00001", "10001"]),
     "long": (["12345678901234567890", "1"], ["12345678901234567890", "1"]),
@@ -149,15 +136,6 @@ def test_cells_of_a_payload_keep_what_they_say(suffix, tmp_path):
     assert read_payload(path).to_pydict() == expected
     kept = read_tables([path], texts=["year"])
     assert kept["year"].to_pylist() == ["1999", "-3"]
-
-
-@pytest.mark.parametrize("ids", [["001", "010"], ["1", "020"], ["3e2", "300"], ["a", "a "]])
-def test_ids_of_text_are_these_texts(ids, tmp_path):
-    pytest.importorskip("pyarrow")
-    (tmp_path / "x.txt").write_text("\n".join(ids) + "\n")
-    (tmp_path / "x.csv").write_text("id\n" + "\n".join(ids) + "\n")
-    assert read_ids(tmp_path / "x.txt").tolist() == ids
-    assert read_payload(tmp_path / "x.csv")["id"].to_pylist() == ids
 
 
 def test_another_encoding_is_named_with_its_line(tmp_path):

@@ -14,14 +14,18 @@ BY_NAME = {one.values[0]: one for one in PLACES}
 WITH_GRAPHS = pytest.mark.parametrize("place", [BY_NAME["x.lance"], BY_NAME["postgresql"]])
 
 
+@pytest.fixture
+def uri(tmp_path, place):
+    return address(tmp_path, place)
+
+
 def _signs(epsilon, rows):
     spec = attribute_spec("dp-signoporp-rr", 64, k=64, epsilon=epsilon)
     return filled_index(spec, uniform(rows, 64))
 
 
 @WITH_GRAPHS
-def test_a_graph_finds_as_many_neighbours_as_it_states(tmp_path, place):
-    uri = address(tmp_path, place)
+def test_a_graph_finds_as_many_neighbours_as_it_states(uri):
     index = _signs(8.0, 3000)
     dpi.publish(index, uri, "graph", graph=True)
     dpi.publish(index, uri, "scan")
@@ -57,9 +61,8 @@ def test_a_graph_finds_as_many_neighbours_as_it_states(tmp_path, place):
 
 
 @WITH_GRAPHS
-def test_as_many_rows_are_found_as_there_are(tmp_path, place):
+def test_as_many_rows_are_found_as_there_are(uri):
     """Also where most nodes of the graph are removed, and where more are wanted than it visits."""
-    uri = address(tmp_path, place)
     index = _signs(8.0, 1500)
     dpi.publish(index, uri, "graph", graph=True)
     graph = dpi.open(uri, "graph")
@@ -75,8 +78,7 @@ def test_as_many_rows_are_found_as_there_are(tmp_path, place):
 
 
 @WITH_GRAPHS
-def test_a_graph_that_cannot_pay_is_refused_before_anything_is_written(tmp_path, place):
-    uri = address(tmp_path, place)
+def test_a_graph_that_cannot_pay_is_refused_before_anything_is_written(uri):
     for epsilon, rows, words in (
         (1.0, 1000, "cannot pay here: flips make 39%"),
         (8.0, 999, "999"),
@@ -88,15 +90,15 @@ def test_a_graph_that_cannot_pay_is_refused_before_anything_is_written(tmp_path,
 
 
 @pytest.mark.parametrize("place", [BY_NAME["x.db"]])
-def test_milvus_scans(tmp_path, place):
+def test_milvus_scans(uri):
     index = _signs(8.0, 1000)
     with refuses("Milvus scans bits here"):
-        dpi.publish(index, address(tmp_path, place), "graph", graph=True)
+        dpi.publish(index, uri, "graph", graph=True)
 
 
 @pytest.mark.parametrize("place", [BY_NAME["postgresql"]])
-def test_an_old_pgvector_is_named(tmp_path, place, monkeypatch):
+def test_an_old_pgvector_is_named(uri, monkeypatch):
     monkeypatch.setattr(Postgres, "has_graphs", lambda self: False)
     index = _signs(8.0, 1000)
     with refuses(r"needs the extension pgvector 0\.8 or later"):
-        dpi.publish(index, address(tmp_path, place), "graph", graph=True)
+        dpi.publish(index, uri, "graph", graph=True)

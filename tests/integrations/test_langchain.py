@@ -201,13 +201,6 @@ def test_a_filter_that_is_a_dict_is_refused_in_words():
         filled().similarity_search("text 7", 1, filter={"topic": 2})
 
 
-def test_an_opened_index_needs_the_stores_that_were_filled_with_it(tmp_path):
-    filled().index.save(tmp_path / "index")
-    opened = PrivateVectorStore(EMBEDDING, dpi.open(tmp_path / "index"))
-    with refuses(r"of 40 codes that were found.*: give the documents="):
-        opened.similarity_search("text 7", 1)
-
-
 def test_the_example_finds_after_it_was_closed(tmp_path, monkeypatch, capsys):
     notes = tmp_path / "notes"
     for line in (["Ann has asthma.", "Bob plays chess."], ["Cleo moved."], []):

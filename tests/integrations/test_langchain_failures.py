@@ -81,7 +81,7 @@ def test_a_search_warns_of_what_a_store_forgot_and_answers_with_the_rest():
     store.delete("12")
     assert store.repair() == ([], [], [])
     documents.mdelete(["1", "2"])
-    with refuses(r"of 2 codes that were found, such as id '.': give the"):
+    with refuses(r"of 2 codes that were found, such as id '.': give the documents="):
         store.similarity_search("a", 1)
 
 

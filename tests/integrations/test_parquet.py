@@ -283,9 +283,13 @@ def test_a_place_whose_name_looks_like_a_pattern(index, tmp_path):
     assert len(dpi.open(tmp_path / "it's.parquet")) == len(X)
 
 
+@pytest.fixture
+def database(tmp_path):
+    return open_database(tmp_path / "x.parquet", "dpindex", new=True)
+
+
 @pytest.mark.parametrize("name", ["Code", "ID", "vector"])
-def test_columns_that_differ_by_case_are_refused(name, tmp_path):
-    database = open_database(tmp_path / "x.parquet", "dpindex", new=True)
+def test_columns_that_differ_by_case_are_refused(database, name):
     with refuses("rename it"):
         database.create(layout(pa.schema({name: "int64"})))
     with refuses("rename a payload column"):
@@ -293,8 +297,7 @@ def test_columns_that_differ_by_case_are_refused(name, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [pa.duration("us"), pa.float16()])
-def test_types_that_would_lose_something_are_refused(kind, tmp_path):
-    database = open_database(tmp_path / "x.parquet", "dpindex", new=True)
+def test_types_that_would_lose_something_are_refused(database, kind):
     with refuses("keeps no payload column of type .*: turn 'a' into"):
         database.create(layout(pa.schema({"a": kind})))
 
@@ -304,8 +307,7 @@ def test_types_that_would_lose_something_are_refused(kind, tmp_path):
     [pa.timestamp("us", "Europe/Berlin"), pa.timestamp("ns"), pa.time32("s"), pa.date64(),
      pa.uint64(), pa.decimal128(38, 10), pa.large_string(), pa.binary(), pa.list_(pa.int8())],
 )  # fmt: skip
-def test_other_types_come_back(kind, tmp_path):
-    database = open_database(tmp_path / "x.parquet", "dpindex", new=True)
+def test_other_types_come_back(database, kind):
     table = pa.table({"a": pa.nulls(2, kind)})
     database.create(layout(table.schema))
     database.insert(rows_of(database, [1, 2], table))

@@ -45,6 +45,10 @@ def codes(rows, spec=CAP):
     return spec.format.codes(stored)
 
 
+def file_at(path):
+    return ShuffledFile(path, CAP.format, SHUFFLE)
+
+
 def rows_of(codes):
     """In an order of their own, for codes have none."""
     return sorted(row.tobytes() for row in codes.stored)
@@ -104,7 +108,7 @@ def test_a_file_keeps_every_code_and_not_the_order_of_arrival(spec, tmp_path):
 
 
 def test_codes_are_on_the_disk_when_they_are_answered(tmp_path, monkeypatch):
-    file = ShuffledFile(tmp_path / "file", CAP.format, SHUFFLE)
+    file = file_at(tmp_path / "file")
     calls = []
     for name in ("pwrite", "fsync"):
         real = getattr(os, name)
@@ -121,7 +125,7 @@ def test_codes_are_on_the_disk_when_they_are_answered(tmp_path, monkeypatch):
 
 def test_what_is_damaged_or_of_another_shuffle_is_refused(tmp_path):
     path = tmp_path / "file"
-    file = ShuffledFile(path, CAP.format, SHUFFLE)
+    file = file_at(path)
     file.append(codes(20))
     file.append(codes(5))
     file.close()
@@ -135,17 +139,17 @@ def test_what_is_damaged_or_of_another_shuffle_is_refused(tmp_path):
     assert len(full) == 25
     slots[full[:5], 7] ^= 1  # a power failure may cut off those that nobody was told of
     path.write_bytes(whole)
-    cut = ShuffledFile(path, CAP.format, SHUFFLE)
+    cut = file_at(path)
     assert len(cut) == 20
     cut.close()
     slots[full[5], 7] ^= 1
     path.write_bytes(whole)
     with pytest.raises(DamagedError, match="it holds 19 of 20 codes; restore it from a copy"):
-        ShuffledFile(path, CAP.format, SHUFFLE)
+        file_at(path)
     for wrong in (whole[:70], flipped(bytes(whole), 0), b""):
         path.write_bytes(wrong)
         with pytest.raises(DamagedError, match="is damaged"):
-            ShuffledFile(path, CAP.format, SHUFFLE)
+            file_at(path)
 
 
 def test_enough_codes_are_published_in_another_order(index):
@@ -171,14 +175,6 @@ def test_a_shuffled_promise_is_one_for_real_numbers():
     assert not shuffled(CAP.guarantee, 1000, 1e-6).exact
 
 
-def test_a_shuffle_is_published_once(index):
-    with collecting(index) as collector:
-        sent(collector, codes(30))
-    with refuses("holds 30 codes: a shuffle is published once"):
-        collecting(index).__enter__()
-    assert len(dpi.open(index)) == 30
-
-
 def test_too_few_codes_wait_for_the_next_start(index):
     given = codes(35)
     for start, stop in ((0, 10), (10, 29), (29, 35)):
@@ -195,7 +191,7 @@ def test_a_retry_is_counted_once_and_leaves_no_receipt(index):
         for outcome in ("stored", "repeated", "repeated"):
             assert sent(collector, codes(3), receipt) == outcome
         assert receipt not in (index / LOG_NAME).read_bytes()
-        assert len(ShuffledFile(index / LOG_NAME, CAP.format, SHUFFLE)) == 3
+        assert len(file_at(index / LOG_NAME)) == 3
     with collecting(index) as collector:
         assert sent(collector, codes(3), receipt) == "stored"
 
@@ -249,7 +245,7 @@ def test_f6_a_retry_is_known_until_the_collector_ends(index, monkeypatch):
 
 def test_low_a_short_write_is_gone_on_with(tmp_path, monkeypatch):
     real = os.pwrite
-    file = ShuffledFile(tmp_path / "file", CAP.format, SHUFFLE)
+    file = file_at(tmp_path / "file")
 
     def short(fd, data, place):
         return real(fd, data[:5], place)
@@ -258,7 +254,7 @@ def test_low_a_short_write_is_gone_on_with(tmp_path, monkeypatch):
         patched.setattr(os, "pwrite", short)
         file.append(codes(20))
     file.close()
-    again = ShuffledFile(tmp_path / "file", CAP.format, SHUFFLE)
+    again = file_at(tmp_path / "file")
     assert rows_of(again.codes()) == rows_of(codes(20))
     again.close()
 
@@ -269,7 +265,7 @@ def test_a_publication_that_was_cut_off_is_not_repeated(index, monkeypatch):
         with pytest.raises(OSError, match="cut off"), collecting(index) as collector:
             sent(collector, codes(30))
     assert (index / LOG_NAME).exists()
-    with refuses("a shuffle is published once"):
+    with refuses("holds 30 codes: a shuffle is published once"):
         collecting(index).__enter__()
     assert (index / LOG_NAME).exists()
     assert len(dpi.open(index)) == 30
@@ -316,7 +312,7 @@ def test_requests_with_ids_and_without_a_token_are_refused(index):
         assert stated["guarantee"]["epsilon"] == 1.0
         promised = SHUFFLE.guarantee(CAP)
         assert stated["shuffled"]["guarantee"]["epsilon"] == promised.epsilon
-        assert len(ShuffledFile(index / LOG_NAME, CAP.format, SHUFFLE)) == 2
+        assert len(file_at(index / LOG_NAME)) == 2
 
 
 @contextmanager

@@ -51,11 +51,11 @@ def spec_of(design=MADE, **terms):
 
 
 def altered(design, **changes):
-    """The bytes of a design with other arrays or facts."""
+    """A design with other arrays or facts in its bytes."""
     facts, arrays = unpack(design.to_bytes(), "design")
     arrays |= {name: value for name, value in changes.items() if name in arrays}
     facts |= {name: value for name, value in changes.items() if name not in arrays}
-    return pack("design", facts, arrays)
+    return Design.from_bytes(pack("design", facts, arrays))
 
 
 # What one attribute moves, counted another way: by releasing every change of it
@@ -106,13 +106,13 @@ def test_differences_from_a_far_centre_are_exact():
     made = design_of(code_length=1)
     signs = np.sign(made.entries)
     odd = (made.entries - signs).astype(np.int16)  # 255 where 256 was
-    made = Design.from_bytes(altered(made, entries=odd))
+    made = altered(made, entries=odd)
     ends = np.where(made.entries[0] >= 0, 1.0, -1.0)
     weight = int(np.abs(made.entries[0].astype(int)).sum())
     step = spec_of(made).grid.step
     bound = 0.99 * 2**24 * step / weight  # one side alone would fit into single precision
     centre = (-bound * ends).astype(np.float32)
-    far = Design.from_bytes(altered(made, centre=centre))
+    far = altered(made, centre=centre)
     spec = spec_of(far, bounds=(-bound, bound))
     near = 1 - 0.01 * RNG.random((200, 12))
     rows = bound * ends * near
@@ -130,7 +130,7 @@ def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within():
     found = []
     for value in (40.0, 0.5):
         centre = np.full(12, value, np.float32)
-        far = Design.from_bytes(altered(MADE, centre=centre))
+        far = altered(MADE, centre=centre)
         spec = spec_of(far, bounds=(-0.5, 0.5))
         assert refuted(spec) == ()
         found.append(projected(spec, rows))
@@ -216,13 +216,13 @@ def test_one_entry_too_many_is_refused_whatever_the_file_claims():
     row = np.abs(column).argmin()
     column[row] += 1 if column[row] >= 0 else -1
     with pytest.raises(NoGuaranteeError, match="weighs 257 where 256 is allowed"):
-        Design.from_bytes(altered(MADE, entries=entries))
+        altered(MADE, entries=entries)
     column[row] = -(2**15)  # its magnitude does not fit into sixteen bits
     with pytest.raises(NoGuaranteeError):
-        Design.from_bytes(altered(MADE, entries=entries))
+        altered(MADE, entries=entries)
     gaussian = design_of(code_length=4, delta=1e-6)
     with pytest.raises(NoGuaranteeError):  # columns of L2 norm 1 are too heavy for Laplace noise
-        Design.from_bytes(altered(gaussian, norm=1))
+        altered(gaussian, norm=1)
 
 
 @pytest.mark.parametrize(
@@ -249,13 +249,13 @@ def test_one_entry_too_many_is_refused_whatever_the_file_claims():
 )
 def test_other_bytes_are_refused(changes):
     with pytest.raises((DamagedError, NoGuaranteeError)):
-        Design.from_bytes(altered(MADE, **changes))
+        altered(MADE, **changes)
 
 
 @pytest.mark.parametrize("dim", [1 << 28, (1 << 31) - 1])
 def test_a_small_file_cannot_ask_for_gigabytes(dim):
     """A few hundred bytes may say any number of attributes, of which one is used."""
-    far = Design.from_bytes(altered(design_of(code_length=1), dim=dim))
+    far = altered(design_of(code_length=1), dim=dim)
     spec = attribute_spec("dp-designed-laplace", dim, epsilon=1.0, design=far)
     for use in (PrivateIndex, Privatizer):
         with pytest.raises(NoGuaranteeError, match=r"more than 1 GB \(2\^30 bytes\)"):

@@ -5,7 +5,6 @@ The set A of coordinates within one beta of zero is that of the actual vector.
 
 import math
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -49,11 +48,6 @@ def test_idp_flips_only_inside_a_and_tosses_for_zero():
     assert signs.tolist() == (x > 0).tolist()
 
 
-@lru_cache(maxsize=1)
-def _individual_gaussian():
-    return IndividualGaussian(1.0, 1e-6, 8)
-
-
 class _Falling:
     """In place of the noise table: row c of a batch gets the noise −c, in every coordinate."""
 
@@ -69,7 +63,7 @@ def test_idp_gaussian_moves_no_further_than_its_noise_is_made_for(
 ):
     """One beta moves each of N coordinates by m cells, with m√N ≤ S/σ: m read off from where the
     sign turns, S from the table's own variance."""
-    law = _individual_gaussian()
+    law = IndividualGaussian(1.0, 1e-6, 8)
     rows = 500
     variance = law.table.moments()[0] - 1 / 12
     deviation = math.sqrt(variance)

@@ -15,16 +15,12 @@ from dpindex.mechanism.projections import Rotation, on_grid
 SIZES = [(1, 64), (48, 64), (64, 64), (100, 64), (384, 128), (384, 512), (700, 1024)]
 
 
-def _map(dim, k, seed=0):
-    map_ = Rotation(dim, k, seed)
-    return map_.apply(np.eye(dim)).astype(np.float64)
-
-
 @folded("dim, k", SIZES)
 def test_it_is_part_of_a_rotation(dim, k):
     """Where all places are kept its rows are orthogonal and equally long."""
-    matrix = _map(dim, k)
-    padded = Rotation(dim, k, 0).padded
+    rotation = Rotation(dim, k, 0)
+    matrix = rotation.apply(np.eye(dim)).astype(np.float64)
+    padded = rotation.padded
     assert padded >= max(dim, k)
     if k == padded:
         assert_allclose(matrix @ matrix.T, k * np.eye(dim), atol=1e-3)

@@ -16,9 +16,9 @@ from dpindex import Codebook, Spec, attribute, l2, record
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.noise.base import high_product, uniform_share
 from dpindex.mechanism.noise.symbols import SoftmaxResponse, falling_weights
-from dpindex.mechanism.projections.dense import codeword_scores
 from dpindex.mechanism.spec import Projector
 
+pytestmark = pytest.mark.usefixtures("new_maps")
 ONE = 1 << 64
 DIM = 6
 PUBLIC = normal(9, DIM, 7).clip(-1, 1).astype(np.float32)
@@ -30,12 +30,6 @@ PROMISES = [
     pytest.param({"epsilon": 3.0, "adjacency": l2(0.5)}, id="l2"),
     pytest.param({"epsilon": 9.0, "adjacency": l2(0.25), "record_epsilon": 9.5}, id="l2-both"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _new_maps():
-    """Specs share the map of a codebook, which some tests change."""
-    codeword_scores.cache_clear()
 
 
 def spec(**terms):

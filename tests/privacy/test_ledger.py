@@ -46,12 +46,9 @@ def told(ledger, *ids, **options):
 
 @pytest.fixture
 def ledger(tmp_path):
-    return Ledger(tmp_path / "private" / "ledger")
-
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path):
+    """A ledger in a folder of its own, in which there is nothing yet."""
     (tmp_path / "private").mkdir()
+    return Ledger(tmp_path / "private" / "ledger")
 
 
 def digests(ledger):
@@ -69,9 +66,14 @@ def changed(ledger, *statements):
         db.commit()
 
 
-def refused(words, *uses):
-    """Whatever is asked of the ledger."""
-    for use in uses:
+def refused(ledger, words):
+    """Whatever is asked of the ledger, of an id that is in it or of another."""
+    for use in (
+        ledger.entries,
+        ledger.totals,
+        lambda: ledger.check(["a"]),
+        lambda: told(ledger, "d"),
+    ):
         with refuses(words):
             use()
 
@@ -126,13 +128,16 @@ def recorded(ledger, *specs):
     return found
 
 
+def by_adjacency(guarantees):
+    return {promise.adjacency: promise.epsilon for promise in guarantees}
+
+
 def test_finding_2_mixed_betas_are_bounded_jointly_at_each(ledger):
     """At change c the truth is at most the sum of ceil(c / beta) · epsilon, in the data's units."""
     specs = [at(1.0, 1.0), at(1.0, 0.5), at(3.0, 0.01, scale=255.0)]
     found = recorded(ledger, *specs)
     assert found.apart == ""
-    bounds = {promise.adjacency: promise.epsilon for promise in found.guarantees}
-    assert bounds == {
+    assert by_adjacency(found.guarantees) == {
         attribute(1.0): 1.0 + 2.0 + 3.0,
         attribute(0.5): 1.0 + 1.0 + 3.0,
         attribute(2.55): 3.0 + 6.0 + 3.0,
@@ -147,7 +152,7 @@ def test_finding_2_the_joint_bound_is_no_smaller_than_an_attack_finds(ledger):
     """Two staircase releases of one attribute, told apart optimally, by their exact laws."""
     specs = [at(1.0, 1.0), at(1.0, 0.5)]
     found = recorded(ledger, *specs)
-    bounds = {promise.adjacency.size: promise.epsilon for promise in found.guarantees}
+    bounds = by_adjacency(found.guarantees)
     cells = np.arange(-2000, 2000) + 0.5
     law = -np.floor((np.abs(cells) + 8) / 16)  # log of a staircase, 16 cells a beta
     for change in (0.5, 1.0):
@@ -156,7 +161,7 @@ def test_finding_2_the_joint_bound_is_no_smaller_than_an_attack_finds(ledger):
             shift = round(change / spec.adjacency.size * 16)
             ratios = law - np.roll(law, shift)
             worst += ratios[1100:2900].max()
-        assert worst <= bounds[change] + 1e-9
+        assert worst <= bounds[attribute(change)] + 1e-9
         assert worst > 1.0  # more than either of the promises that once stood side by side
 
 
@@ -178,10 +183,6 @@ def test_finding_2_what_cannot_be_compared_has_no_joint_number(ledger):
 
 WHOLE = record_spec("record-cap", 6, k=64, epsilon=3.0)
 BALL = Spec("raw-gaussian", 6, epsilon=0.5, delta=1e-6, adjacency=l2(1.0))
-
-
-def by_adjacency(guarantees):
-    return {promise.adjacency: promise.epsilon for promise in guarantees}
 
 
 @pytest.mark.parametrize(
@@ -238,8 +239,8 @@ def test_finding_3_totals_count_in_the_units_of_the_data(ledger):
         at(1.0, 1.0),
         at(1.0, 1.0, scale=0.01),
     )
-    bounds = {promise.adjacency.size: promise.epsilon for promise in other.guarantees}
-    assert bounds == {1.0: 101.0, 0.01: 2.0}
+    bounds = by_adjacency(other.guarantees)
+    assert bounds == {attribute(1.0): 101.0, attribute(0.01): 2.0}
 
 
 def test_ids_are_kept_as_keyed_digests(ledger):
@@ -338,8 +339,7 @@ def test_every_changed_bit_is_noticed_or_means_nothing(ledger):
             ledger.check(["d"])
         except InputError:
             noticed += 1
-            words = r"damaged|not a ledger|newer|cannot be opened"
-            refused(words, ledger.entries, ledger.totals)
+            refused(ledger, r"damaged|not a ledger|newer|cannot be opened")
             continue
         assert (ledger.entries(), ledger.totals()) == before
         for name in "abc":
@@ -356,7 +356,7 @@ def test_a_ledger_that_is_cut_off_is_refused(ledger):
     lengths = [*range(0, 100, 9), *range(100, len(whole), 999)]
     for length in lengths:
         ledger.path.write_bytes(whole[:length])
-        refused(r"damaged|not a ledger|is missing", ledger.totals, lambda: told(ledger, "b"))
+        refused(ledger, r"damaged|not a ledger|is missing")
 
 
 @pytest.mark.parametrize("left", [b"", b"\0"])
@@ -369,8 +369,7 @@ def test_an_empty_file_beside_its_key_is_no_new_ledger(ledger, left):
     assert ledger.path.read_bytes() == left
     told(ledger, "a")
     ledger.path.write_bytes(left)
-    uses = (ledger.entries, lambda: ledger.check(["a"]), lambda: told(ledger, "a"))
-    refused("is missing, but its key is there; restore", *uses)
+    refused(ledger, "is missing, but its key is there; restore")
 
 
 def test_a_database_of_somebody_else_is_refused_and_not_changed(ledger):
@@ -382,12 +381,10 @@ def test_a_database_of_somebody_else_is_refused_and_not_changed(ledger):
             "PRAGMA user_version = 1",
         )
         before = ledger.path.read_bytes()
-        uses = (ledger.totals, lambda: told(ledger, "a"), lambda: ledger.check(["a"]))
-        refused("is not a ledger", *uses)
+        refused(ledger, "is not a ledger")
         assert ledger.path.read_bytes() == before
     ledger.path.write_bytes(b"DPLG\x01\x00\x00\x00" + bytes(100))
-    with refuses("is not a ledger"):
-        told(ledger, "a")
+    refused(ledger, "is not a ledger")
 
 
 def test_a_row_of_impossible_length_is_damage(ledger):
@@ -401,14 +398,13 @@ def test_a_row_of_impossible_length_is_damage(ledger):
     }.items():
         page[place : place + len(data)] = data
     ledger.path.write_bytes(page)
-    refused("damaged", ledger.totals, ledger.entries, lambda: told(ledger, "a"))
+    refused(ledger, "damaged")
 
 
 def test_a_ledger_of_a_newer_version_is_refused(ledger):
     told(ledger, "a")
     changed(ledger, "PRAGMA user_version = 2", "CREATE TABLE news (id)")
-    with refuses("newer version of dpindex; update"):
-        told(ledger, "b")
+    refused(ledger, "newer version of dpindex; update")
 
 
 @pytest.mark.parametrize(
@@ -434,16 +430,14 @@ def test_a_ledger_that_was_changed_with_sqlite_is_damaged(ledger, statement):
     told(ledger, "a")
     told(ledger, "b", "c")
     changed(ledger, statement)
-    words = r"is damaged; restore it .* -journal beside it\.$"
-    refused(words, ledger.totals, ledger.entries, lambda: told(ledger, "d"))
+    refused(ledger, r"is damaged; restore it .* -journal beside it\.$")
 
 
 def test_a_declared_size_costs_no_memory(ledger):
     told(ledger, "a")
     with ledger.path.open("r+b") as file:
         file.truncate((1 << 33) + 1)  # a hole, no bytes
-    with refuses("not a plain file of at most"):
-        ledger.totals()
+    refused(ledger, "not a plain file of at most")
 
 
 @needs_posix
@@ -472,8 +466,7 @@ def test_finding_9_no_link_beside_a_ledger_is_followed(ledger, tmp_path, ending)
     for victim in (tmp_path / "letter", tmp_path / "missing"):
         planted = Path(f"{ledger.path}{ending}")
         planted.symlink_to(victim)
-        uses = (lambda: told(ledger, "b"), ledger.totals, lambda: ledger.check(["a"]))
-        refused(f"ledger{ending} beside it is a symbolic link", *uses)
+        refused(ledger, f"ledger{ending} beside it is a symbolic link")
         assert not victim.exists() or victim.read_text() == "mine"
         planted.unlink()
         (tmp_path / "letter").write_text("mine")
@@ -493,8 +486,7 @@ def test_a_missing_or_wrong_key_or_ledger(ledger, tmp_path):
     assert shown(ledger) == [(1, 1, [1.0])]  # an auditor needs no key
     ledger.key_path.write_bytes(key)
     ledger.path.unlink()
-    uses = (lambda: told(ledger, "a"), ledger.totals, lambda: ledger.check(["a"]))
-    refused("is missing, but its key is there", *uses)
+    refused(ledger, "is missing, but its key is there")
     ledger.key_path.unlink()
     with refuses(r"ledger: No such file or directory; check the path\.$"):
         ledger.totals()
@@ -598,8 +590,7 @@ def test_work_that_is_resumed_is_recorded_once(ledger):
 
 
 def test_an_index_remembers_removed_ids_by_its_ledger(ledger, tmp_path):
-    index = PrivateIndex(SPEC)
-    index.save(tmp_path / "index")
+    index = saved(tmp_path / "index")
     index.add(VECTORS, IDS, ledger=ledger)
     index.remove(IDS[:3])
     with refuses(TWICE):
@@ -631,14 +622,8 @@ def test_what_is_refused_costs_nothing(ledger, tmp_path):
         index.add(VECTORS, IDS, allow_rerelease=True)
 
 
-def build(path, ledger, **options):
-    """Build in four parts of three rows."""
-    stated = {"ids": IDS, "ledger": ledger, "rows": 3, **options}
-    return releases.build(path, SPEC, VECTORS, **stated)
-
-
 def test_nothing_of_it_is_published(ledger, tmp_path):
-    build(tmp_path / "index", ledger)
+    releases.build(tmp_path / "index", SPEC, VECTORS, ids=IDS, ledger=ledger, rows=3)
     published = all_bytes(tmp_path / "index")
     key = ledger.key_path.read_bytes()
     secrets = [key, key.hex().encode(), str(ledger.path).encode(), *digests(ledger)]

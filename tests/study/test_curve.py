@@ -72,11 +72,6 @@ def fake(monkeypatch):
     return FakeIndex
 
 
-def mean_of(*vectors, **terms):
-    """What is measured of the first spec and mode of query, on average."""
-    return curve_of(*vectors, runs=1, **terms).points[0].mean
-
-
 def test_measures_of_scripted_answers(fake):
     """Of the ten best answers 4 are among the true 50 and 1 in the true ten; of a hundred, 30."""
     true = nearest(150)
@@ -148,8 +143,8 @@ def test_attacks_have_fresh_noise():
     spec = attribute_spec("dp-oporp-staircase", DIM, k=6, epsilon=8.0)
     errors = set()
     for _ in range(3):
-        mean = mean_of(BASE, QUERIES, specs=[spec], query_modes=["private"])
-        errors.add(mean["reconstruction_error"])
+        curve = curve_of(BASE, QUERIES, [spec], runs=1, query_modes=["private"])
+        errors.add(curve.points[0].mean["reconstruction_error"])
     assert len(errors) == 3
 
 

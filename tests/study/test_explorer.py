@@ -21,7 +21,7 @@ from dpindex.data import as_source
 from dpindex.study import Additions, Shown, evaluate, spec_grid
 from dpindex.study.evaluation import at_norm_1
 from dpindex.study.explorer import Sheet, page_data, promise
-from dpindex.study.report import page_html, weakest_guarantees
+from dpindex.study.report import page_html
 
 pytest.importorskip("jinja2")
 Image = pytest.importorskip("PIL.Image")
@@ -119,9 +119,6 @@ def test_each_adjacency_is_a_view(curves):
     assert whole["epsilons"] == [4.0, 16.0]
     methods = [method["method"] for method in whole["methods"]]
     assert methods == ["record-cap", "raw-gaussian", "none-oporp"]
-    ((_, promise), *_) = weakest_guarantees(curves[0].points)
-    limits = promise.does_not_protect(DIM)
-    assert any("a change of m attributes costs m × 30" in line for line in limits)
 
 
 @pytest.mark.slow
@@ -342,8 +339,6 @@ def test_bad_input_is_refused_before_anything_is_measured(
     ):
         with refuses(sentence):
             evaluate(base, QUERIES, specs())
-    with refuses("nothing to evaluate"):
-        evaluate(BASE, QUERIES, [])
 
 
 @pytest.mark.slow

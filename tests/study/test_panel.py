@@ -50,6 +50,11 @@ def signs_of(epsilon, most):
     return attribute_spec("dp-signoporp-rr", DIM, k=DIM, epsilon=epsilon, bounds=bounds)
 
 
+def rate_of(figures, setting):
+    (rate,) = (figure.rate for figure in figures if figure.setting == setting)
+    return rate
+
+
 # Measures
 
 
@@ -202,8 +207,7 @@ def response(leak):
     )
     base = np.concatenate([near] * 30)
     figures = attack_panel(base, [spec], unit_rows(200, 5))
-    ranked = [figure for figure in figures if figure.name == "candidate ranking"]
-    return next(figure.rate for figure in ranked if figure.setting == "top 1 of 10")
+    return rate_of(figures, "top 1 of 10")
 
 
 def test_a_planted_leak_is_seen():
@@ -231,8 +235,7 @@ def test_labels_are_told_by_codes_and_by_the_crowd():
     assert rates["own code"].rate > 0.95
     assert rates["ten nearest others"].rate > 0.95
     assert rates["own code"].without == pytest.approx(0.25, abs=0.1)
-    found = next(f for f in figures if f.setting == "top 1 of 10")
-    assert found.rate > 0.8
+    assert rate_of(figures, "top 1 of 10") > 0.8
 
 
 def test_what_cannot_be_attacked_is_refused():
@@ -319,7 +322,7 @@ def test_candidates_are_ranked_by_the_likelihood():
     """The odds point at 86 in 100 among 800, cosines at 50; five deviations are 8."""
     base = uniform(800, 1)
     figures = attack_panel(base, [STRONG], uniform(300, 2))
-    (rate,) = (figure.rate for figure in figures if figure.setting == "top 1 of 800")
+    rate = rate_of(figures, "top 1 of 800")
     privatizer = Privatizer(STRONG)
     own = np.arange(0, 800, 2)
     likelihoods = decoder_of(STRONG).likelihoods(privatizer, base)
@@ -331,6 +334,4 @@ def test_candidates_are_ranked_by_the_likelihood():
 def test_members_are_told_by_the_odds():
     """By the odds at 1 % false positives half of them, by cosines a sixth."""
     figures = attack_panel(uniform(800, 1), [STRONG], uniform(3000, 2))
-    setting = "exact query, 1.0% false positives"
-    (rate,) = (figure.rate for figure in figures if figure.setting == setting)
-    assert rate >= 0.3
+    assert rate_of(figures, "exact query, 1.0% false positives") >= 0.3

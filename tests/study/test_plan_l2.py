@@ -24,6 +24,12 @@ def table(rows, seed=0):
     return np.hstack([free, follow]).astype(np.float32)
 
 
+def small_plan(**changes):
+    """Of raw numbers and a small table, unless it is said otherwise."""
+    terms = {"n": 3000, "epsilon": 6.0, "public": table(700), "methods": ["raw-staircase"]}
+    return plan(**{**terms, **TERMS, **changes})
+
+
 @pytest.mark.slow
 def test_promises_by_distance_are_found():
     """Within 0.08: a promise varies by 0.04 and 200 queries by 0.02."""
@@ -52,23 +58,16 @@ def test_promises_by_distance_are_found():
 @pytest.mark.slow
 @few_queries
 def test_a_plan_says_that_cosines_rank_unless_distances_do():
-    options = {"n": 3000, "epsilon": 6.0, "public": table(700)}
-    by_cosine = plan(methods=["raw-staircase"], **options, **TERMS)
+    by_cosine = small_plan()
     assert any("ranked by cosine, which ignores lengths" in line for line in by_cosine.remarks)
-    by_distance = plan(
-        methods=["raw-staircase"],
-        metric="l2",
-        **options,
-        **TERMS,
-    )
+    by_distance = small_plan(metric="l2")
     assert not any("ranked by cosine" in line for line in by_distance.remarks)
     assert by_distance.best.exact != by_cosine.best.exact
 
 
 @few_queries
 def test_a_plan_names_a_delta_above_one_over_n():
-    options = {"n": 3000, "epsilon": 6.0, "public": table(700)}
-    outcome = plan(methods=["raw-gaussian"], delta=0.01, **options, **TERMS)
+    outcome = small_plan(methods=["raw-gaussian"], delta=0.01)
     assert any("delta = 0.01 is more than one over" in line for line in outcome.remarks)
 
 
@@ -76,17 +75,11 @@ def test_a_plan_names_a_delta_above_one_over_n():
 @few_queries
 def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range():
     """Bytes without a scale: one grey level is hidden, and only the build said so."""
-    options = {"n": 3000, "epsilon": 6.0, "methods": ["raw-staircase"]}
-    outcome = plan(
-        public=255 * table(700),
-        bounds=(0, 255),
-        adjacency=attribute(1.0),
-        **options,
-    )
+    outcome = small_plan(public=255 * table(700), bounds=(0, 255), adjacency=attribute(1.0))
     (said,) = [line for line in outcome.remarks if line.startswith("beta")]
     assert said.startswith("beta = 1 is 0.392 % of the range of an attribute, 0 to 255:")
     assert said.endswith(".")
-    whole = plan(public=table(700), **options, **TERMS)
+    whole = small_plan()
     assert not any(line.startswith("beta") for line in whole.remarks)
 
 
@@ -103,11 +96,8 @@ def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range():
     ],
 )
 def test_what_has_no_plan_by_distance(changes, words):
-    options = {
-        "n": 3000, "epsilon": 6.0, "public": table(700), "metric": "l2", **TERMS,
-    }  # fmt: skip
     with refuses(words):
-        plan(**{**options, **changes})
+        small_plan(**{"metric": "l2", **changes})
 
 
 def test_rows_of_a_table_of_few_values_tie_as_those_of_a_collection_do():

@@ -123,14 +123,12 @@ def test_a_public_file_as_long_as_the_vectors_has_to_be_allowed(run, prints):
         ("--record --epsilon 8 --public public.npy --subset 4", "the plan chooses --subset"),
         ("--record --public public.npy", "--epsilon 8"),
         ("--record --epsilon 8 --public narrow.npy", "has 3 columns"),
-        ("--record --epsilon 8 --public few.npy", "at least 500 public vectors"),
         ("--plan my.plan --epsilon 8", "the plan chooses --epsilon"),
         ("--plan vectors.npy", "vectors.npy"),
     ],
 )
 def test_what_a_plan_cannot_build_is_said(run, options, words):
     np.save("narrow.npy", np.ones((600, 3)))
-    np.save("few.npy", np.ones((20, DIM)))
     fails(run(f"{PRIVATE} {options}"), words)
 
 
