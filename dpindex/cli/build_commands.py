@@ -238,8 +238,8 @@ def build(
             progress=report,
             **where,
         )
-    vectors = counted(outcome.rows, "vector")
-    o.say(f"{index}: {vectors} ({outcome.drawn} privatized now).")
+    held = counted(outcome.rows, "vector")
+    o.say(f"{index}: {held} ({outcome.drawn} privatized now).")
     o.tell_clipped(outcome.clipped)
     _tell_denoised(outcome.published)
     typer.echo(f"{spec.guarantee}.")
