@@ -404,12 +404,9 @@ def test_a_query_and_a_code_with_a_jump_in_one_place_are_not_stated_to_be_alike(
     x = unit(x + 0.8 * rng.normal(size=(5000, 384)))
     asked, base = np.split(x, [200])
     index = filled_index(spec, base)
-    for query in ("exact", "private"):
+    for query in MODES:
         hits = index.search(asked, k=10, query=query)
-        off = hits.similarity - true_cosines(hits, base, asked)
-        assert abs(off.mean()) < 0.05
-        within = np.abs(off) <= 1.96 * hits.stderr
-        assert within.mean() > 0.9
+        holds(hits, true_cosines(hits, base, asked), least=1.0)
 
 
 def test_large_coordinates_of_vectors_are_no_jumps():
@@ -512,8 +509,8 @@ def test_signs_whose_flips_depend_on_norms_ask_for_one():
     assert "--norm 1" in hits.unstated
 
 
-def test_an_index_that_grows_learns_again_by_itself(tmp_path):
-    """By vectors, codes and removals, and after it was opened."""
+def test_an_index_that_grows_learns_again_by_itself():
+    """By vectors, codes and removals."""
     index = PrivateIndex(spec_of(8.0, **FLOATS))
     learned = []
     for step in range(12):
@@ -524,16 +521,12 @@ def test_an_index_that_grows_learns_again_by_itself(tmp_path):
     assert index.calibration.rows == 900
     index.remove(index.ids[:500])
     assert index.calibration.rows == 400
-    index.add(clustered(150, 30))
-    again = reopened(index, tmp_path / "index")
-    again.add(clustered(100, 31))
-    assert again.calibration.rows == 650
 
 
 def test_vectors_of_zeros_are_answered():
     nothing = np.zeros((140, DIM))
     index = filled_index(spec_of(4.0, **UNDECLARED), nothing)
-    for mode in ("exact", "private"):
+    for mode in MODES:
         hits = index.search(nothing[:5], query=mode)
         stated = np.isfinite(hits.similarity)
         assert_array_equal(stated, np.isfinite(hits.stderr))
@@ -556,12 +549,12 @@ def test_noise_that_hides_a_table_of_categories_is_no_prior(columns):
     )
     asked, base = np.split(table, [100])
     index = filled_index(spec, base)
-    for mode in ("exact", "private"):
+    for mode in MODES:
         hits = index.search(asked, k=10, query=mode)
         holds(hits, true_cosines(hits, base, asked))
 
 
-@pytest.mark.parametrize("mode", ["exact", "private"])
+@pytest.mark.parametrize("mode", MODES)
 def test_signs_of_attributes_of_one_sign_are_told_from_codes(mode):
     """Bounds of both signs hid it: pictures as unit vectors were stated at .30 for .63."""
     rng = default_rng(3)

@@ -83,8 +83,6 @@ def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(tm
 def test_refused(index_type, what):
     with refuses(what):
         parse_index_type(index_type, DIM)
-    with refuses(what):
-        PrivateIndex(SPEC, index_type=index_type)
 
 
 def test_short_names_are_aliases():

@@ -119,8 +119,8 @@ def files(tmp_path):
 
 @pytest.mark.parametrize("file", ["x.npy", "column_order.npy", "x.npz:a", "sparse.npz", "x.csv"])
 def test_files_of_vectors(file, files):
-    for path in (files / file, str(files / file)):
-        _check(_reranked(_index(), path), "cosine")
+    path = str(files / file)
+    _check(_reranked(_index(), path), "cosine")
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -134,7 +134,6 @@ def test_every_kind_of_originals(metric, files, monkeypatch):
             X.tolist(),
             sparse.csr_matrix(X),
             np.load(files / "x.npy", mmap_mode="r"),
-            np.load(files / "x.npy", mmap_mode="c"),
             dataset,
             as_dataset(as_source(sparse.csr_matrix(X)), rows_per_part=90),
             as_dataset(as_source(X), rows_per_part=90).with_labels(np.arange(N)),
@@ -333,7 +332,6 @@ def test_only_parts_of_candidates_are_read():
         ({"rerank": X, "candidates": 3}, "candidates must be at least k = 5, not 3"),
         ({"rerank": X, "candidates": 7.5}, "candidates must be a whole number"),
         ({"rerank": X[:, 1:]}, "23 columns where the index has 24"),
-        ({"rerank": X[1:]}, "there are 599 for its 600 rows"),
         ({"rerank": np.zeros((2, 3, 4))}, "3 dimension"),
         ({"rerank": "missing.npy"}, "missing.npy: "),
         ({"rerank": lambda query, ids: ids}, "wrap a function .* in dpindex.Answers"),

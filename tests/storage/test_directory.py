@@ -232,14 +232,6 @@ def test_duplicate_ids_across_segments_are_refused(tmp_path):
         PrivateIndex.open(tmp_path / "i")
 
 
-@pytest.mark.parametrize("other", [replace(SPEC, seed=1), replace(SPEC, epsilon=1.0)])
-def test_codes_of_another_spec_in_a_segment_are_refused(tmp_path, other):
-    segment = (_codes(2, other), [1, 2])
-    write_index_by_hand(tmp_path / "i", Settings(SPEC), [segment])
-    with refuses("another spec"):
-        PrivateIndex.open(tmp_path / "i")
-
-
 def test_unnamed_files_are_discarded_unread_and_others_are_left(saved):
     (saved / "segments" / "000002.codes").write_bytes(b"half a segm")
     (saved / "ids" / "000002.ids.tmp").write_bytes(b"")
