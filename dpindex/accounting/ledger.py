@@ -199,8 +199,8 @@ class Ledger:
     >>> ledger.record(spec, ["ann"], allow_rerelease=True)
     1
     >>> print(*ledger.totals(), sep="\\n")
-    1 ids, 2 releases each: epsilon = 2 (pure DP) under attribute(beta=1)
-    1 ids, 1 release each: epsilon = 1 (pure DP) under attribute(beta=1)
+    1 id, 2 releases each: epsilon = 2 (pure DP) under attribute(beta=1)
+    1 id, 1 release each: epsilon = 1 (pure DP) under attribute(beta=1)
     >>> folder.cleanup()
     """
 

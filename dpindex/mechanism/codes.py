@@ -284,7 +284,7 @@ class BitCodes(Codes):
 
     >>> codes = BitCodes.from_signs(np.array([[True, False, True]]), bytes(16))
     >>> codes, codes.to_signs().tolist()
-    (<BitCodes: 1 codes of 3 signs>, [[1, -1, 1]])
+    (<BitCodes: 1 code of 3 signs>, [[1, -1, 1]])
     >>> codes[0].tolist(), int(codes[0].sum())
     ([True, False, True], 2)
     """
