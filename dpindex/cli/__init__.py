@@ -45,8 +45,8 @@ _UsageError: Any = typer.BadParameter.__base__
 
 _READ_ALIKE = {str, int, float, Path}
 """Types that Python reads from text as typer does."""
-_MISREAD = re.compile(r"_|[^\x00-\x7f]")
-"""What Python reads in a number: a slip of ``1.5`` as ``1_5`` would be 15."""
+MISREAD = re.compile(r"_|[^\x00-\x7f]")
+"""What Python takes in a number and nobody means: ``1_5``, a slip of ``1.5``, would be 15."""
 
 
 class _Quick:
@@ -80,7 +80,7 @@ def _quickly(option: Any, kind: Any) -> Callable[[Any, Any], Any]:
         if is_left_out or (isinstance(value, str) and value in words):
             return value
         said = " ".join(value) if isinstance(value, tuple) else value
-        if is_number and isinstance(said, str) and _MISREAD.search(said):
+        if is_number and isinstance(said, str) and MISREAD.search(said):
             raise typer.BadParameter(f"{said!r} is not a number", context, option)
         for read in kinds & _READ_ALIKE if isinstance(value, str) else ():
             with suppress(ValueError):  # typer says what is wrong

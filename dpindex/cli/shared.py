@@ -16,6 +16,7 @@ from dpindex.base.display import counted
 from dpindex.base.display import progress_bar as progress_bar
 from dpindex.base.display import text_table as text_table
 from dpindex.base.errors import InputError, escaped
+from dpindex.cli import MISREAD
 from dpindex.cli import Takes as Takes
 from dpindex.cli import note as note
 from dpindex.data import Ranges, VectorSource, open_dataset, read_ids, read_payload
@@ -356,7 +357,7 @@ def parsed_list(text: str, option: str, read: type) -> list[Any]:
     if not text:
         return []
     try:
-        if "" in parts or (read is not str and "_" in text):  # 1_5 would be 15
+        if "" in parts or (read is not str and MISREAD.search(text)):
             raise ValueError
         return [read(part) for part in parts]
     except ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,75 +33,88 @@ _CLEAR_SHARE = 0.1
 _TINY = 1e-30
 
 
-def found_groups(vectors: Any, metric: Metric) -> Integers | None:
-    """Return the groups that rows come in, numbered, or None if rows may be independent.
+class NearRows:
+    """Which rows of a sample lie near others: whether they come in groups, or have near-copies.
 
-    Of independent rows that have k others near, (k + 1) P(k + 1) / P(k) more are expected in
-    another sample, and no fewer for a larger k (Robbins 1956). Rows that come in whole groups, as
-    captions of pictures do, break that: none has more near ones than the others of its group. The
-    size of the sample does not matter.
-
-    Groups are sets of rows that are the nearest of each other: of the size that shows it, or of a
-    smaller one before a leap.
-
-    >>> things = np.random.default_rng(0).normal(size=(400, 1, 8))
-    >>> rows = things + np.random.default_rng(1).normal(scale=0.01, size=(400, 3, 8))
-    >>> np.bincount(found_groups(rows.reshape(1200, 8), "l2")).tolist() == [3] * 400
-    True
-    >>> found_groups(rows[:, 0], "l2") is None
-    True
+    Parameters
+    ----------
+    vectors : array or CSR matrix, shape (n, dim)
+    metric : "cosine", "ip" or "l2"
     """
-    vectors = _as_compared(vectors, metric)
-    count = vectors.shape[0]
-    some = spaced(count, _TESTED)
-    others = np.arange(1, _NEAREST)
-    leaps = _leaps(vectors, some, _NEAREST).others
-    rows = np.bincount(leaps, minlength=1 + _NEAREST) + 1.0
-    rows[0] = 2 * rows[1 + _NEAREST // 2 :].sum()  # where none is near, a leap is anywhere
-    most = np.sqrt(rows[others - 1] * rows[others + 1] * (others + 1) / others)
-    # A group shows it once, however many of its rows are looked at.
-    repeated = np.maximum((others + 1) * len(some) / count, 1.0)
-    deviations = (rows[others] - most) / np.sqrt(repeated * (rows[others] + most))
-    if deviations.max() < _BEYOND_CHANCE:
-        return None
-    largest = int(others[deviations.argmax()])
-    leaps, nearest, _ = _leaps(vectors, np.arange(count), 2 * largest)
-    labels = np.arange(count)
-    for size in range(1, 1 + largest):
-        near = nearest[:, :size]
-        sets = np.sort(np.hstack([np.arange(count)[:, None], near]), axis=1)
-        are_groups = (sets[near] == sets[:, None]).all(axis=(1, 2))
-        if size < largest:
-            are_groups &= leaps == size
-        labels[sets[are_groups]] = sets[are_groups, :1]
-    return _numbered(labels)
 
+    def __init__(self, vectors: Any, metric: Metric) -> None:
+        self._vectors = _as_compared(vectors, metric)
 
-def near_copies(vectors: Any, metric: Metric) -> Integers | None:
-    """Return sets of near-copies, numbered, or None if few rows have any.
+    @cached_property
+    def _tested(self) -> _Leaps:
+        """Leaps of some rows, of which both are first looked for."""
+        return _leaps(self._vectors, spaced(self._vectors.shape[0], _TESTED), _NEAREST)
 
-    They may be groups of any sizes, or independent rows of kinds that are more or less common: both
-    look the same. Rows that repeat are no copies, as those of a table of whole numbers do by
-    chance.
+    def groups(self) -> Integers | None:
+        """Return the groups that rows come in, numbered, or None if rows may be independent.
 
-    >>> rng = np.random.default_rng(0)
-    >>> things = np.repeat(rng.normal(size=(300, 16)), rng.geometric(0.3, size=300), axis=0)
-    >>> copies = near_copies(things + rng.normal(scale=0.01, size=things.shape), "l2")
-    >>> len(set(copies.tolist()))
-    300
-    >>> near_copies(rng.normal(size=(1000, 16)), "l2") is None
-    True
-    """
-    vectors = _as_compared(vectors, metric)
-    count = vectors.shape[0]
-    if _leaps(vectors, spaced(count, _TESTED), _NEAREST).are_clear.mean() < _CLEAR_SHARE:
-        return None
-    leaps, nearest, are_clear = _leaps(vectors, np.arange(count), _NEAREST)
-    rows, places = np.nonzero(are_clear[:, None] & (np.arange(_NEAREST) < leaps[:, None]))
-    pairs = scipy.sparse.csr_matrix(
-        (np.ones(len(rows)), (rows, nearest[rows, places])), shape=(count, count)
-    )
-    return _numbered(scipy.sparse.csgraph.connected_components(pairs, directed=False)[1])
+        Of independent rows that have k others near, (k + 1) P(k + 1) / P(k) more are expected in
+        another sample, and no fewer for a larger k (Robbins 1956). Rows that come in whole groups,
+        as captions of pictures do, break that: none has more near ones than the others of its
+        group. The size of the sample does not matter.
+
+        Groups are sets of rows that are the nearest of each other: of the size that shows it, or of
+        a smaller one before a leap.
+
+        >>> things = np.random.default_rng(0).normal(size=(400, 1, 8))
+        >>> rows = things + np.random.default_rng(1).normal(scale=0.01, size=(400, 3, 8))
+        >>> np.bincount(NearRows(rows.reshape(1200, 8), "l2").groups()).tolist() == [3] * 400
+        True
+        >>> NearRows(rows[:, 0], "l2").groups() is None
+        True
+        """
+        count = self._vectors.shape[0]
+        others = np.arange(1, _NEAREST)
+        leaps = self._tested.others
+        rows = np.bincount(leaps, minlength=1 + _NEAREST) + 1.0
+        rows[0] = 2 * rows[1 + _NEAREST // 2 :].sum()  # where none is near, a leap is anywhere
+        most = np.sqrt(rows[others - 1] * rows[others + 1] * (others + 1) / others)
+        # A group shows it once, however many of its rows are looked at.
+        repeated = np.maximum((others + 1) * len(leaps) / count, 1.0)
+        deviations = (rows[others] - most) / np.sqrt(repeated * (rows[others] + most))
+        if deviations.max() < _BEYOND_CHANCE:
+            return None
+        largest = int(others[deviations.argmax()])
+        leaps, nearest, _ = _leaps(self._vectors, np.arange(count), 2 * largest)
+        labels = np.arange(count)
+        for size in range(1, 1 + largest):
+            near = nearest[:, :size]
+            sets = np.sort(np.hstack([np.arange(count)[:, None], near]), axis=1)
+            are_groups = (sets[near] == sets[:, None]).all(axis=(1, 2))
+            if size < largest:
+                are_groups &= leaps == size
+            labels[sets[are_groups]] = sets[are_groups, :1]
+        return _numbered(labels)
+
+    def copies(self) -> Integers | None:
+        """Return sets of near-copies, numbered, or None if few rows have any.
+
+        They may be groups of any sizes, or independent rows of kinds that are more or less common:
+        both look the same. Rows that repeat are no copies, as those of a table of whole numbers do
+        by chance.
+
+        >>> rng = np.random.default_rng(0)
+        >>> things = np.repeat(rng.normal(size=(300, 16)), rng.geometric(0.3, size=300), axis=0)
+        >>> copies = NearRows(things + rng.normal(scale=0.01, size=things.shape), "l2").copies()
+        >>> len(set(copies.tolist()))
+        300
+        >>> NearRows(rng.normal(size=(1000, 16)), "l2").copies() is None
+        True
+        """
+        count = self._vectors.shape[0]
+        if self._tested.are_clear.mean() < _CLEAR_SHARE:
+            return None
+        leaps, nearest, are_clear = _leaps(self._vectors, np.arange(count), _NEAREST)
+        rows, places = np.nonzero(are_clear[:, None] & (np.arange(_NEAREST) < leaps[:, None]))
+        pairs = scipy.sparse.csr_matrix(
+            (np.ones(len(rows)), (rows, nearest[rows, places])), shape=(count, count)
+        )
+        return _numbered(scipy.sparse.csgraph.connected_components(pairs, directed=False)[1])
 
 
 def _as_compared(vectors: Any, metric: Metric) -> Any:

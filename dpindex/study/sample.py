@@ -24,7 +24,7 @@ from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 from dpindex.study.goal import MAX_DENSE_DIM, Goal
-from dpindex.study.groups import found_groups, near_copies, numbered_groups
+from dpindex.study.groups import NearRows, numbered_groups
 from dpindex.study.population import Population
 from dpindex.study.sample_source import sample_rows
 
@@ -100,10 +100,11 @@ class Sample:
         self._copies: Integers | None = None
         self.copied = self.copies_each = 0.0
         if groups is None:
-            groups = found_groups(vectors, metric)
+            near = NearRows(vectors, metric)
+            groups = near.groups()
             self.has_found_groups = groups is not None
             if groups is None and queries is None:
-                groups = self._likely_groups(near_copies(vectors, metric), n)
+                groups = self._likely_groups(near.copies(), n)
         self._group(groups)
         is_tried = self._groups % 2 == 1
         # Designs of signs, which compare codes with public vectors, are made of three quarters if

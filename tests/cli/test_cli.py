@@ -297,6 +297,7 @@ def test_evaluate_writes_a_report(run, prints, files):
         ("--beta 1 --epsilons two", ("--epsilons", "two")),
         ("--beta 1 --epsilons 1,,2", ("--epsilons must be a list such as 1,2,5", "1,,2")),
         ("--beta 1 --epsilons 1_5", ("--epsilons must be a list such as 1,2,5", "1_5")),
+        ("--beta 1 --epsilons 1,٣", ("--epsilons must be a list such as 1,2,5", "٣")),
         ("--beta 1 --methods ,", ("--methods must be a list such as A,B",)),
         ("--beta 1 --examples -1", ("from 0 to", "(--examples)")),
         ("--beta 0", ("beta",)),

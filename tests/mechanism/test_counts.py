@@ -38,7 +38,7 @@ def passes(source, epsilon, changed):
 
 
 def variance(delta, rows):
-    """Of the mean over so many rows."""
+    """The variance of a mean of counts over ``rows`` rows."""
     law = count_noise(1.0, delta, rows, 50, "add-remove")
     return law.moments.variance[0] / rows
 

@@ -33,7 +33,7 @@ from dpindex.cli.build_commands import query_line
 from dpindex.data import as_source, open_vectors
 from dpindex.study import evaluate, ground_truth, predictor
 from dpindex.study.goal import NEIGHBOURS, Goal
-from dpindex.study.groups import found_groups, near_copies
+from dpindex.study.groups import NearRows
 from dpindex.study.plan_result import SavedPlan
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
@@ -607,16 +607,16 @@ def test_whole_groups_are_told_from_independent_rows_of_as_many_kinds():
         return rng.permutation(near)
 
     whole = np.repeat(np.arange(400), rng.integers(1, 9, 400))
-    groups = found_groups(rows_of(whole), "l2")
+    groups = NearRows(rows_of(whole), "l2").groups()
     assert 390 <= groups.max() + 1 <= 450
     kinds = rng.integers(0, 400, len(whole))
-    assert found_groups(rows_of(kinds), "l2") is None
+    assert NearRows(rows_of(kinds), "l2").groups() is None
     # Rows of a table are often repeated.
-    assert found_groups(things[kinds], "l2") is None
+    assert NearRows(things[kinds], "l2").groups() is None
     answers = rng.integers(0, 3, size=(1500, 3)).astype(np.float32)
-    assert found_groups(answers, "l2") is None
+    assert NearRows(answers, "l2").groups() is None
     bits = scipy.sparse.csr_matrix(things[kinds] > 1, dtype=np.float32)
-    assert found_groups(bits, "l2") is None
+    assert NearRows(bits, "l2").groups() is None
 
 
 def test_near_copies_are_seen_whether_they_are_whole_groups_or_kinds():
@@ -630,11 +630,12 @@ def test_near_copies_are_seen_whether_they_are_whole_groups_or_kinds():
 
     for kinds in (np.repeat(np.arange(400), rng.geometric(0.2, 400)), rng.integers(0, 400, 1200)):
         for metric in ("l2", "cosine"):
-            assert near_copies(rows_of(kinds), metric).max() + 1 == len(np.unique(kinds))
-    assert near_copies(things[kinds], "l2") is None
-    assert near_copies(topics(2000, 1), "cosine") is None
-    assert near_copies(rng.integers(0, 9, size=(1500, 3)).astype(np.float32), "l2") is None
-    assert near_copies(rows_of(rng.integers(0, 60, 1200)), "l2") is None
+            assert NearRows(rows_of(kinds), metric).copies().max() + 1 == len(np.unique(kinds))
+    assert NearRows(things[kinds], "l2").copies() is None
+    assert NearRows(topics(2000, 1), "cosine").copies() is None
+    table = rng.integers(0, 9, size=(1500, 3)).astype(np.float32)
+    assert NearRows(table, "l2").copies() is None
+    assert NearRows(rows_of(rng.integers(0, 60, 1200)), "l2").copies() is None
 
 
 @pytest.mark.filterwarnings("error")
