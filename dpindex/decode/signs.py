@@ -319,9 +319,8 @@ class SignPosterior(TablePosterior):
     @classmethod
     def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
         of_one_sign = 0.0
-        if (
-            SignChannel.of(spec).unmixed > 0.01
-        ):  # vectors that hold thousands of attributes are not made here
+        # Vectors that hold thousands of attributes are not made here.
+        if SignChannel.of(spec).unmixed > 0.01:
             mean = unit(codes.to_float().mean(axis=0, keepdims=True))
             equal = unit(spec.projection.apply(np.ones((1, spec.dim), dtype=np.float32)))
             by_chance = 2 / math.sqrt(spec.code_length)  # two standard errors of a direction
